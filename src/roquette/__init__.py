@@ -1,0 +1,3 @@
+"""Roquette: Apache RocketMQ in Python."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,119 @@
+"""Every error of ours, in one tree, so that callers branch on flags and not on texts.
+
+    RoquetteError
+    +- LocalProtocolError            our misuse of the wire                     (a bug)
+    +- RemoteProtocolError           the peer broke the protocol                (close the connection)
+    +- ConfigError                   a setting is wrong: says which, where, what to do
+    +- StoreError
+    |  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreClosed  MessageIllegal
+    +- Refused(code, remark)         server side only: becomes the response
+    +- ClientError
+       +- ConnectError  RequestTimeout  TooManyRequests  ClientClosed
+       +- RouteNotFound(topic)
+       +- BrokerError(code, remark, retriable, stale_route)
+"""
+
+
+class RoquetteError(Exception):
+    """Root of everything Roquette raises on purpose."""
+
+
+class LocalProtocolError(RoquetteError):
+    """We tried to put something on the wire that the protocol does not allow."""
+
+
+class RemoteProtocolError(RoquetteError):
+    """The peer sent bytes that are not the protocol. The connection is beyond repair: close it."""
+
+
+class ConfigError(RoquetteError):
+    """A setting is missing, malformed or out of range."""
+
+
+class StoreError(RoquetteError):
+    """The store cannot do what was asked."""
+
+
+class CorruptRecord(StoreError):
+    """Bytes in a store file are not the record they should be."""
+
+
+class OffsetOutOfRange(StoreError):
+    """An offset points outside what the store holds."""
+
+
+class StoreFull(StoreError):
+    """Too little disk is left: writes are refused until space is freed."""
+
+
+class StoreClosed(StoreError):
+    """The store is not open, or a failed sync has ended its life."""
+
+
+class MessageIllegal(StoreError):
+    """A message breaks a size limit of the store (Apache's PutMessageStatus.MESSAGE_ILLEGAL)."""
+
+
+class Refused(RoquetteError):
+    """A processor's way to answer with an error: becomes a response with this code and remark."""
+
+    def __init__(self, code: int, remark: str, ext: bytes = b"") -> None:
+        super().__init__(code, remark)
+        self.code = code
+        self.remark = remark
+        self.ext = ext
+
+
+class ClientError(RoquetteError):
+    """Root of what our client raises to applications."""
+
+    retriable = False
+    stale_route = False
+
+
+class ConnectError(ClientError):
+    """No connection to an address could be made, or it broke before the answer came."""
+
+    retriable = True
+    stale_route = True
+
+
+class RequestTimeout(ClientError):
+    """The peer did not answer in time; whether it acted is unknown."""
+
+    retriable = True
+    stale_route = True
+
+
+class TooManyRequests(ClientError):
+    """A local bound on requests in flight is reached."""
+
+    retriable = True
+
+
+class ClientClosed(ClientError):
+    """The client was closed while, or before, the call was made."""
+
+
+class RouteNotFound(ClientError):
+    """No name server knows a route for the topic."""
+
+    stale_route = True
+
+    def __init__(self, topic: str, remark: str = "") -> None:
+        super().__init__(remark or f"No route info of this topic: {topic}")
+        self.topic = topic
+
+
+class BrokerError(ClientError):
+    """A server answered with a code other than success."""
+
+    def __init__(
+        self, code: int, remark: str, *, address: str = "", retriable: bool = False, stale_route: bool = False
+    ) -> None:
+        super().__init__(f"CODE: {code}  DESC: {remark}" + (f"  BROKER: {address}" if address else ""))
+        self.code = code
+        self.remark = remark
+        self.address = address
+        self.retriable = retriable
+        self.stale_route = stale_route
