@@ -1,0 +1,29 @@
+"""The only source of random numbers and of process identity; seeded in the simulation."""
+
+import os
+import random
+
+
+class Entropy:
+    """Random numbers and the identity of this process.
+
+    Args:
+        seed: None draws from the operating system; a number makes every draw repeatable.
+        process_id: the identity to show; default is the real one.
+    """
+
+    def __init__(self, seed: int | None = None, process_id: int | None = None) -> None:
+        self.random = random.Random(seed)
+        self.process_id = os.getpid() if process_id is None else process_id
+
+    def below(self, bound: int) -> int:
+        """A number in 0 .. bound-1."""
+        return self.random.randrange(bound)
+
+    def bytes(self, count: int) -> bytes:
+        """`count` random bytes (not for secrets)."""
+        return self.random.randbytes(count)
+
+    def token(self, count: int = 8) -> str:
+        """`count` random bytes as hexadecimal text."""
+        return self.random.randbytes(count).hex()

@@ -1,0 +1,157 @@
+"""Struct <-> ext fields. Decoding is msgspec's; encoders are generated at import from the same Struct.
+
+Ext values must leave as JSON strings (Go's client refuses numbers), so an int field becomes `"%d"` in a
+bytes template: 0.3 µs for six fields. Reading accepts what Java's parsers accept.
+"""
+
+import types
+import typing
+from collections.abc import Callable
+from functools import cache
+
+import msgspec
+
+from roquette.errors import RoquetteError
+
+H = typing.TypeVar("H", bound=msgspec.Struct)
+
+_quote = msgspec.json.Encoder().encode
+_EMPTY = msgspec.Raw(b"{}")
+
+
+class BadHeader(RoquetteError):
+    """The peer's ext fields do not fit the header of this code."""
+
+
+def decoder(header: type[H]) -> Callable[[msgspec.Raw | None], H]:
+    """Return `decode(ext) -> header`, which raises `BadHeader` when a field is missing or malformed."""
+    fast = msgspec.json.Decoder(header, strict=False).decode
+
+    def decode(ext: msgspec.Raw | None) -> H:
+        try:
+            return fast(_EMPTY if ext is None else ext)
+        except msgspec.DecodeError:
+            return _decode_coerced(header, ext)
+
+    return decode
+
+
+def _decode_coerced(header: type[H], ext: msgspec.Raw | None) -> H:
+    """The slow path, in Java's manner: any scalar as text, `+5` and `007` as numbers, empty as absent."""
+    text = ext_dict(ext)
+    numbers = {f.encode_name for f in msgspec.structs.fields(header) if _is(f.type, int)}
+    flags = {f.encode_name for f in msgspec.structs.fields(header) if _is(f.type, bool)}
+    values: dict[str, object] = {}
+    for name, value in text.items():
+        if name in flags:
+            values[name] = value.lower() == "true"  # Boolean.parseBoolean
+        elif name in numbers:
+            if value:
+                values[name] = _java_number(header, name, value)
+        else:
+            values[name] = value
+    try:
+        return msgspec.convert(values, header, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadHeader(f"{header.__name__}: {error}") from None
+
+
+def _java_number(header: type[msgspec.Struct], name: str, value: str) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        raise BadHeader(f"{header.__name__}: field {name} is not a number: {value[:40]!r}") from None
+    if not -(2**63) <= number < 2**63 or "_" in value or value != value.strip():
+        raise BadHeader(f"{header.__name__}: field {name} is not a number of 64 bits: {value[:40]!r}")
+    return number
+
+
+def _is(kind: object, wanted: type) -> bool:
+    if kind is wanted:
+        return True
+    return isinstance(kind, types.UnionType) and wanted in typing.get_args(kind)
+
+
+def ext_dict(ext: msgspec.Raw | None) -> dict[str, str]:
+    """All ext fields as text, whatever scalar the peer wrote; nulls are left out."""
+    if ext is None:
+        return {}
+    try:
+        values = msgspec.json.decode(ext)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadHeader(f"ext fields are not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise BadHeader("ext fields are not an object")
+    return {
+        name: value if isinstance(value, str) else _quote(value).decode()
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def encoder(header: type[H], constants: dict[str, str] | None = None) -> Callable[[H], bytes]:
+    """Return `encode(header) -> b'{"name":"value",...}'`, one generated function per class.
+
+    `constants` are ext fields whose values never change while the process lives: they become part of the
+    template. Optional fields that are None are left out.
+    """
+    fixed = [
+        f'"{name}":{_quote(value).decode()}'.replace("%", "%%")
+        for name, value in (constants or {}).items()
+    ]
+    arguments: list[str] = []
+    optional: list[str] = []
+    for field in msgspec.structs.fields(header):
+        name = field.encode_name
+        if field.type is int:
+            fixed.append(f'"{name}":"%d"')
+            arguments.append(f"h.{field.name}")
+        elif field.type is str:
+            fixed.append(f'"{name}":%b')
+            arguments.append(f"quote(h.{field.name})")
+        elif field.type is bool:
+            fixed.append(f'"{name}":"%b"')
+            arguments.append(f'(b"true" if h.{field.name} else b"false")')
+        elif _is(field.type, bool):
+            optional.append(f"if h.{field.name} is not None: out.append(b'\"{name}\":\"%b\"' % (b'true' if h.{field.name} else b'false'))")
+        elif _is(field.type, int):
+            optional.append(f"if h.{field.name} is not None: out.append(b'\"{name}\":\"%d\"' % h.{field.name})")
+        else:
+            optional.append(f"if h.{field.name} is not None: out.append(b'\"{name}\":%b' % quote(h.{field.name}))")
+    template = ",".join(fixed)
+    values = f"({', '.join(arguments)},)" if arguments else "()"
+    start = f"b'{template}' % {values}"
+    if optional:
+        lines = ["def encode(h):", f" out = [{start}]" if fixed else " out = []"]
+        lines += [f" {line}" for line in optional]
+        lines.append(" return b'{' + b','.join(out) + b'}'")
+    else:
+        lines = ["def encode(h):", f" return b'{{{template}}}' % {values}"]
+    scope: dict[str, typing.Any] = {"quote": _quote}
+    exec("\n".join(lines), scope)  # names come from our own Struct definitions only
+    return typing.cast(Callable[[H], bytes], scope["encode"])
+
+
+@cache
+def _encoder_of(header: type[msgspec.Struct]) -> Callable[[msgspec.Struct], bytes]:
+    return encoder(header)
+
+
+@cache
+def _decoder_of(header: type[msgspec.Struct]) -> Callable[[msgspec.Raw | None], msgspec.Struct]:
+    return decoder(header)
+
+
+def encode_ext(header: msgspec.Struct) -> bytes:
+    """The ext fields of any header, as the JSON object `Connection` takes."""
+    return _encoder_of(type(header))(header)
+
+
+def decode_ext(header: type[H], ext: msgspec.Raw | None) -> H:
+    """Read ext fields as `header`; raises `BadHeader`."""
+    return typing.cast(H, _decoder_of(header)(ext))
+
+
+def encode_dict(fields: dict[str, str]) -> bytes:
+    """Ext fields that have no header class, as the JSON object `Connection` takes."""
+    return _quote(fields)
