@@ -1,16 +1,16 @@
 """Every error of ours, in one tree, so that callers branch on flags and not on texts.
 
-    RoquetteError
-    +- LocalProtocolError            our misuse of the wire                     (a bug)
-    +- RemoteProtocolError           the peer broke the protocol                (close the connection)
-    +- ConfigError                   a setting is wrong: says which, where, what to do
-    +- StoreError
-    |  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreClosed  MessageIllegal
-    +- Refused(code, remark)         server side only: becomes the response
-    +- ClientError
-       +- ConnectError  RequestTimeout  TooManyRequests  ClientClosed
-       +- RouteNotFound(topic)
-       +- BrokerError(code, remark, retriable, stale_route)
+RoquetteError
++- LocalProtocolError            our misuse of the wire                     (a bug)
++- RemoteProtocolError           the peer broke the protocol                (close the connection)
++- ConfigError                   a setting is wrong: says which, where, what to do
++- StoreError
+|  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreClosed  MessageIllegal
++- Refused(code, remark)         server side only: becomes the response
++- ClientError
+   +- ConnectError  RequestTimeout  TooManyRequests  ClientClosed
+   +- RouteNotFound(topic)
+   +- BrokerError(code, remark, retriable, stale_route)
 """
 
 
@@ -109,9 +109,17 @@ class BrokerError(ClientError):
     """A server answered with a code other than success."""
 
     def __init__(
-        self, code: int, remark: str, *, address: str = "", retriable: bool = False, stale_route: bool = False
+        self,
+        code: int,
+        remark: str,
+        *,
+        address: str = "",
+        retriable: bool = False,
+        stale_route: bool = False,
     ) -> None:
-        super().__init__(f"CODE: {code}  DESC: {remark}" + (f"  BROKER: {address}" if address else ""))
+        super().__init__(
+            f"CODE: {code}  DESC: {remark}" + (f"  BROKER: {address}" if address else "")
+        )
         self.code = code
         self.remark = remark
         self.address = address

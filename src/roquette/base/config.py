@@ -25,7 +25,9 @@ def setting(default: Any, *, java: str, help: str, mutable: bool = False) -> Any
         help: a sentence for people.
         mutable: may change while the process runs, through UPDATE_*_CONFIG. Never for paths or addresses.
     """
-    return dataclasses.field(default=default, metadata={"java": java, "help": help, "mutable": mutable})
+    return dataclasses.field(
+        default=default, metadata={"java": java, "help": help, "mutable": mutable}
+    )
 
 
 def fields_by_key(cls: Any) -> dict[str, "dataclasses.Field[Any]"]:
@@ -45,7 +47,10 @@ def parse_properties(text: str) -> dict[str, str]:
         if (len(line) - len(line.rstrip("\\"))) % 2:
             pending = line[:-1]
             continue
-        cut = next((i for i, char in enumerate(line) if char in "=: \t" and line[i - 1 : i] != "\\"), len(line))
+        cut = next(
+            (i for i, char in enumerate(line) if char in "=: \t" and line[i - 1 : i] != "\\"),
+            len(line),
+        )
         rest = line[cut:].lstrip(" \t")
         if rest[:1] in ("=", ":") and rest:
             rest = rest[1:]
@@ -86,7 +91,10 @@ def format_properties(values: Mapping[str, str]) -> str:
 
 def env_key(java: str) -> str:
     """The environment variable of a Java key: ROQUETTE_ and upper snake case."""
-    out = "".join(f"_{c}" if c.isupper() and i and not java[i - 1].isupper() else c for i, c in enumerate(java))
+    out = "".join(
+        f"_{c}" if c.isupper() and i and not java[i - 1].isupper() else c
+        for i, c in enumerate(java)
+    )
     return "ROQUETTE_" + out.upper()
 
 
@@ -141,7 +149,9 @@ def _unknown(key: str, where: str, owners: Iterable[str]) -> str:
     return f"unknown key {key} in {where} is ignored{hint}"
 
 
-def convert(cls: type[Any], field: "dataclasses.Field[Any]", key: str, text: str, where: str) -> Any:
+def convert(
+    cls: type[Any], field: "dataclasses.Field[Any]", key: str, text: str, where: str
+) -> Any:
     """Turn property text into the field's type; raises ConfigError that names key, value and place."""
     kind = typing.get_type_hints(cls)[field.name]
     if isinstance(kind, types.UnionType):
@@ -159,7 +169,9 @@ def convert(cls: type[Any], field: "dataclasses.Field[Any]", key: str, text: str
         wanted = getattr(kind, "__name__", str(kind))
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
             wanted = "one of " + ", ".join(str(item.value) for item in kind)
-        raise ConfigError(f"{key}={text!r} in {where} is not valid: {wanted} expected ({error})") from None
+        raise ConfigError(
+            f"{key}={text!r} in {where} is not valid: {wanted} expected ({error})"
+        ) from None
 
 
 def to_properties(config: Any) -> dict[str, str]:
@@ -193,6 +205,8 @@ def update(config: C, changes: Mapping[str, str], where: str = "the request") ->
         if value == getattr(config, field.name):
             continue
         if not field.metadata.get("mutable"):
-            raise ConfigError(f"{key} can not be changed while the process runs: set it in the file and restart")
+            raise ConfigError(
+                f"{key} can not be changed while the process runs: set it in the file and restart"
+            )
         values[field.name] = value
     return dataclasses.replace(config, **values) if values else config  # type: ignore[type-var]

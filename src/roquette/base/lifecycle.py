@@ -51,5 +51,10 @@ async def every(
             if result is not None:
                 await result
         except Exception as error:
-            log.error("periodic step failed step=%s error=%r", getattr(step, "__qualname__", step), error, exc_info=error)
+            log.error(
+                "periodic step failed step=%s error=%r",
+                getattr(step, "__qualname__", step),
+                error,
+                exc_info=error,
+            )
         await asyncio.sleep(interval_s)

@@ -20,7 +20,9 @@ def configure(level: str = "INFO", stream: TextIO | None = None) -> None:
 class RateLimited:
     """Lets one line per key pass in each interval and counts the rest; keys are bounded."""
 
-    def __init__(self, logger: logging.Logger, clock: Clock, interval_ms: int = 10_000, keys: int = 1_000) -> None:
+    def __init__(
+        self, logger: logging.Logger, clock: Clock, interval_ms: int = 10_000, keys: int = 1_000
+    ) -> None:
         self._log = logger
         self._clock = clock
         self._interval_ms = interval_ms

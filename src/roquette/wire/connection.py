@@ -87,27 +87,46 @@ class Connection:
         opaque = self.next_opaque()
         flag = 2 if oneway else 0
         if ext:
-            head = b'{"code":%d,"extFields":%b,"flag":%d' % (code, ext, flag) + _TAIL + b"%d" % opaque + _END
+            head = (
+                b'{"code":%d,"extFields":%b,"flag":%d' % (code, ext, flag)
+                + _TAIL
+                + b"%d" % opaque
+                + _END
+            )
         else:
             head = b'{"code":%d,"flag":%d' % (code, flag) + _TAIL + b"%d" % opaque + _END
         self._frame(head, body)
         return opaque
 
-    def send_reply(self, opaque: int, code: int, remark: str | None, ext: bytes, body: bytes) -> None:
+    def send_reply(
+        self, opaque: int, code: int, remark: str | None, ext: bytes, body: bytes
+    ) -> None:
         """Queue one response. `ext` is the JSON object of the ext fields, or empty."""
         if remark is None:
             if ext:
-                head = b'{"code":%d,"extFields":%b,"flag":1' % (code, ext) + _TAIL + b"%d" % opaque + _END
+                head = (
+                    b'{"code":%d,"extFields":%b,"flag":1' % (code, ext)
+                    + _TAIL
+                    + b"%d" % opaque
+                    + _END
+                )
             else:
                 head = b'{"code":%d,"flag":1' % code + _TAIL + b"%d" % opaque + _END
         else:
-            head = b'{"code":%d,"extFields":%b,"flag":1' % (code, ext or b"{}") + _TAIL + b'%d,"remark":%b' % (opaque, _quote(remark)) + _END
+            head = (
+                b'{"code":%d,"extFields":%b,"flag":1' % (code, ext or b"{}")
+                + _TAIL
+                + b'%d,"remark":%b' % (opaque, _quote(remark))
+                + _END
+            )
         self._frame(head, body)
 
     def _frame(self, head: bytes, body: bytes) -> None:
         length = 4 + len(head) + len(body)
         if length > self._max_frame - 4 or len(head) > 0xFFFFFF:
-            raise LocalProtocolError(f"a frame of {length} bytes is larger than {self._max_frame - 4}")
+            raise LocalProtocolError(
+                f"a frame of {length} bytes is larger than {self._max_frame - 4}"
+            )
         writer = BytesWriter()
         write_i32_be(writer, length)
         write_i32_be(writer, len(head))

@@ -60,9 +60,13 @@ def _java_number(header: type[msgspec.Struct], name: str, value: str) -> int:
     try:
         number = int(value)
     except ValueError:
-        raise BadHeader(f"{header.__name__}: field {name} is not a number: {value[:40]!r}") from None
+        raise BadHeader(
+            f"{header.__name__}: field {name} is not a number: {value[:40]!r}"
+        ) from None
     if not -(2**63) <= number < 2**63 or "_" in value or value != value.strip():
-        raise BadHeader(f"{header.__name__}: field {name} is not a number of 64 bits: {value[:40]!r}")
+        raise BadHeader(
+            f"{header.__name__}: field {name} is not a number of 64 bits: {value[:40]!r}"
+        )
     return number
 
 
@@ -113,11 +117,17 @@ def encoder(header: type[H], constants: dict[str, str] | None = None) -> Callabl
             fixed.append(f'"{name}":"%b"')
             arguments.append(f'(b"true" if h.{field.name} else b"false")')
         elif _is(field.type, bool):
-            optional.append(f"if h.{field.name} is not None: out.append(b'\"{name}\":\"%b\"' % (b'true' if h.{field.name} else b'false'))")
+            optional.append(
+                f"if h.{field.name} is not None: out.append(b'\"{name}\":\"%b\"' % (b'true' if h.{field.name} else b'false'))"
+            )
         elif _is(field.type, int):
-            optional.append(f"if h.{field.name} is not None: out.append(b'\"{name}\":\"%d\"' % h.{field.name})")
+            optional.append(
+                f'if h.{field.name} is not None: out.append(b\'"{name}":"%d"\' % h.{field.name})'
+            )
         else:
-            optional.append(f"if h.{field.name} is not None: out.append(b'\"{name}\":%b' % quote(h.{field.name}))")
+            optional.append(
+                f"if h.{field.name} is not None: out.append(b'\"{name}\":%b' % quote(h.{field.name}))"
+            )
     template = ",".join(fixed)
     values = f"({', '.join(arguments)},)" if arguments else "()"
     start = f"b'{template}' % {values}"

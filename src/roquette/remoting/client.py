@@ -1,0 +1,187 @@
+"""Connections we open: one per address, shared, reconnected on demand; every call has a deadline."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from roquette.base.clock import Clock
+from roquette.base.lifecycle import Tasks, every
+from roquette.base.logs import RateLimited
+from roquette.errors import ClientClosed, ConnectError, RequestTimeout
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Peer, Row
+from roquette.remoting.transport import PeerProtocol
+from roquette.wire.command import Command
+
+log = logging.getLogger("roquette.remoting")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """ "host:port" -> parts; raises ConnectError when it is not one."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ConnectError(f"{address!r} is not an address of the form host:port")
+    return host.strip("[]"), int(port)
+
+
+class RemotingClient:
+    """Calls to servers by address.
+
+    Args:
+        rows: requests that servers may send to us; lane 0 serves them all.
+        on_lost: told of the address of every connection that ended.
+        local_host: the address we call from (the simulation's host name), or None.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        rows: list[Row] | None = None,
+        on_lost: Callable[[str], None] | None = None,
+        connect_timeout_s: float = 3.0,
+        idle_s: float = 120.0,
+        local_host: str | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks()
+        self._dispatcher = Dispatcher(
+            rows or [], [LaneLimits("requests", 10_000)], clock, self._loop, self._tasks
+        )
+        self._noise = RateLimited(log, clock)
+        self._on_lost = on_lost
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_s = idle_s
+        self._local_host = local_host
+        self._peers: dict[str, Peer] = {}
+        self._connecting: dict[str, asyncio.Future[Peer]] = {}
+        self._next_id = 0
+        self._closed = False
+        self._tasks.start("expire-requests", every(0.1, self._expire))
+        self._tasks.start("idle-connections", every(10.0, self._close_idle))
+
+    def peer(self, address: str) -> Peer | None:
+        """The live connection to `address`, if there is one."""
+        peer = self._peers.get(address)
+        return peer if peer is not None and not peer.closed else None
+
+    async def connect(self, address: str) -> Peer:
+        """The connection to `address`, opened when there is none; concurrent callers share one attempt.
+
+        Raises:
+            ConnectError: nobody answers there.
+        """
+        peer = self.peer(address)
+        if peer is not None:
+            return peer
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = self._loop.create_future()
+            self._connecting[address] = attempt
+            self._tasks.start(f"connect-{address}", self._open(address, attempt))
+        return await asyncio.shield(attempt)
+
+    async def _open(self, address: str, attempt: "asyncio.Future[Peer]") -> None:
+        try:
+            host, port = split_address(address)
+            made: list[Peer] = []
+            self._next_id += 1
+
+            def lost(peer: Peer, error: Exception | None) -> None:
+                if self._peers.get(address) is peer:
+                    del self._peers[address]
+                    if self._on_lost is not None and not self._closed:
+                        self._on_lost(address)
+
+            options: dict[str, Any] = (
+                {"local_addr": (self._local_host, 0)} if self._local_host else {}
+            )
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._loop.create_connection(
+                    lambda: PeerProtocol(
+                        self._dispatcher, self._next_id, self._noise, made.append, lost
+                    ),
+                    host,
+                    port,
+                    **options,
+                )
+                while (
+                    not made
+                ):  # connection_made may be scheduled, not called, when create_connection returns
+                    await asyncio.sleep(0)
+            self._peers[address] = made[0]
+            if not attempt.done():
+                attempt.set_result(made[0])
+        except (OSError, TimeoutError, ConnectError) as error:
+            if not attempt.done():
+                attempt.set_exception(
+                    ConnectError(f"connect to {address} failed: {error or type(error).__name__}")
+                )
+                attempt.exception()  # seen, even when every caller has gone
+        except asyncio.CancelledError:
+            if not attempt.done():
+                attempt.set_exception(ClientClosed("the client was closed"))
+                attempt.exception()
+            raise
+        finally:
+            self._connecting.pop(address, None)
+
+    async def invoke(
+        self,
+        address: str,
+        code: int,
+        ext: bytes = b"",
+        body: bytes = b"",
+        *,
+        timeout_ms: int = 3000,
+    ) -> Command:
+        """Send a request and wait for its answer, whatever its code.
+
+        Raises:
+            ConnectError, RequestTimeout, TooManyRequests, ClientClosed
+        """
+        peer = self.peer(address)
+        if peer is None:
+            started = self._loop.time()
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    peer = await self.connect(address)
+            except TimeoutError:
+                raise RequestTimeout(f"no connection to {address} within {timeout_ms} ms") from None
+            timeout_ms = max(1, timeout_ms - int((self._loop.time() - started) * 1000))
+        return await peer.invoke(code, ext, body, timeout_ms)
+
+    async def oneway(self, address: str, code: int, ext: bytes = b"", body: bytes = b"") -> None:
+        """Send a request that is not answered; raises ConnectError when there is no connection."""
+        peer = self.peer(address) or await self.connect(address)
+        peer.notify(code, ext, body)
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        for address, peer in self._peers.items():
+            if len(peer.pending):
+                peer.pending.expire(now, address)
+
+    def _close_idle(self) -> None:
+        now = self._loop.time()
+        for peer in list(self._peers.values()):
+            if now - peer.last_active > self._idle_s and not len(peer.pending):
+                peer.transport.close()
+
+    def drop(self, address: str) -> None:
+        """Close the connection to `address`, if any (an offline broker)."""
+        peer = self._peers.get(address)
+        if peer is not None:
+            peer.transport.close()
+
+    async def close(self) -> None:
+        """Close every connection; what is in flight fails with ConnectError."""
+        self._closed = True
+        await asyncio.sleep(0)  # let what was queued in this turn leave
+        await self._tasks.stop()
+        for peer in list(self._peers.values()):
+            peer.transport.close()
+        self._peers.clear()
+        await asyncio.sleep(0)

@@ -1,0 +1,63 @@
+"""What a processor may return: five outcomes, encoded in one place (the dispatcher).
+
+`Refused` (an exception, in roquette.errors) is the sixth: an error response.
+HOT: built once per request.
+"""
+
+from collections.abc import Coroutine
+from typing import Any
+
+
+class Reply:
+    """Answer now. `ext` is a JSON object of ext fields, `body` bytes or pieces to be joined."""
+
+    __slots__ = ("body", "code", "ext", "remark")
+
+    def __init__(
+        self,
+        ext: bytes = b"",
+        body: bytes | list[bytes] | None = None,
+        code: int = 0,
+        remark: str | None = None,
+    ) -> None:
+        self.ext: bytes = ext
+        self.body: bytes | list[bytes] | None = body
+        self.code: int = code
+        self.remark: str | None = remark
+
+
+class Later:
+    """The reply is ready, but waits until the log is durable up to `end_offset`."""
+
+    __slots__ = ("end_offset", "reply")
+
+    def __init__(self, end_offset: int, reply: Reply) -> None:
+        self.end_offset: int = end_offset
+        self.reply: Reply = reply
+
+
+class Held:
+    """Nothing to send yet: `hold` describes what to wait for; the request is run again later."""
+
+    __slots__ = ("hold",)
+
+    def __init__(self, hold: Any) -> None:
+        self.hold: Any = hold
+
+
+class Task:
+    """The few requests that must call out: a coroutine which returns the Reply (or None: no answer)."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Coroutine[Any, Any, Reply | None]) -> None:
+        self.work: Coroutine[Any, Any, Reply | None] = work
+
+
+class Silent:
+    """No answer at all."""
+
+    __slots__ = ()
+
+
+Outcome = Reply | Later | Held | Task | Silent

@@ -1,0 +1,98 @@
+"""Listen, accept, close what is idle, and know who is connected."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from roquette.base.clock import Clock
+from roquette.base.lifecycle import Tasks, every
+from roquette.base.logs import RateLimited
+from roquette.remoting.dispatcher import Dispatcher, Peer
+from roquette.remoting.transport import PeerProtocol
+
+log = logging.getLogger("roquette.remoting")
+
+
+def _ignore(peer: Peer) -> None:
+    return None
+
+
+class Server:
+    """One listening port in front of a dispatcher.
+
+    Args:
+        on_lost: told of every connection that ended.
+        idle_s: a connection without traffic for so long is closed (Apache: serverChannelMaxIdleTimeSeconds).
+        max_connections: further ones are closed at once.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        *,
+        on_lost: Callable[[Peer], None] = _ignore,
+        idle_s: float = 120.0,
+        max_connections: int = 20_000,
+    ) -> None:
+        self.peers: dict[int, Peer] = {}
+        self._dispatcher = dispatcher
+        self._on_lost = on_lost
+        self._idle_s = idle_s
+        self._max_connections = max_connections
+        self._noise = RateLimited(log, clock)
+        self._tasks = Tasks()
+        self._next_id = 0
+        self._listener: asyncio.AbstractServer | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Begin to accept; returns the port (a free one when 0 was asked)."""
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(self._new_protocol, host, port, backlog=1024)
+        self._listener = listener
+        self._tasks.start("idle-connections", every(10.0, self._close_idle))
+        for bound in getattr(listener, "sockets", None) or ():
+            return int(bound.getsockname()[1])
+        return port
+
+    def _new_protocol(self) -> PeerProtocol:
+        self._next_id += 1
+        return PeerProtocol(self._dispatcher, self._next_id, self._noise, self._made, self._lost)
+
+    def _made(self, peer: Peer) -> None:
+        if len(self.peers) >= self._max_connections:
+            self._noise.warning(
+                "full", "connection refused peer=%s: %d are open", peer.remote, len(self.peers)
+            )
+            peer.closed = True
+            peer.transport.abort()
+            return
+        self.peers[peer.id] = peer
+
+    def _lost(self, peer: Peer, error: Exception | None) -> None:
+        if self.peers.pop(peer.id, None) is not None:
+            self._on_lost(peer)
+
+    def _close_idle(self) -> None:
+        now = self._dispatcher.loop.time()
+        for peer in list(self.peers.values()):
+            peer.pending.expire(now, peer.remote)
+            if now - peer.last_active > self._idle_s:
+                log.info("idle connection closed peer=%s", peer.remote)
+                peer.transport.close()
+
+    def expire_requests(self) -> None:
+        """Fail our own requests to peers that were not answered in time (called by the broker's beat)."""
+        now = self._dispatcher.loop.time()
+        for peer in self.peers.values():
+            if len(peer.pending):
+                peer.pending.expire(now, peer.remote)
+
+    async def stop(self) -> None:
+        """Stop to accept, then close every connection."""
+        await self._tasks.stop()
+        if self._listener is not None:
+            self._listener.close()
+        for peer in list(self.peers.values()):
+            peer.transport.close()
+        await asyncio.sleep(0)
