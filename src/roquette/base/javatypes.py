@@ -1,0 +1,31 @@
+"""Java's arithmetic on texts and numbers, where the protocol depends on it. HOT."""
+
+from mypy_extensions import i64
+
+
+def java_hash(text: str, seed: int = 0) -> int:
+    """`String.hashCode` of a text: an int32 over its UTF-16 units.
+
+    Args:
+        seed: the hash of a prefix, so that `java_hash(b, java_hash(a)) == java_hash(a + b)`.
+    """
+    value: i64 = seed
+    for character in text:
+        code: i64 = ord(character)
+        if code > 0xFFFF:  # Java sees such a character as two units, a surrogate pair
+            code -= 0x10000
+            value = (value * 31 + (0xD800 | (code >> 10))) & 0xFFFFFFFF
+            code = 0xDC00 | (code & 0x3FF)
+        value = (value * 31 + code) & 0xFFFFFFFF
+    return value - 0x100000000 if value > 0x7FFFFFFF else value
+
+
+def to_int32(number: int) -> int:
+    """The low 32 bits as a signed number: a Java cast to int."""
+    number &= 0xFFFFFFFF
+    return number - 0x100000000 if number > 0x7FFFFFFF else number
+
+
+def parse_java_bool(text: str | None) -> bool:
+    """`Boolean.parseBoolean`: "true" in any case is true, everything else is false."""
+    return text is not None and text.lower() == "true"

@@ -1,0 +1,132 @@
+"""What applications send and receive: `Message`, `MessageQueue`, `ReceivedMessage`."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from roquette.message import properties as names
+from roquette.message.compression import decompress
+from roquette.message.message_id import host_text, offset_message_id
+from roquette.message.properties import decode_properties
+from roquette.message.record import StoredRecord
+from roquette.message.sysflag import COMPRESSED
+
+MAX_BODY_SIZE: Final = 64 * 1024 * 1024  # of a decompressed body; producers' own limit is 4 MiB
+
+
+class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="camel"):
+    """One queue of a topic on one broker. Ordered by topic, broker name, queue id."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to send.
+
+    Attributes:
+        tags: the one tag consumers filter by.
+        keys: what the message can be found by; no spaces within a key.
+        properties: the application's own; names of `properties.RESERVED` are RocketMQ's.
+        flag: a number RocketMQ only carries.
+        delay_level: 1..18 delivers later (level 1 is 1 s, 18 is 2 h); 0 at once.
+        wait_store_ok: whether the answer waits for the broker's flush and replication.
+        sharding_key: messages with one key go to one queue.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    flag: int = 0
+    delay_level: int = 0
+    wait_store_ok: bool = True
+    sharding_key: str | None = None
+
+    def property_map(self) -> dict[str, str]:
+        """All properties as they travel, RocketMQ's among them (Apache: Message's setters)."""
+        found = dict(self.properties)
+        if self.tags:
+            found[names.TAGS] = self.tags
+        if self.keys:
+            found[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
+        if self.delay_level:
+            found[names.DELAY] = str(self.delay_level)
+        if self.sharding_key:
+            found[names.SHARDING_KEY] = self.sharding_key
+        found[names.WAIT] = "true" if self.wait_store_ok else "false"
+        return found
+
+
+@dataclass(slots=True, kw_only=True)
+class ReceivedMessage:
+    """A message as a consumer sees it: the body is decompressed.
+
+    Attributes:
+        message_id: the sender's unique id, or the offset message id when it gave none.
+        offset_message_id: names the record on its broker.
+        queue_offset: index in the queue. `physical_offset`: byte position in the commit log.
+        born_host: `ip:port` of the sender. `store_host`: `ip:port` of the broker.
+        reconsume_times: how often the group has failed on this message before.
+        sys_flag: as stored, without the bit for compression.
+        store_size: bytes of the stored record.
+    """
+
+    topic: str
+    queue: MessageQueue
+    body: bytes
+    properties: dict[str, str]
+    tags: str | None
+    keys: tuple[str, ...]
+    message_id: str
+    offset_message_id: str
+    queue_offset: int
+    physical_offset: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    born_host: str
+    store_host: str
+    reconsume_times: int
+    flag: int
+    sys_flag: int
+    body_crc: int
+    store_size: int
+    prepared_offset: int
+
+
+def received(
+    record: StoredRecord, broker_name: str, max_body_size: int = MAX_BODY_SIZE
+) -> ReceivedMessage:
+    """What a consumer gets of a stored record (Apache: MessageDecoder.decode on the client).
+
+    Raises:
+        CorruptRecord: the body cannot be decompressed within `max_body_size` bytes.
+    """
+    properties = decode_properties(record.properties)
+    offset_id = offset_message_id(record.store_host, record.physical_offset)
+    return ReceivedMessage(
+        topic=record.topic,
+        queue=MessageQueue(record.topic, broker_name, record.queue_id),
+        body=decompress(record.body, record.sys_flag, max_body_size),
+        properties=properties,
+        tags=properties.get(names.TAGS),
+        keys=tuple(properties.get(names.KEYS, "").split()),
+        message_id=properties.get(names.UNIQ_KEY, offset_id),
+        offset_message_id=offset_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        born_timestamp_ms=record.born_timestamp_ms,
+        store_timestamp_ms=record.store_timestamp_ms,
+        born_host=host_text(record.born_host),
+        store_host=host_text(record.store_host),
+        reconsume_times=record.reconsume_times,
+        flag=record.flag,
+        sys_flag=record.sys_flag & ~COMPRESSED,
+        body_crc=record.body_crc,
+        store_size=record.size,
+        prepared_offset=record.prepared_offset,
+    )

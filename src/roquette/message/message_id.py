@@ -1,0 +1,116 @@
+"""Message ids: the broker's (an address and an offset) and the client's (UNIQ_KEY); host bytes.
+
+    offset id  address 4|16 | port 4 | physical offset 8                                32 or 56 digits
+    unique id  address 4|16 | pid 2 | instance 4 | ms in the month 4 | counter 2        32 or 56 digits
+
+Both are written as upper-case hexadecimal. Apache: MessageDecoder.createMessageId and decodeMessageId,
+MessageClientIDSetter.
+"""
+
+import ipaddress
+from datetime import UTC, datetime
+
+from roquette.errors import CorruptRecord
+
+
+def host_bytes(host: str, port: int) -> bytes:
+    """A record's host: the address (4 or 16 bytes), then the port as int32.
+
+    An IPv4 address mapped into IPv6 is taken as the IPv4 address, as Java's InetAddress does.
+
+    Raises:
+        ValueError: the text is not an IP address, or the port is not within 0..65535.
+    """
+    if not 0 <= port <= 0xFFFF:
+        raise ValueError(f"port {port} is not within 0..65535")
+    address = ipaddress.ip_address(host.strip("[]"))
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.packed + port.to_bytes(4, "big")
+
+
+def host_text(host: bytes) -> str:
+    """`1.2.3.4:10911`, or `[::1]:10911` for a 20-byte host.
+
+    Raises:
+        CorruptRecord: the host has neither 8 nor 20 bytes.
+    """
+    port = int.from_bytes(host[-4:], "big", signed=True)
+    if len(host) == 8:
+        return f"{host[0]}.{host[1]}.{host[2]}.{host[3]}:{port}"
+    if len(host) == 20:
+        return f"[{ipaddress.IPv6Address(host[:16])}]:{port}"
+    raise CorruptRecord(f"a host has 8 or 20 bytes, not {len(host)}")
+
+
+def offset_message_id(store_host: bytes, physical_offset: int) -> str:
+    """The id by which a broker finds a record: where it is, and at which physical offset."""
+    return (store_host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def decode_offset_message_id(text: str) -> tuple[bytes, int]:
+    """The store host (8 or 20 bytes) and the physical offset of an offset message id.
+
+    Raises:
+        ValueError: the text is not such an id.
+    """
+    if len(text) not in {32, 56} or not text.isalnum():
+        raise ValueError(f"{text[:60]!r} is not an offset message id: 32 or 56 hex digits")
+    data = bytes.fromhex(text)
+    return data[:-8], int.from_bytes(data[-8:], "big", signed=True)
+
+
+class UniqueIds:
+    """Draws the ids a client gives its messages.
+
+    The month starts in UTC (Java: in the local zone; readers allow for any zone).
+
+    Args:
+        host_ip: this machine's address, 4 or 16 bytes.
+        pid: the process id; its low 16 bits are used.
+        instance: tells apart clients of one process and restarts with one pid, where Java puts its class
+            loader's hash: a random number; its low 32 bits are used.
+    """
+
+    def __init__(self, host_ip: bytes, pid: int, instance: int) -> None:
+        if len(host_ip) not in {4, 16}:
+            raise ValueError(f"an address has 4 or 16 bytes, not {len(host_ip)}")
+        fixed = host_ip + (pid & 0xFFFF).to_bytes(2, "big")
+        self._prefix = (fixed + (instance & 0xFFFFFFFF).to_bytes(4, "big")).hex().upper()
+        self._counter = 0
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+
+    def next_id(self, now_ms: int) -> str:
+        """A fresh id. Unique while fewer than 65,536 are drawn in one millisecond."""
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = _month_of(now_ms)
+        counter = self._counter
+        self._counter = (counter + 1) & 0xFFFF
+        return f"{self._prefix}{(now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}{counter:04X}"
+
+
+def unique_id_near_ms(text: str, now_ms: int) -> int | None:
+    """When a unique id was drawn, to within a month and the time zones; None for other texts.
+
+    Apache: MessageClientIDSetter.getNearlyTimeFromID, which queries by id start from.
+    """
+    if len(text) not in {32, 56} or not text.isalnum():
+        return None
+    try:
+        span_ms = int(text[-12:-4], 16)
+    except ValueError:
+        return None
+    start_ms = _month_of(now_ms)[0]
+    if start_ms + span_ms >= now_ms:
+        start_ms = _month_of(start_ms - 1)[0]
+    return start_ms + span_ms
+
+
+def _month_of(now_ms: int) -> tuple[int, int]:
+    """Start and end of the month `now_ms` is in, UTC."""
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    following = (now.year + 1, 1) if now.month == 12 else (now.year, now.month + 1)
+    start = datetime(now.year, now.month, 1, tzinfo=UTC)
+    end = datetime(*following, 1, tzinfo=UTC)
+    return int(start.timestamp()) * 1000, int(end.timestamp()) * 1000
