@@ -1,0 +1,203 @@
+"""Who consumes: groups, their connections and subscriptions. Pure: time and peers come in.
+
+The rules are those of Apache's ConsumerManager and ConsumerGroupInfo.
+"""
+
+from collections.abc import Iterable
+
+from roquette.message.names import retry_topic
+from roquette.remoting.dispatcher import Peer
+from roquette.wire.bodies import SubscriptionData
+
+CHANNEL_EXPIRED_MS = 120_000  # ConsumerManager.CHANNEL_EXPIRED_TIMEOUT
+
+
+class ClientChannel:
+    """One client's connection, as its last heartbeat described it."""
+
+    __slots__ = ("client_id", "language", "last_update_ms", "peer", "version")
+
+    def __init__(
+        self, peer: Peer, client_id: str, language: str, version: int, now_ms: int
+    ) -> None:
+        self.peer = peer
+        self.client_id = client_id
+        self.language = language
+        self.version = version
+        self.last_update_ms = now_ms
+
+
+class ConsumerGroup:
+    """A group that is online: its channels by peer id, its subscriptions by topic."""
+
+    __slots__ = (
+        "channels",
+        "codes",
+        "consume_from_where",
+        "consume_type",
+        "message_model",
+        "name",
+        "subscriptions",
+    )
+
+    def __init__(
+        self, name: str, consume_type: str, message_model: str, consume_from_where: str
+    ) -> None:
+        self.name = name
+        self.consume_type = consume_type
+        self.message_model = message_model
+        self.consume_from_where = consume_from_where
+        self.channels: dict[int, ClientChannel] = {}
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.codes: dict[
+            str, frozenset[int] | None
+        ] = {}  # topic -> tag hashes, None: every message
+
+    @property
+    def broadcasting(self) -> bool:
+        """True when each member gets every message."""
+        return self.message_model == "BROADCASTING"
+
+    def client_ids(self) -> list[str]:
+        """Ids of the members, each once, sorted."""
+        return sorted({channel.client_id for channel in self.channels.values()})
+
+    def channel_of(self, client_id: str) -> ClientChannel | None:
+        """The newest connection of a client."""
+        found = [c for c in self.channels.values() if c.client_id == client_id]
+        return found[-1] if found else None
+
+    def peers(self) -> list[Peer]:
+        """Connections of the members, oldest first."""
+        return [channel.peer for channel in self.channels.values()]
+
+
+class ConsumerTable:
+    """All groups that are online. Bounded by connections: each peer names at most the groups it heartbeats."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of_peer: dict[int, dict[str, None]] = {}
+
+    def find(self, group: str) -> ConsumerGroup | None:
+        """The group, when at least one member is connected."""
+        return self._groups.get(group)
+
+    def groups(self) -> list[ConsumerGroup]:
+        """Every group online."""
+        return list(self._groups.values())
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Names of groups online that subscribe to `topic`, sorted."""
+        return sorted(name for name, group in self._groups.items() if topic in group.subscriptions)
+
+    def register(
+        self,
+        name: str,
+        peer: Peer,
+        *,
+        client_id: str,
+        language: str,
+        version: int,
+        consume_type: str,
+        message_model: str,
+        consume_from_where: str,
+        subscriptions: Iterable[SubscriptionData],
+        now_ms: int,
+    ) -> bool:
+        """Take in one group of a heartbeat; True when members must rebalance (ConsumerManager.registerConsumer)."""
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = ConsumerGroup(
+                name, consume_type, message_model, consume_from_where
+            )
+        group.consume_type = consume_type
+        group.message_model = message_model
+        group.consume_from_where = consume_from_where
+        changed = self._update_channel(group, peer, client_id, language, version, now_ms)
+        return self._update_subscriptions(group, list(subscriptions)) or changed
+
+    def _update_channel(
+        self,
+        group: ConsumerGroup,
+        peer: Peer,
+        client_id: str,
+        language: str,
+        version: int,
+        now_ms: int,
+    ) -> bool:
+        channel = group.channels.get(peer.id)
+        if channel is not None and channel.client_id == client_id:
+            channel.last_update_ms = now_ms
+            return False
+        group.channels[peer.id] = ClientChannel(peer, client_id, language, version, now_ms)
+        self._groups_of_peer.setdefault(peer.id, {})[group.name] = None
+        return True
+
+    def _update_subscriptions(self, group: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
+        changed = False
+        for data in wanted:
+            old = group.subscriptions.get(data.topic)
+            if old is None or data.sub_version > old.sub_version:
+                changed = changed or old is None
+                group.subscriptions[data.topic] = data
+                group.codes[data.topic] = codes_of(data)
+        topics = {data.topic for data in wanted}
+        for topic in [t for t in group.subscriptions if t not in topics]:
+            del group.subscriptions[topic]
+            del group.codes[topic]
+            changed = True
+        return changed
+
+    def unregister(self, name: str, client_id: str) -> bool:
+        """A client leaves a group; True when others must rebalance."""
+        group = self._groups.get(name)
+        if group is None:
+            return False
+        gone = [
+            number for number, channel in group.channels.items() if channel.client_id == client_id
+        ]
+        for number in gone:
+            self._drop(group, number)
+        return bool(gone)
+
+    def remove_peer(self, peer: Peer) -> list[str]:
+        """A connection ended; returns the groups whose members must rebalance."""
+        names = list(self._groups_of_peer.pop(peer.id, ()))
+        for name in names:
+            group = self._groups.get(name)
+            if group is not None:
+                self._drop(group, peer.id)
+        return names
+
+    def expire(self, now_ms: int) -> list[tuple[str, Peer]]:
+        """Remove channels without a heartbeat for 120 s (ConsumerManager.scanNotActiveChannel)."""
+        removed: list[tuple[str, Peer]] = []
+        for group in list(self._groups.values()):
+            for number, channel in list(group.channels.items()):
+                if now_ms - channel.last_update_ms > CHANNEL_EXPIRED_MS:
+                    removed.append((group.name, channel.peer))
+                    self._drop(group, number)
+        return removed
+
+    def _drop(self, group: ConsumerGroup, number: int) -> None:
+        group.channels.pop(number, None)
+        names = self._groups_of_peer.get(number)
+        if names is not None:
+            names.pop(group.name, None)
+            if not names:
+                del self._groups_of_peer[number]
+        if not group.channels:
+            self._groups.pop(group.name, None)
+
+
+def codes_of(data: SubscriptionData) -> frozenset[int] | None:
+    """The tag hashes a subscription lets through; None lets everything through."""
+    if data.class_filter_mode or not data.sub_string or data.sub_string == "*":
+        return None
+    return frozenset(data.code_set)
+
+
+def is_retry_topic_of(group: str, topic: str) -> bool:
+    """True for the topic through which a group's failed messages return."""
+    return topic == retry_topic(group)

@@ -1,0 +1,60 @@
+"""Who produces: groups and their connections, as heartbeats told. Pure (Apache's ProducerManager)."""
+
+from roquette.broker.consumers import CHANNEL_EXPIRED_MS, ClientChannel
+from roquette.remoting.dispatcher import Peer
+
+
+class ProducerTable:
+    """Producer group -> channels by peer id."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[int, ClientChannel]] = {}
+
+    def register(
+        self, group: str, peer: Peer, *, client_id: str, language: str, version: int, now_ms: int
+    ) -> None:
+        """Take in one group of a heartbeat."""
+        channels = self._groups.setdefault(group, {})
+        channel = channels.get(peer.id)
+        if channel is None or channel.client_id != client_id:
+            channels[peer.id] = ClientChannel(peer, client_id, language, version, now_ms)
+        else:
+            channel.last_update_ms = now_ms
+
+    def unregister(self, group: str, client_id: str) -> None:
+        """A client leaves a group."""
+        for number in [
+            n for n, c in self._groups.get(group, {}).items() if c.client_id == client_id
+        ]:
+            self._drop(group, number)
+
+    def remove_peer(self, peer: Peer) -> None:
+        """A connection ended."""
+        for group in [name for name, channels in self._groups.items() if peer.id in channels]:
+            self._drop(group, peer.id)
+
+    def expire(self, now_ms: int) -> list[Peer]:
+        """Remove channels without a heartbeat for 120 s; returns their peers."""
+        gone = [
+            (group, channel)
+            for group, channels in self._groups.items()
+            for channel in channels.values()
+            if now_ms - channel.last_update_ms > CHANNEL_EXPIRED_MS
+        ]
+        for group, channel in gone:
+            self._drop(group, channel.peer.id)
+        return [channel.peer for _, channel in gone]
+
+    def channels(self, group: str) -> list[ClientChannel]:
+        """Connections of a group, oldest first; empty when it is not online."""
+        return list(self._groups.get(group, {}).values())
+
+    def groups(self) -> list[str]:
+        """Names of the groups online, sorted."""
+        return sorted(self._groups)
+
+    def _drop(self, group: str, number: int) -> None:
+        channels = self._groups[group]
+        channels.pop(number, None)
+        if not channels:
+            del self._groups[group]
