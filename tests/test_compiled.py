@@ -1,0 +1,17 @@
+"""A compile that failed falls back in silence: here it does not."""
+
+import importlib
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+HOT = PROJECT["tool"]["roquette"]["compiled"]
+
+
+@pytest.mark.skipif("ROQUETTE_EXPECT_COMPILED" not in os.environ, reason="runs on the compiled wheel: make compiled")
+@pytest.mark.parametrize("module", HOT)
+def test_the_hot_modules_are_shared_objects(module: str) -> None:
+    assert importlib.import_module(module).__file__.endswith(".so")

@@ -1,0 +1,262 @@
+"""The house rules as a test: import directions, banned calls, budgets. The allow-lists may only shrink."""
+
+import ast
+import re
+import tomllib
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src" / "roquette"
+
+# Room -> rooms it may import (shared contract; `errors` and the own room are always allowed).
+CONTRACT: dict[str, set[str]] = {
+    "base": set(),
+    "message": {"base"},
+    "wire": {"base", "message"},
+    "store": {"base", "message"},
+    "remoting": {"base", "wire"},
+    "nameserver": {"base", "wire", "remoting"},
+    "broker": {"base", "message", "wire", "store", "remoting"},
+    "client": {"base", "message", "wire", "remoting"},
+    "admin": {"base", "message", "wire", "remoting", "client"},
+    "spark": {"base", "message", "client", "store"},
+    "cli": {"base", "message", "client", "admin", "store"},
+    "apps": {
+        "base",
+        "message",
+        "wire",
+        "store",
+        "remoting",
+        "nameserver",
+        "broker",
+        "client",
+        "admin",
+        "cli",
+        "spark",
+    },
+    "testing": {
+        "base",
+        "message",
+        "wire",
+        "store",
+        "remoting",
+        "nameserver",
+        "broker",
+        "client",
+        "admin",
+    },
+    "sync": {"client"},
+    "__init__": {"client", "message", "sync"},
+}
+FILE_BUDGET = 500
+FUNCTION_BUDGET = 70
+
+# (file, banned thing): why it is right there. Only these.
+ALLOWED: dict[tuple[str, str], str] = {
+    ("base/clock.py", "time.time_ns"): "the one reader of wall time",
+    ("base/entropy.py", "random.Random"): "the one source of random numbers",
+    ("base/files.py", "open"): "the one door to files",
+    ("base/lifecycle.py", "create_task"): "tasks get their owner here",
+    ("base/lifecycle.py", "except Exception"): "a periodic step must not end the beat",
+    ("remoting/dispatcher.py", "except Exception"): "the boundary between a processor and the wire",
+    ("wire/header_codec.py", "exec"): "header encoders are generated from our own Structs",
+}
+
+
+def modules() -> list[Path]:
+    return sorted(SRC.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    relative = path.relative_to(SRC)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def imported(tree: ast.AST) -> list[tuple[str, int]]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            found.append((node.module or "", node.lineno))
+    return found
+
+
+def test_imports_point_downwards() -> None:
+    wrong = []
+    for path in modules():
+        room = room_of(path)
+        if room == "errors":
+            continue
+        allowed = CONTRACT[room] | {room, "errors"}
+        for name, line in imported(ast.parse(path.read_text())):
+            if name.startswith("roquette."):
+                target = name.split(".")[1]
+                if target not in allowed:
+                    wrong.append(f"{path.relative_to(ROOT)}:{line} {room} may not import {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_imports_the_composition_roots() -> None:
+    for path in modules():
+        if room_of(path) not in ("apps", "testing"):
+            assert "roquette.apps" not in path.read_text(), path
+
+
+def banned_in(path: Path) -> list[tuple[str, int]]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if name in (
+                "time.time",
+                "time.time_ns",
+                "datetime.now",
+                "datetime.datetime.now",
+                "open",
+                "print",
+                "exec",
+                "eval",
+                "uuid.uuid4",
+                "os.urandom",
+                "time.sleep",
+            ):
+                found.append((name, node.lineno))
+            if name.startswith("random.") or name == "i64":
+                found.append((name, node.lineno))
+            if (
+                name.endswith(".create_task")
+                or name == "create_task"
+                or name.endswith("ensure_future")
+            ):
+                found.append(("create_task", node.lineno))
+        elif (
+            isinstance(node, ast.ExceptHandler)
+            and node.type is not None
+            and ast.unparse(node.type) in ("Exception", "BaseException")
+        ):
+            found.append((f"except {ast.unparse(node.type)}", node.lineno))
+        elif isinstance(node, ast.ExceptHandler) and node.type is None:
+            found.append(("bare except", node.lineno))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = (
+                [a.name for a in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+            )
+            for name in names:
+                if name.split(".")[0] in ("pickle", "yaml", "subprocess") and room_of(path) in (
+                    "nameserver",
+                    "broker",
+                    "remoting",
+                    "store",
+                    "wire",
+                    "message",
+                    "base",
+                ):
+                    found.append((f"import {name}", node.lineno))
+    return found
+
+
+def test_clock_files_network_and_randomness_come_from_outside() -> None:
+    wrong = []
+    for path in modules():
+        relative = str(path.relative_to(SRC))
+        room = room_of(path)
+        for thing, line in banned_in(path):
+            if (relative, thing) in ALLOWED:
+                continue
+            if thing == "print" and room in ("apps", "cli"):
+                continue
+            if room in ("spark", "testing") and thing in (
+                "except Exception",
+                "time.time",
+                "time.sleep",
+                "open",
+                "random.Random",
+            ):
+                continue
+            wrong.append(f"{relative}:{line} {thing}")
+    assert not wrong, "\n".join(wrong)
+
+
+PURE = ("message", "wire", "store")
+
+
+@pytest.mark.parametrize("room", PURE)
+def test_pure_rooms_know_no_sockets_threads_or_event_loops(room: str) -> None:
+    for path in sorted((SRC / room).rglob("*.py")):
+        for name, line in imported(ast.parse(path.read_text())):
+            assert name.split(".")[0] not in ("asyncio", "threading", "selectors", "concurrent"), (
+                f"{path}:{line} imports {name}"
+            )
+
+
+def test_no_module_is_named_for_nothing() -> None:
+    for path in modules():
+        assert not re.search(r"(^|_)(utils?|helpers?|common|misc|manager|impl)(_|$)", path.stem), (
+            path
+        )
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                assert not re.search(r"^(Default|Abstract)|(Impl|Manager|Helper)$", node.name), (
+                    f"{path}: {node.name}"
+                )
+
+
+def test_every_module_says_what_it_is() -> None:
+    for path in modules():
+        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+def test_sizes_stay_within_their_budgets() -> None:
+    for path in modules():
+        text = path.read_text()
+        lines = text.count("\n")
+        if lines > FILE_BUDGET:
+            warnings.warn(
+                f"{path.relative_to(ROOT)} has {lines} lines, budget {FILE_BUDGET}", stacklevel=1
+            )
+        assert lines <= FILE_BUDGET * 1.4, f"{path} is far over its budget"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                size = (node.end_lineno or 0) - node.lineno + 1
+                if size > FUNCTION_BUDGET:
+                    warnings.warn(
+                        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {size} lines, budget {FUNCTION_BUDGET}",
+                        stacklevel=1,
+                    )
+                assert size <= FUNCTION_BUDGET * 2, f"{path}: {node.name} is far over its budget"
+
+
+def test_every_config_field_has_a_sentence_and_a_key() -> None:
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "setting":
+                words = {k.arg: k.value for k in node.keywords}
+                assert {"java", "help"} <= set(words), f"{path}:{node.lineno}"
+                help_text = words["help"]
+                assert isinstance(help_text, ast.Constant), f"{path}:{node.lineno}"
+                assert str(help_text.value).endswith("."), f"{path}:{node.lineno} is not a sentence"
+
+
+def test_compiled_modules_exist() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["roquette"]["compiled"]
+    for module in listed:
+        assert (ROOT / "src" / (module.replace(".", "/") + ".py")).is_file(), module
+
+
+def test_nothing_names_a_machine_or_a_registry() -> None:
+    words = re.compile(r"/work/|/root/|repo1?\.maven\.org|pypi\.org|files\.pythonhosted|\.library/")
+    for path in [
+        *SRC.rglob("*.py"),
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "README.md",
+        ROOT / "Makefile",
+    ]:
+        match = words.search(path.read_text())
+        assert match is None, f"{path} names {match and match.group()}"

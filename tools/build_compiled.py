@@ -1,0 +1,78 @@
+"""Build the mypyc wheel and install it in an environment of its own; with --test, run the tests on it.
+
+usage: python tools/build_compiled.py [--test] [--force]
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv-compiled"
+PYTHON = VENV / "bin" / "python"
+MARKS = "not simulation and not crash and not interop and not spark and not long"
+
+
+def run(*command: str | Path, **environment: str) -> None:
+    subprocess.run([str(word) for word in command], check=True, cwd=ROOT, env={**os.environ, **environment})
+
+
+def fingerprint() -> str:
+    digest = hashlib.sha256()
+    for path in [ROOT / "pyproject.toml", ROOT / "setup.py", *sorted((ROOT / "src").rglob("*.py"))]:
+        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def hot_modules() -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return list(project["tool"]["roquette"]["compiled"])
+
+
+def build(force: bool) -> None:
+    """Make .venv-compiled hold a compiled roquette of exactly this source."""
+    if not PYTHON.exists():
+        print("compiled: creating", VENV.name, flush=True)
+        run(sys.executable, "-m", "venv", VENV)
+        run(PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-U", "pip")
+    stamp = VENV / ".built"
+    wanted = fingerprint()
+    if not force and stamp.exists() and stamp.read_text() == wanted:
+        return
+    modules = hot_modules()
+    print(f"compiled: building a wheel of {len(modules)} compiled modules (about a minute)", flush=True)
+    pip = (PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check")
+    run(*pip, ".[dev]", ROQUETTE_COMPILE="0")  # dependencies and build tools; replaced below
+    scratch = ROOT / "build" / "compiled"
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
+    scratch.mkdir(parents=True)
+    run(PYTHON, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "-w", scratch, ".", ROQUETTE_COMPILE="1")
+    wheel = next(scratch.glob("roquette-*.whl"))
+    run(*pip, "--no-deps", "--force-reinstall", wheel)
+    check = "import importlib,sys; bad=[m for m in sys.argv[1:] if not importlib.import_module(m).__file__.endswith('.so')]; sys.exit(f'not compiled: {bad}' if bad else 0)"
+    run(PYTHON, "-c", check, *modules)
+    stamp.write_text(wanted)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--test", action="store_true", help="run the unit tests on the compiled build")
+    parser.add_argument("--force", action="store_true", help="build even when nothing changed")
+    arguments = parser.parse_args()
+    if shutil.which("cc") is None and shutil.which("gcc") is None:
+        if os.environ.get("CI") == "true":
+            sys.exit("compiled: no C compiler found, and in CI that is a failure")
+        print("compiled: no C compiler found: the compiled tests are skipped")
+        return
+    build(arguments.force)
+    if arguments.test:
+        run(PYTHON, "-m", "pytest", "-m", MARKS, "-p", "no:cacheprovider", ROQUETTE_EXPECT_COMPILED="1")
+
+
+if __name__ == "__main__":
+    main()
