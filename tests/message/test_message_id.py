@@ -1,0 +1,88 @@
+"""Message ids and host bytes."""
+
+import pytest
+
+from roquette.errors import CorruptRecord
+from roquette.message.message_id import (
+    UniqueIds,
+    decode_offset_message_id,
+    host_bytes,
+    host_text,
+    offset_message_id,
+    unique_id_near_ms,
+)
+
+NOVEMBER_2023 = 1_698_796_800_000  # 2023-11-01T00:00:00Z
+
+
+def test_an_offset_id_names_host_and_offset() -> None:
+    host = host_bytes("127.0.0.1", 10911)
+
+    assert offset_message_id(host, 0) == "7F00000100002A9F0000000000000000"
+    assert decode_offset_message_id("7F00000100002A9F0000000000000FFF") == (host, 4095)
+
+
+def test_an_ipv6_offset_id_has_56_digits() -> None:
+    host = host_bytes("2001:db8::1", 10911)
+    text = offset_message_id(host, 1 << 40)
+
+    assert len(text) == 56
+    assert decode_offset_message_id(text) == (host, 1 << 40)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7F", "Z" * 32, "7F00000100002A9F000000000000000 ", "7" * 57, "７" * 32, " 7" * 16]
+)
+def test_other_texts_are_no_offset_ids(text: str) -> None:
+    with pytest.raises(ValueError):
+        decode_offset_message_id(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "text"),
+    [
+        ("1.2.3.4", 10911, "1.2.3.4:10911"),
+        ("::1", 1, "[::1]:1"),
+        ("[2001:db8::1]", 2, "[2001:db8::1]:2"),
+        ("::ffff:1.2.3.4", 5, "1.2.3.4:5"),
+    ],
+)
+def test_hosts_become_bytes_and_text(host: str, port: int, text: str) -> None:
+    assert host_text(host_bytes(host, port)) == text
+
+
+def test_host_bytes_wants_an_address_and_a_port() -> None:
+    for host, port in [("localhost", 1), ("1.2.3.4", 65536), ("1.2.3", 1)]:
+        with pytest.raises(ValueError):
+            host_bytes(host, port)
+    with pytest.raises(CorruptRecord):
+        host_text(b"123456")
+
+
+def test_a_unique_id_is_laid_out_as_javas() -> None:
+    ids = UniqueIds(bytes([10, 0, 0, 1]), 0x1_2345, 0x18B4AAC2)
+
+    assert (
+        ids.next_id(NOVEMBER_2023 + 0x1234)
+        == "0A000001" + "2345" + "18B4AAC2" + "00001234" + "0000"
+    )
+    assert ids.next_id(NOVEMBER_2023 + 0x1235).endswith("000012350001")
+
+
+def test_the_month_rolls_and_the_counter_wraps() -> None:
+    ids = UniqueIds(bytes(4), 1, 1)
+    first = [ids.next_id(NOVEMBER_2023 - 1) for _ in range(65_536)]
+
+    assert len(set(first)) == 65_536
+    assert ids.next_id(NOVEMBER_2023).endswith("000000000000")
+    assert ids.next_id(NOVEMBER_2023 - 1) == first[1]
+
+
+def test_the_time_of_a_unique_id_is_found_again() -> None:
+    ids = UniqueIds(bytes(16), 1, 1)
+    drawn = NOVEMBER_2023 - 5000
+
+    assert unique_id_near_ms(ids.next_id(drawn), drawn + 1) == drawn
+    assert unique_id_near_ms(ids.next_id(drawn), drawn + 6000) == drawn
+    assert unique_id_near_ms("my own key", drawn) is None
+    assert unique_id_near_ms("g" * 32, drawn) is None
