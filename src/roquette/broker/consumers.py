@@ -5,7 +5,6 @@ The rules are those of Apache's ConsumerManager and ConsumerGroupInfo.
 
 from collections.abc import Iterable
 
-from roquette.message.names import retry_topic
 from roquette.remoting.dispatcher import Peer
 from roquette.wire.bodies import SubscriptionData
 
@@ -196,8 +195,3 @@ def codes_of(data: SubscriptionData) -> frozenset[int] | None:
     if data.class_filter_mode or not data.sub_string or data.sub_string == "*":
         return None
     return frozenset(data.code_set)
-
-
-def is_retry_topic_of(group: str, topic: str) -> bool:
-    """True for the topic through which a group's failed messages return."""
-    return topic == retry_topic(group)

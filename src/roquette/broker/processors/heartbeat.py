@@ -1,0 +1,166 @@
+"""Clients come and go: heartbeat, unregistration, the list of a group's members.
+
+Apache: ClientManageProcessor, ConsumerManageProcessor.getConsumerListByGroup.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from roquette.broker.consumers import ConsumerGroup, ConsumerTable
+from roquette.broker.groups import GroupTable
+from roquette.broker.producers import ProducerTable
+from roquette.errors import Refused, RemoteProtocolError
+from roquette.message.names import retry_topic
+from roquette.remoting.dispatcher import Peer, RequestContext
+from roquette.remoting.outcomes import Reply
+from roquette.wire.bodies import (
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+)
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.header_codec import encode_dict
+from roquette.wire.headers import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
+from roquette.wire.json_body import decode_body, encode_body
+
+T = TypeVar("T")
+
+_HEARTBEAT_REPLY = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "false"})
+
+
+class TopicCreator(Protocol):
+    """Creates a topic of the system's own (retry, dead letter) unless it exists."""
+
+    def __call__(self, name: str, queues: int, perm: int, now_ms: int) -> None: ...
+
+
+class HeartbeatProcessor:
+    """Requests 34, 35 and 38, and what a lost connection means."""
+
+    def __init__(
+        self,
+        consumers: ConsumerTable,
+        producers: ProducerTable,
+        groups: GroupTable,
+        create_topic: TopicCreator,
+        *,
+        on_group_changed: Callable[[str], None] | None = None,
+    ) -> None:
+        self._consumers = consumers
+        self._producers = producers
+        self._groups = groups
+        self._create_topic = create_topic
+        self._on_group_changed = on_group_changed
+
+    def heart_beat(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """HEART_BEAT: register every producer and consumer group of one client."""
+        data = decode_request(HeartbeatData, body)
+        if not data.client_id:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
+        language = str(ctx.command.language or "OTHER")
+        for producer in data.producer_data_set:
+            self._producers.register(
+                producer.group_name,
+                ctx.peer,
+                client_id=data.client_id,
+                language=language,
+                version=ctx.command.version,
+                now_ms=ctx.now_ms,
+            )
+        for consumer in data.consumer_data_set:
+            self._register_consumer(ctx, data.client_id, language, consumer)
+        return Reply(_HEARTBEAT_REPLY)
+
+    def _register_consumer(
+        self, ctx: RequestContext, client_id: str, language: str, data: ConsumerData
+    ) -> None:
+        group = self._groups.find(data.group_name, ctx.now_ms)
+        if group is None:
+            return  # autoCreateSubscriptionGroup is off: the consumer part is skipped in silence
+        self._create_topic(retry_topic(data.group_name), group.retry_queue_nums, 6, ctx.now_ms)
+        changed = self._consumers.register(
+            data.group_name,
+            ctx.peer,
+            client_id=client_id,
+            language=language,
+            version=ctx.command.version,
+            consume_type=data.consume_type,
+            message_model=data.message_model,
+            consume_from_where=data.consume_from_where,
+            subscriptions=data.subscription_data_set,
+            now_ms=ctx.now_ms,
+        )
+        if changed:
+            self._notify(data.group_name, ctx.now_ms)
+
+    def _notify(self, name: str, now_ms: int) -> None:
+        """Tell all members to rebalance, unless broadcasting or switched off for the group."""
+        online = self._consumers.find(name)
+        config = self._groups.find(name, now_ms)
+        if (
+            online is None
+            or config is None
+            or online.broadcasting
+            or not config.notify_consumer_ids_changed_enable
+        ):
+            return
+        notify_members(online)
+        if self._on_group_changed is not None:
+            self._on_group_changed(name)
+
+    def unregister_client(
+        self, ctx: RequestContext, header: UnregisterClientRequestHeader, body: bytes
+    ) -> Reply:
+        """UNREGISTER_CLIENT: a client leaves its groups at once."""
+        if header.producer_group:
+            self._producers.unregister(header.producer_group, header.client_id)
+        if header.consumer_group and self._consumers.unregister(
+            header.consumer_group, header.client_id
+        ):
+            self._notify(header.consumer_group, ctx.now_ms)
+        return Reply()
+
+    def connection_lost(self, peer: Peer, now_ms: int) -> None:
+        """A connection ended: its groups rebalance at once."""
+        self._producers.remove_peer(peer)
+        for name in self._consumers.remove_peer(peer):
+            self._notify(name, now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Every 10 s: clients without a heartbeat for 120 s are gone (ClientHousekeepingService)."""
+        for peer in self._producers.expire(now_ms):
+            peer.transport.close()
+        for name, peer in self._consumers.expire(now_ms):
+            peer.transport.close()
+            self._notify(name, now_ms)
+
+    def consumer_list(
+        self, ctx: RequestContext, header: GetConsumerListByGroupRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_CONSUMER_LIST_BY_GROUP: the client ids among which queues are shared."""
+        group = self._consumers.find(header.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
+            )
+        return Reply(
+            b"",
+            encode_body(GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())),
+        )
+
+
+def notify_members(group: ConsumerGroup) -> None:
+    """NOTIFY_CONSUMER_IDS_CHANGED to every member, one way (Broker2Client.notifyConsumerIdsChanged)."""
+    ext = encode_dict({"consumerGroup": group.name})
+    for peer in group.peers():
+        peer.notify(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext)
+
+
+def decode_request(kind: type[T], body: bytes) -> T:
+    """Read a request's JSON body; a body that is not one is refused, not fatal."""
+    try:
+        return decode_body(kind, body)
+    except RemoteProtocolError as error:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"the body is not a {kind.__name__}: {error}"
+        ) from None
