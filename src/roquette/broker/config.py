@@ -1,0 +1,205 @@
+"""The broker's settings: Apache's BrokerConfig (with the few of NettyServerConfig), as far as they act here.
+
+The store's own keys (paths, flush, retention, delay levels) live in `store/config.py`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from roquette.base import config as base_config
+from roquette.base.config import setting
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One immutable picture of the settings; `LiveConfig` holds the current one."""
+
+    broker_name: str = setting(
+        "", java="brokerName", help="Name of the broker set; empty takes the host's name."
+    )
+    broker_cluster_name: str = setting(
+        "DefaultCluster", java="brokerClusterName", help="Cluster this broker belongs to."
+    )
+    broker_id: int = setting(0, java="brokerId", help="0 is the master, others are replicas.")
+    broker_ip1: str = setting(
+        "", java="brokerIP1", help="Address told to clients; empty takes the bind address."
+    )
+    broker_ip2: str = setting("", java="brokerIP2", help="Address told to replicas (HA).")
+    bind_address: str = setting("0.0.0.0", java="bindAddress", help="Address to listen on.")
+    listen_port: int = setting(10911, java="listenPort", help="Main port; 0 takes a free one.")
+    namesrv_addr: str = setting(
+        "",
+        java="namesrvAddr",
+        help="Name servers, host:port separated by semicolons.",
+        mutable=True,
+    )
+    broker_permission: int = setting(
+        6, java="brokerPermission", help="4 read, 2 write, 6 both.", mutable=True
+    )
+    auto_create_topic_enable: bool = setting(
+        True,
+        java="autoCreateTopicEnable",
+        help="A send to an unknown topic creates it.",
+        mutable=True,
+    )
+    default_topic_queue_nums: int = setting(
+        8, java="defaultTopicQueueNums", help="Queues of TBW102, the template of new topics."
+    )
+    cluster_topic_enable: bool = setting(
+        True, java="clusterTopicEnable", help="The topic named like the cluster is readable."
+    )
+    broker_topic_enable: bool = setting(
+        True, java="brokerTopicEnable", help="The topic named like the broker is readable."
+    )
+    auto_create_subscription_group: bool = setting(
+        True,
+        java="autoCreateSubscriptionGroup",
+        help="An unknown consumer group is created when first seen.",
+        mutable=True,
+    )
+    trace_topic_enable: bool = setting(
+        False, java="traceTopicEnable", help="Create the message trace topic at start."
+    )
+    msg_trace_topic_name: str = setting(
+        "RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", help="Name of the message trace topic."
+    )
+    trace_on: bool = setting(
+        True, java="traceOn", help="Tell clients that traces are wanted (TRACE_ON)."
+    )
+    region_id: str = setting("DefaultRegion", java="regionId", help="Value of MSG_REGION.")
+    revive_queue_num: int = setting(8, java="reviveQueueNum", help="Queues of POP's revive topic.")
+    long_polling_enable: bool = setting(
+        True,
+        java="longPollingEnable",
+        help="Hold pulls that find nothing for as long as they ask.",
+        mutable=True,
+    )
+    short_polling_time_mills: int = setting(
+        1000,
+        java="shortPollingTimeMills",
+        help="How long a pull is held when long polling is off, ms.",
+        mutable=True,
+    )
+    max_held_pulls: int = setting(
+        100_000, java="maxHeldPulls", help="Pulls held at once; further ones are answered at once."
+    )
+    lite_pull_message_enable: bool = setting(
+        True, java="litePullMessageEnable", help="Serve LITE_PULL_MESSAGE (361).", mutable=True
+    )
+    slave_read_enable: bool = setting(
+        False,
+        java="slaveReadEnable",
+        help="Send readers that are far behind to a replica.",
+        mutable=True,
+    )
+    enable_property_filter: bool = setting(
+        True,
+        java="enablePropertyFilter",
+        help="Allow SQL92 filters (on by default here).",
+        mutable=True,
+    )
+    reject_transaction_message: bool = setting(
+        False, java="rejectTransactionMessage", help="Refuse half messages.", mutable=True
+    )
+    start_accept_send_request_time_stamp: int = setting(
+        0, java="startAcceptSendRequestTimeStamp", help="Refuse sends before this time, epoch ms."
+    )
+    register_name_server_period: int = setting(
+        30_000,
+        java="registerNameServerPeriod",
+        help="Registration interval, ms (10 to 60 s).",
+        mutable=True,
+    )
+    register_broker_timeout_mills: int = setting(
+        24_000, java="registerBrokerTimeoutMills", help="Time for one registration, ms."
+    )
+    broker_not_active_timeout_millis: int = setting(
+        10_000,
+        java="brokerNotActiveTimeoutMillis",
+        help="Heartbeat time-out told to name servers with acting masters, ms.",
+    )
+    flush_consumer_offset_interval: int = setting(
+        5_000, java="flushConsumerOffsetInterval", help="How often offsets are written, ms."
+    )
+    flush_delay_offset_interval: int = setting(
+        10_000, java="flushDelayOffsetInterval", help="How often delay progress is written, ms."
+    )
+    send_thread_pool_queue_capacity: int = setting(
+        10_000, java="sendThreadPoolQueueCapacity", help="Sends that may wait."
+    )
+    pull_thread_pool_queue_capacity: int = setting(
+        100_000, java="pullThreadPoolQueueCapacity", help="Pulls that may wait."
+    )
+    lite_pull_thread_pool_queue_capacity: int = setting(
+        100_000, java="litePullThreadPoolQueueCapacity", help="Lite pulls that may wait."
+    )
+    query_thread_pool_queue_capacity: int = setting(
+        20_000, java="queryThreadPoolQueueCapacity", help="Queries that may wait."
+    )
+    client_manager_thread_pool_queue_capacity: int = setting(
+        1_000_000,
+        java="clientManagerThreadPoolQueueCapacity",
+        help="Client registrations that may wait.",
+    )
+    consumer_manager_thread_pool_queue_capacity: int = setting(
+        1_000_000,
+        java="consumerManagerThreadPoolQueueCapacity",
+        help="Offset requests that may wait.",
+    )
+    heartbeat_thread_pool_queue_capacity: int = setting(
+        50_000, java="heartbeatThreadPoolQueueCapacity", help="Heartbeats that may wait."
+    )
+    admin_broker_thread_pool_queue_capacity: int = setting(
+        10_000, java="adminBrokerThreadPoolQueueCapacity", help="Admin requests that may wait."
+    )
+    wait_time_mills_in_send_queue: int = setting(
+        200, java="waitTimeMillsInSendQueue", help="A send waits so long at most, ms."
+    )
+    wait_time_mills_in_pull_queue: int = setting(
+        5_000, java="waitTimeMillsInPullQueue", help="A pull waits so long at most, ms."
+    )
+    wait_time_mills_in_lite_pull_queue: int = setting(
+        5_000, java="waitTimeMillsInLitePullQueue", help="A lite pull waits so long at most, ms."
+    )
+    wait_time_mills_in_heartbeat_queue: int = setting(
+        31_000, java="waitTimeMillsInHeartbeatQueue", help="A heartbeat waits so long at most, ms."
+    )
+    wait_time_mills_in_admin_broker_queue: int = setting(
+        5_000,
+        java="waitTimeMillsInAdminBrokerQueue",
+        help="An admin request waits so long at most, ms.",
+    )
+    server_channel_max_idle_time_seconds: int = setting(
+        120, java="serverChannelMaxIdleTimeSeconds", help="Idle connections are closed after, s."
+    )
+    max_connections: int = setting(
+        20_000, java="maxConnections", help="Connections a port accepts; further ones are closed."
+    )
+    default_query_max_num: int = setting(
+        32, java="defaultQueryMaxNum", help="Messages a query by key or id returns at most."
+    )
+
+
+class LiveConfig:
+    """The current settings. Processors keep this holder and read `current` each time."""
+
+    __slots__ = ("current",)
+
+    def __init__(self, current: BrokerConfig) -> None:
+        self.current: BrokerConfig = current
+
+    def update(self, changes: Mapping[str, str]) -> None:
+        """Apply `changes` (Java keys); keys of other rooms are skipped.
+
+        Raises:
+            ConfigError: a key may not change while the broker runs, or a value does not fit.
+        """
+        self.current = base_config.update(self.current, changes)
+
+
+def name_servers(config: BrokerConfig) -> list[str]:
+    """Addresses of the name servers, in order, each once."""
+    found = dict.fromkeys(
+        part.strip() for part in config.namesrv_addr.replace(",", ";").split(";") if part.strip()
+    )
+    return list(found)

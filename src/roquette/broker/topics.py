@@ -1,0 +1,231 @@
+"""The topics of this broker: names, queue counts, permissions. Pure: time comes in, changes go to a hook.
+
+The rules are those of Apache's TopicConfigManager.
+"""
+
+from collections.abc import Callable, Iterable
+
+from roquette.broker.config import BrokerConfig
+from roquette.message import names
+from roquette.wire.bodies import DataVersion, TopicConfig
+
+SCHEDULE_QUEUES = 18
+BENCHMARK_QUEUES = 1024
+CLUSTER_TOPIC_QUEUES = 16
+
+
+class Topic:
+    """One topic as the request path needs it. `find` hands out the live object: do not change it."""
+
+    __slots__ = (
+        "attributes",
+        "filter_type",
+        "get_count",
+        "may_send",
+        "name",
+        "order",
+        "perm",
+        "put_bytes",
+        "put_count",
+        "queue_limit",
+        "read_queues",
+        "sys_flag",
+        "write_queues",
+    )
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.name: str = config.topic_name
+        self.put_count: int = 0  # messages and body bytes since start; stats take their samples
+        self.put_bytes: int = 0
+        self.get_count: int = 0
+        self.assign(config)
+
+    def assign(self, config: TopicConfig) -> None:
+        """Take over new settings; counters stay."""
+        self.read_queues: int = config.read_queue_nums
+        self.write_queues: int = config.write_queue_nums
+        self.perm: int = config.perm
+        self.order: bool = bool(config.order)
+        self.sys_flag: int = config.topic_sys_flag
+        self.filter_type: str = config.topic_filter_type or "SINGLE_TAG"
+        self.attributes: dict[str, str] = dict(config.attributes or {})
+        self.queue_limit: int = max(self.read_queues, self.write_queues)
+        self.may_send: bool = self.name not in names.NOT_ALLOWED_SEND
+
+    def to_config(self) -> TopicConfig:
+        """The wire's picture of the topic."""
+        return TopicConfig(
+            topic_name=self.name,
+            read_queue_nums=self.read_queues,
+            write_queue_nums=self.write_queues,
+            perm=self.perm,
+            topic_filter_type=self.filter_type,
+            topic_sys_flag=self.sys_flag,
+            order=self.order,
+            attributes=dict(self.attributes),
+        )
+
+    def __str__(self) -> str:
+        attributes = ", ".join(f"{key}={value}" for key, value in self.attributes.items())
+        return (
+            f"TopicConfig [topicName={self.name}, readQueueNums={self.read_queues}, "
+            f"writeQueueNums={self.write_queues}, perm={names.perm_text(self.perm)}, "
+            f"topicFilterType={self.filter_type}, topicSysFlag={self.sys_flag}, "
+            f"order={'true' if self.order else 'false'}, attributes={{{attributes}}}]"
+        )
+
+
+def _ignore(name: str) -> None:
+    return None
+
+
+class TopicTable:
+    """Topics by name, with a data version that moves at every change.
+
+    Attributes:
+        data_version: what name servers compare; a new object at every change.
+        changed: called with the topic's name after each change. The broker persists and registers then.
+    """
+
+    def __init__(self, now_ms: int, changed: Callable[[str], None] = _ignore) -> None:
+        self._topics: dict[str, Topic] = {}
+        self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
+        self.changed: Callable[[str], None] = changed
+
+    def find(self, name: str) -> Topic | None:
+        """The topic, or None."""
+        return self._topics.get(name)
+
+    def all(self) -> list[Topic]:
+        """Every topic, in the order of creation."""
+        return list(self._topics.values())
+
+    def load(self, configs: Iterable[TopicConfig], version: DataVersion | None) -> None:
+        """Take over what a file held; no version step, no hook."""
+        for config in configs:
+            self._set(config)
+        if version is not None:
+            self.data_version = version
+
+    def add_system(self, configs: Iterable[TopicConfig]) -> None:
+        """Add the topics every broker has, unless they are there; no version step, no hook."""
+        for config in configs:
+            if config.topic_name not in self._topics:
+                self._set(config)
+
+    def put(self, config: TopicConfig, now_ms: int) -> Topic:
+        """Create a topic or change its settings (TopicConfigManager.updateTopicConfig)."""
+        topic = self._set(config)
+        self._step(topic.name, now_ms)
+        return topic
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """Forget a topic; False when there is none."""
+        if self._topics.pop(name, None) is None:
+            return False
+        self._step(name, now_ms)
+        return True
+
+    def auto_create(
+        self,
+        name: str,
+        *,
+        default_topic: str,
+        queues: int,
+        sys_flag: int,
+        enabled: bool,
+        now_ms: int,
+    ) -> Topic | None:
+        """Create a topic on the first send, after the template `default_topic`; None when that is not allowed.
+
+        The template must let others inherit; TBW102 does so only while `autoCreateTopicEnable` is set
+        (TopicConfigManager.createTopicInSendMessageMethod).
+        """
+        template = self._topics.get(default_topic)
+        if template is None or not template.perm & names.PERM_INHERIT:
+            return None
+        if default_topic == names.TBW102 and not enabled:
+            return None
+        count = max(0, min(queues, template.write_queues))
+        if count == 0:
+            return None  # Apache makes a topic without queues here, which nobody can use
+        return self.put(
+            TopicConfig(
+                topic_name=name,
+                read_queue_nums=count,
+                write_queue_nums=count,
+                perm=template.perm & ~names.PERM_INHERIT,
+                topic_filter_type=template.filter_type,
+                topic_sys_flag=sys_flag,
+            ),
+            now_ms,
+        )
+
+    def ensure(self, name: str, *, queues: int, perm: int, sys_flag: int = 0, now_ms: int) -> Topic:
+        """The topic, created when absent: retry and dead-letter topics (createTopicInSendMessageBackMethod)."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
+        config = TopicConfig(
+            topic_name=name,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_sys_flag=sys_flag,
+        )
+        return self.put(config, now_ms)
+
+    def to_table(self) -> dict[str, TopicConfig]:
+        """Name -> settings, as topics.json and registrations carry them."""
+        return {name: topic.to_config() for name, topic in self._topics.items()}
+
+    def _set(self, config: TopicConfig) -> Topic:
+        topic = self._topics.get(config.topic_name)
+        if topic is None:
+            topic = self._topics[config.topic_name] = Topic(config)
+        else:
+            topic.assign(config)
+        return topic
+
+    def _step(self, name: str, now_ms: int) -> None:
+        old = self.data_version
+        self.data_version = DataVersion(
+            counter=old.counter + 1, state_version=old.state_version, timestamp=now_ms
+        )
+        self.changed(name)
+
+
+def system_topics(config: BrokerConfig, *, timer_wheel: bool = False) -> list[TopicConfig]:
+    """The topics a broker has from its start (TopicConfigManager.init)."""
+    cluster, broker = config.broker_cluster_name, config.broker_name
+    read_write = names.PERM_READ | names.PERM_WRITE
+    inherit = names.PERM_INHERIT
+    rows: list[tuple[str, int, int]] = [(names.SELF_TEST_TOPIC, 1, read_write)]
+    if config.auto_create_topic_enable:
+        rows.append((names.TBW102, config.default_topic_queue_nums, read_write | inherit))
+    rows += [
+        (names.BENCHMARK_TOPIC, BENCHMARK_QUEUES, read_write),
+        (
+            cluster,
+            CLUSTER_TOPIC_QUEUES,
+            inherit | (read_write if config.cluster_topic_enable else 0),
+        ),
+        (broker, 1, inherit | (read_write if config.broker_topic_enable else 0)),
+        (names.OFFSET_MOVED_EVENT, 1, read_write),
+        (names.SCHEDULE_TOPIC, SCHEDULE_QUEUES, read_write),
+    ]
+    if config.trace_topic_enable:
+        rows.append((config.msg_trace_topic_name, 1, read_write))
+    rows += [
+        (names.reply_topic(cluster), 1, read_write),
+        (f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num, read_write),
+        (f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, inherit),
+        (names.TRANS_HALF_TOPIC, 1, read_write),
+        (names.TRANS_OP_HALF_TOPIC, 1, read_write),
+    ]
+    if timer_wheel:
+        rows.append((names.TIMER_TOPIC, 1, read_write))
+    return [
+        TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+        for name, queues, perm in rows
+    ]
