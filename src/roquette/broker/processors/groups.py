@@ -24,7 +24,6 @@ from roquette.wire.bodies import (
     OffsetWrapper,
     ProducerConnection,
     SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
     TopicList,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -57,6 +56,7 @@ class GroupProcessor:
         consumers: ConsumerTable,
         producers: ProducerTable,
         store: MessageStore,
+        broker_name: str,
     ) -> None:
         self._groups = groups
         self._topics = topics
@@ -64,6 +64,7 @@ class GroupProcessor:
         self._consumers = consumers
         self._producers = producers
         self._store = store
+        self._broker_name = broker_name
 
     def create_group(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
@@ -76,17 +77,15 @@ class GroupProcessor:
 
     def all_groups(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: everything in one answer."""
-        table = {config.group_name: config for config in self._groups.all()}
-        wrapper = SubscriptionGroupWrapper(
-            subscription_group_table=table, data_version=self._groups.data_version
-        )
-        return Reply(encode_dict({"totalGroupNum": str(len(table))}), encode_body(wrapper))
+        wrapper = self._groups.to_wrapper()
+        count = len(wrapper.subscription_group_table)
+        return Reply(encode_dict({"totalGroupNum": str(count)}), encode_body(wrapper))
 
     def one_group(
         self, ctx: RequestContext, header: GetSubscriptionGroupConfigRequestHeader, body: bytes
     ) -> Reply:
         """GET_SUBSCRIPTIONGROUP_CONFIG."""
-        config = self._groups.get(header.group)
+        config = self._groups.known(header.group)
         if config is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -179,9 +178,7 @@ class GroupProcessor:
             committed = max(0, self._offsets.query(group, name, queue_id))
             pulled = self._offsets.query_pull(group, name, queue_id)
             last = self._store.store_time(name, queue_id, committed - 1) if committed > 0 else 0
-            queue = MessageQueue(
-                topic=name, broker_name=self._topics.broker_name, queue_id=queue_id
-            )
+            queue = MessageQueue(topic=name, broker_name=self._broker_name, queue_id=queue_id)
             table[queue] = OffsetWrapper(
                 broker_offset=high,
                 consumer_offset=committed,

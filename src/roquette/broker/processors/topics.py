@@ -7,7 +7,6 @@ from typing import Protocol
 
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.offsets import OffsetTable
-from roquette.broker.processors.heartbeat import decode_request
 from roquette.broker.topics import TopicTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
@@ -33,8 +32,6 @@ from roquette.wire.headers import (
 )
 from roquette.wire.json_body import encode_body
 
-__all__ = ["TopicProcessor", "decode_request"]
-
 
 class TopicChanges(Protocol):
     """What must follow a change of topics: persist, and register with the name servers before the reply."""
@@ -54,12 +51,14 @@ class TopicProcessor:
         consumers: ConsumerTable,
         store: MessageStore,
         changes: TopicChanges,
+        broker_name: str,
     ) -> None:
         self._topics = topics
         self._offsets = offsets
         self._consumers = consumers
         self._store = store
         self._changes = changes
+        self._broker_name = broker_name
 
     def create_topic(
         self, ctx: RequestContext, header: CreateTopicRequestHeader, body: bytes
@@ -119,7 +118,7 @@ class TopicProcessor:
 
     def all_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_ALL_TOPIC_CONFIG: everything in one answer."""
-        table = {config.topic_name: config for config in self._topics.configs()}
+        table = self._topics.to_table()
         wrapper = TopicConfigAndMappingSerializeWrapper(
             topic_config_table=table, data_version=self._topics.data_version
         )
@@ -134,7 +133,7 @@ class TopicProcessor:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}"
             )
-        return Reply(b"", encode_body(topic.config()))
+        return Reply(b"", encode_body(topic.to_config()))
 
     def stats(
         self, ctx: RequestContext, header: GetTopicStatsInfoRequestHeader, body: bytes
@@ -149,7 +148,7 @@ class TopicProcessor:
             high = max(0, self._store.max_offset(header.topic, queue_id))
             last = self._store.store_time(header.topic, queue_id, high - 1) if high > low else 0
             queue = MessageQueue(
-                topic=header.topic, broker_name=self._topics.broker_name, queue_id=queue_id
+                topic=header.topic, broker_name=self._broker_name, queue_id=queue_id
             )
             table[queue] = TopicOffset(
                 min_offset=low, max_offset=high, last_update_timestamp=max(0, last)
