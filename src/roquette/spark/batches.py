@@ -1,0 +1,93 @@
+"""One range of one queue to Arrow batches: pull, check that nothing is missing, decode."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from roquette.message.properties import RESERVED
+from roquette.spark.decode import RecordColumns, RecordDecoder
+from roquette.spark.offsets import DataLoss, QueueRange
+from roquette.spark.options import ReadOptions
+from roquette.spark.queues import QueueReader
+
+
+def read_batches(
+    reader: QueueReader, work: QueueRange, options: ReadOptions, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """All messages of the range, in order, in batches of about `batch_rows` and `batch_bytes`.
+
+    Raises:
+        DataLoss: the broker lacks some of the range and `fail_on_data_loss` is set.
+    """
+    decoder = RecordDecoder(
+        schema,
+        topic=work.queue.topic,
+        broker_name=work.queue.broker_name,
+        tags=exact_tags(options.tags),
+        reserved=frozenset() if options.include_system_properties else RESERVED,
+    )
+    for data, start, end in _chunks(reader, work, options):
+        records = RecordColumns(data, start=start, end=end)
+        if options.tags == "*" and options.fail_on_data_loss:
+            _check_complete(work, records.queue_offsets, start, end)
+        batch = decoder.decode(records)
+        if batch.num_rows:
+            yield batch
+
+
+def exact_tags(expression: str) -> list[str]:
+    """The tags of `A || B`; empty when the expression takes all."""
+    if expression.strip() in {"", "*"}:
+        return []
+    return [tag.strip() for tag in expression.split("||") if tag.strip()]
+
+
+def _chunks(
+    reader: QueueReader, work: QueueRange, options: ReadOptions
+) -> Iterator[tuple[bytes, int, int]]:
+    """Joined pulls: (records, first offset, offset after the last), together the whole range."""
+    held: list[bytes] = []
+    held_bytes = 0
+    start = offset = work.start
+    while offset < work.end:
+        before = offset
+        for pulled in reader.scan(work.queue, offset, work.end, options.tags):
+            offset = min(pulled.next_offset, work.end)
+            held.append(pulled.records)
+            held_bytes += len(pulled.records)
+            if offset - start >= options.batch_rows or held_bytes >= options.batch_bytes:
+                yield b"".join(held), start, offset
+                held, held_bytes, start = [], 0, offset
+        if start < offset:
+            yield b"".join(held), start, offset
+            held, held_bytes = [], 0
+        if offset == before:
+            offset = _skip_missing(reader, work, offset, options)
+        start = offset
+
+
+def _skip_missing(reader: QueueReader, work: QueueRange, offset: int, options: ReadOptions) -> int:
+    """A pull at `offset` brought nothing: say so, or go on where the broker has messages again."""
+    low, high = reader.min_offset(work.queue), reader.max_offset(work.queue)
+    if options.fail_on_data_loss or low <= offset < high:
+        raise DataLoss(
+            f"rocketmq: {_name(work)} cannot be read at offset {offset} of {work.start} to {work.end}: "
+            f"the broker has {low} to {high}; failOnDataLoss=false skips what is gone"
+        )
+    return min(low, work.end) if offset < low else work.end
+
+
+def _check_complete(work: QueueRange, found: np.ndarray, start: int, end: int) -> None:
+    if len(found) == end - start and np.array_equal(found, np.arange(start, end)):
+        return
+    missing = np.setdiff1d(np.arange(start, end), found)
+    first = int(missing[0]) if len(missing) else start
+    raise DataLoss(
+        f"rocketmq: {_name(work)}: offsets {start} to {end} came as {len(found)} messages, "
+        f"the first hole is at {first}; failOnDataLoss=false reads what there is"
+    )
+
+
+def _name(work: QueueRange) -> str:
+    return f"{work.queue.topic} {work.queue.broker_name} queue {work.queue.queue_id}"

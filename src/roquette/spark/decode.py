@@ -1,0 +1,304 @@
+"""Raw records of one queue, as a pull brings them, to Arrow batches: numpy reads all rows at once.
+
+Layout: protocol of the stored record, the one `message.record` writes; see docs/formats/commit_log.md.
+
+    size 4 | magic 4 | body crc 4 | queue id 4 | flag 4 | queue offset 8 | physical offset 8 | sys flag 4 | born 8
+    | born host 8 or 20 | stored 8 | store host 8 or 20 | reconsume times 4 | prepared offset 8
+    | body 4+n | topic 1+n or 2+n | properties 2+n
+"""
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roquette.errors import CorruptRecord
+from roquette.message import properties, sysflag
+from roquette.message.compression import decompress
+from roquette.message.message import MAX_BODY_SIZE
+from roquette.message.message_id import host_text
+from roquette.message.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2
+from roquette.spark.property_columns import PropertyColumns, first_words, string_array
+
+_SMALLEST = 91  # a record with v4 hosts, one byte of topic length, and nothing variable
+_HOST_EXTRA = 12  # an IPv6 host is that much longer
+_HEAD = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">i4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born", ">i8"),
+    ]
+)
+_TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_size", ">i4")])
+_HEX = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint8).reshape(256, 2)
+_read_size = struct.Struct(">i").unpack_from
+
+
+def record_positions(data: bytes) -> list[int]:
+    """Where each record begins. Raises CorruptRecord when sizes do not add up."""
+    positions = []
+    position, end = 0, len(data)
+    while position < end:
+        positions.append(position)
+        size = _read_size(data, position)[0] if end - position >= 4 else 0
+        if size < _SMALLEST or size > end - position:
+            raise CorruptRecord(f"record at {position} of {end} bytes has size {size}")
+        position += size
+    return positions
+
+
+class RecordColumns:
+    """Where every field of every record is; columns are made on demand.
+
+    Args:
+        data: whole records, one after the other.
+        start: rows with a lower queue offset are left out.
+        end: rows with this or a higher queue offset are left out.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_data",
+        "_head",
+        "_host_sizes",
+        "_hosts",
+        "_properties",
+        "_spans",
+        "_store_ms",
+        "_tail",
+        "count",
+    )
+
+    def __init__(self, data: bytes, *, start: int, end: int) -> None:
+        self._data = data
+        self._bytes = np.frombuffer(data, dtype=np.uint8)
+        at = np.array(record_positions(data), dtype=np.int64)
+        head = self._gather(at, 48).view(_HEAD)[:, 0]
+        inside = (head["queue_offset"] >= start) & (head["queue_offset"] < end)
+        if not inside.all():
+            at, head = at[inside], head[inside]
+        if not np.isin(head["magic"], (RECORD_MAGIC_V1, RECORD_MAGIC_V2)).all():
+            raise CorruptRecord("a record has an unknown magic code")
+        self._head = head
+        self.count = len(at)
+        self._properties: PropertyColumns | None = None
+        v6_born = (head["sys_flag"] & sysflag.BORN_HOST_V6 != 0) * _HOST_EXTRA
+        v6_store = (head["sys_flag"] & sysflag.STORE_HOST_V6 != 0) * _HOST_EXTRA
+        if np.any(head["size"] < _SMALLEST + v6_born + v6_store):
+            raise CorruptRecord("a record is shorter than its fixed fields")
+        stored_at = at + 56 + v6_born
+        tail_at = stored_at + 16 + v6_store
+        self._hosts = (at + 48, stored_at + 8)
+        self._host_sizes = (8 + v6_born, 8 + v6_store)
+        self._store_ms: np.ndarray = self._gather(stored_at, 8).view(">i8")[:, 0]
+        self._tail = self._gather(tail_at, 16).view(_TAIL)[:, 0]
+        self._spans = self._find_spans(at, tail_at + 16)
+
+    def _find_spans(self, at: np.ndarray, body_at: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Start and end of body and of properties, checked against the size of the record."""
+        ends = at + self._head["size"]
+        body_end = body_at + self._tail["body_size"]
+        wide = self._head["magic"] == RECORD_MAGIC_V2
+        if np.any(body_end < body_at) or np.any(body_end + wide + 3 > ends):
+            raise CorruptRecord("a body is longer than its record")
+        topic_size = self._bytes[body_end].astype(np.int64)
+        topic_size[wide] = topic_size[wide] << 8 | self._bytes[body_end[wide] + 1]
+        properties_at = body_end + 1 + wide + topic_size + 2
+        if np.any(properties_at > ends):
+            raise CorruptRecord("a topic is longer than its record")
+        high = self._bytes[properties_at - 2].astype(np.int64)
+        properties_end = properties_at + (high << 8 | self._bytes[properties_at - 1])
+        if np.any(properties_end > ends):
+            raise CorruptRecord("properties are longer than their record")
+        return body_at, body_end, properties_at, properties_end
+
+    def _gather(self, at: np.ndarray, size: int) -> np.ndarray:
+        """A copy of `size` bytes from each place, as rows."""
+        if len(self._bytes) < size:
+            return np.empty((0, size), dtype=np.uint8)
+        rows: np.ndarray = np.lib.stride_tricks.sliding_window_view(self._bytes, size)[at]
+        return rows
+
+    def _slices(self, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
+        data = self._data
+        return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    @property
+    def queue_offsets(self) -> np.ndarray:
+        """Queue offsets in the order of the rows."""
+        return self._head["queue_offset"]
+
+    @property
+    def properties(self) -> PropertyColumns:
+        """The properties, parsed when first asked for."""
+        if self._properties is None:
+            self._properties = PropertyColumns(self._slices(*self._spans[2:]))
+        return self._properties
+
+    def ints(self, field: str) -> pa.Array:
+        """A fixed field of the record, by its name in the layout."""
+        source = self._head if field in (self._head.dtype.names or ()) else self._tail
+        values = source[field]
+        return pa.array(values.astype(values.dtype.newbyteorder("=")))
+
+    def timestamps(self, field: str) -> pa.Array:
+        """`born` or `stored`, as UTC time."""
+        values = self._head["born"] if field == "born" else self._store_ms
+        return pa.array(values.astype(np.int64) * 1000).view(pa.timestamp("us", tz="UTC"))
+
+    def hosts(self, field: str) -> pa.Array:
+        """`born` or `store` host as "ip:port"."""
+        which = 0 if field == "born" else 1
+        at, sizes = self._hosts[which], self._host_sizes[which]
+        if self.count and np.all(sizes == 8):
+            values, index = np.unique(self._gather(at, 8).view(">u8")[:, 0], return_inverse=True)
+            texts = [host_text(int(value).to_bytes(8, "big")) for value in values]
+            return pa.array(texts, pa.string()).take(pa.array(index))
+        return pa.array([host_text(host) for host in self._slices(at, at + sizes)], pa.string())
+
+    def message_ids(self) -> pa.Array:
+        """The broker's message ids: store host and physical offset, in hex (see message_id.py)."""
+        at, sizes = self._hosts[1], self._host_sizes[1]
+        if self.count and np.all(sizes == 8):
+            raw: np.ndarray = np.empty((self.count, 16), dtype=np.uint8)
+            raw[:, :8] = self._gather(at, 8)
+            offsets = np.ascontiguousarray(self._head["physical_offset"])
+            raw[:, 8:] = offsets.view(np.uint8).reshape(-1, 8)
+            return string_array(_HEX[raw].reshape(-1), np.full(self.count, 32))
+        hosts = self._slices(at, at + sizes)
+        ids = [
+            (host + int(offset).to_bytes(8, "big")).hex().upper()
+            for host, offset in zip(hosts, self._head["physical_offset"].tolist(), strict=True)
+        ]
+        return pa.array(ids, pa.string())
+
+    def bodies(self) -> pa.Array:
+        """Bodies, decompressed where the sys flag says so."""
+        bodies = self._slices(*self._spans[:2])
+        compressed = np.flatnonzero(self._head["sys_flag"] & sysflag.COMPRESSED)
+        for row in compressed.tolist():
+            bodies[row] = decompress(bodies[row], int(self._head["sys_flag"][row]), MAX_BODY_SIZE)
+        return pa.array(bodies, pa.binary())
+
+    def message_types(self) -> pa.Array:
+        """normal, fifo, delay or transaction, from what the record still tells."""
+        kinds: np.ndarray = np.full(self.count, "normal", dtype=object)
+        kinds[_present(self.properties.column(properties.SHARDING_KEY))] = "fifo"
+        for name in _DELAY_PROPERTIES:
+            kinds[_present(self.properties.column(name))] = "delay"
+        kinds[self._head["sys_flag"] & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_COMMIT] = (
+            "transaction"
+        )
+        return pa.array(kinds, pa.string())
+
+
+def _present(column: pa.Array) -> np.ndarray:
+    present: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
+    return present
+
+
+class RecordDecoder:
+    """Makes batches of one schema for one queue.
+
+    Args:
+        schema: columns of schema.py in any order; batches have exactly this Arrow schema.
+        tags: exact tags to keep; empty keeps all. (The broker filters by hash codes only.)
+        reserved: property names that stay out of the `properties` map.
+    """
+
+    __slots__ = ("_broker_name", "_reserved", "_schema", "_tags", "_topic")
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        topic: str,
+        broker_name: str,
+        tags: Sequence[str] = (),
+        reserved: frozenset[str] = frozenset(),
+    ) -> None:
+        self._schema = schema
+        self._topic = topic
+        self._broker_name = broker_name
+        self._tags = list(tags)
+        self._reserved = reserved
+
+    def decode(self, records: RecordColumns) -> pa.RecordBatch:
+        """All rows of `records`, save those of other tags."""
+        columns = []
+        for field in self._schema:
+            column = self._column(field.name, records)
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        if columns:
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        else:
+            batch = pa.RecordBatch.from_struct_array(pa.array([{}] * records.count, pa.struct([])))
+        if self._tags:
+            wanted = pc.is_in(
+                records.properties.column(properties.TAGS), pa.array(self._tags, pa.string())
+            )
+            batch = batch.filter(wanted)
+        return batch
+
+    def _column(self, name: str, records: RecordColumns) -> pa.Array:
+        if name in _FIELDS:
+            return records.ints(_FIELDS[name])
+        if name in _PROPERTIES:
+            return records.properties.column(_PROPERTIES[name])
+        match name:
+            case "topic":
+                return pa.repeat(pa.scalar(self._topic), records.count)
+            case "broker_name":
+                return pa.repeat(pa.scalar(self._broker_name), records.count)
+            case "body":
+                return records.bodies()
+            case "msg_id":
+                return records.message_ids()
+            case "key":
+                return first_words(records.properties.column(properties.KEYS))[1]
+            case "keys":
+                return first_words(records.properties.column(properties.KEYS))[0]
+            case "properties":
+                return records.properties.maps(without=self._reserved)
+            case "born_timestamp" | "store_timestamp":
+                return records.timestamps("born" if name == "born_timestamp" else "stored")
+            case "born_host" | "store_host":
+                return records.hosts(name.removesuffix("_host"))
+            case "message_type":
+                return records.message_types()
+            case _:
+                raise AssertionError(f"column {name} has no source")
+
+
+_FIELDS = {
+    "queue_id": "queue_id",
+    "queue_offset": "queue_offset",
+    "flag": "flag",
+    "sys_flag": "sys_flag",
+    "body_crc": "body_crc",
+    "reconsume_times": "reconsume_times",
+    "commit_log_offset": "physical_offset",
+    "store_size": "size",
+}
+_DELAY_PROPERTIES = (
+    properties.DELAY,
+    properties.TIMER_OUT_MS,
+    properties.TIMER_DELIVER_MS,
+    properties.TIMER_DELAY_SEC,
+    properties.TIMER_DELAY_MS,
+)
+_PROPERTIES = {
+    "uniq_key": properties.UNIQ_KEY,
+    "tags": properties.TAGS,
+    "message_group": properties.SHARDING_KEY,
+    "dlq_origin_topic": properties.DLQ_ORIGIN_TOPIC,
+    "dlq_origin_msg_id": properties.DLQ_ORIGIN_MESSAGE_ID,
+}

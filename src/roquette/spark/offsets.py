@@ -1,0 +1,87 @@
+"""Offsets of many queues as values: canonical JSON, fair shares of a limit, ranges for tasks. Pure.
+
+The JSON is `{"v":1,"offsets":{topic:{broker:{queue:offset}}}}` with sorted keys, since Spark stores and
+compares its text. An offset is where the next read begins. A queue that is new has no key yet.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from roquette.errors import ClientError
+from roquette.message.message import MessageQueue
+
+Offsets = dict[MessageQueue, int]
+
+
+class DataLoss(ClientError):
+    """The broker no longer has messages that this query has still to read."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueueRange:
+    """Offsets `start` (inclusive) to `end` (exclusive) of one queue: the work of one Spark task."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+
+def encode_offsets(offsets: Mapping[MessageQueue, int]) -> dict[str, object]:
+    """The same position always gives the same nested dict, in the same order."""
+    nested: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(offsets):
+        brokers = nested.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    return {"v": 1, "offsets": nested}
+
+
+def decode_offsets(value: Mapping[str, object]) -> Offsets:
+    """Raises ValueError when a checkpoint was not written by this version or an older one."""
+    nested = value.get("offsets")
+    if value.get("v") != 1 or not isinstance(nested, dict):
+        raise ValueError(f"rocketmq: these are not offsets of ours: {str(value)[:80]}")
+    return {
+        MessageQueue(topic=topic, broker_name=broker, queue_id=int(queue)): int(offset)
+        for topic, brokers in nested.items()
+        for broker, queues in brokers.items()
+        for queue, offset in queues.items()
+    }
+
+
+def share_limit(start: Offsets, end: Offsets, limit: int) -> Offsets:
+    """Move from `start` towards `end` by at most `limit` messages, in proportion to each queue's lag.
+
+    What rounding leaves over goes to the largest remainders, so that no queue with lag starves and
+    progress is certain. Every queue of `end` needs a start, else it counts as having no lag.
+    """
+    lags = {queue: max(0, end[queue] - start.get(queue, end[queue])) for queue in sorted(end)}
+    total = sum(lags.values())
+    if total <= limit:
+        return dict(end)
+    shares = {queue: lag * limit // total for queue, lag in lags.items()}
+    left = limit - sum(shares.values())
+    by_remainder = sorted(lags, key=lambda queue: (-(lags[queue] * limit % total), queue))
+    for queue in by_remainder[:left]:
+        shares[queue] += 1
+    return {queue: start.get(queue, end[queue]) + share for queue, share in shares.items()}
+
+
+def split_ranges(
+    ranges: Sequence[QueueRange], *, min_partitions: int | None, max_records: int | None
+) -> list[QueueRange]:
+    """Cut big ranges so that tasks are small enough and many enough; empty ranges disappear."""
+    ranges = [r for r in ranges if r.end > r.start]
+    total = sum(r.end - r.start for r in ranges)
+    largest = max_records or total
+    if min_partitions is not None and len(ranges) < min_partitions:
+        largest = min(largest, -(-total // min_partitions))
+    found: list[QueueRange] = []
+    for r in ranges:
+        parts = -(-(r.end - r.start) // largest)
+        size, extra = divmod(r.end - r.start, parts)
+        start = r.start
+        for index in range(parts):
+            end = start + size + (index < extra)
+            found.append(QueueRange(r.queue, start, end))
+            start = end
+    return found

@@ -1,0 +1,106 @@
+"""Records and a queue reader without a cluster, for the tests of the Spark room."""
+
+from collections.abc import Iterator
+
+from pyspark.sql import types
+from tests.spark.records_pulled import Pulled
+
+from roquette.message.message import MessageQueue
+from roquette.message.message_id import host_bytes
+from roquette.message.properties import encode_properties
+from roquette.message.record import encode_record
+from roquette.spark.schema import COLUMNS
+
+_TYPES = {
+    "string": types.StringType(),
+    "int": types.IntegerType(),
+    "bigint": types.LongType(),
+    "binary": types.BinaryType(),
+    "timestamp": types.TimestampType(),
+    "array<string>": types.ArrayType(types.StringType()),
+    "map<string,string>": types.MapType(types.StringType(), types.StringType()),
+}
+
+BORN_HOST = host_bytes("10.0.0.7", 50000)
+STORE_HOST = host_bytes("127.0.0.1", 10911)
+
+
+def struct_of(*names: str, **other: str) -> types.StructType:
+    """A Spark schema of our columns; keyword arguments give a column another type."""
+    kinds = {name: COLUMNS[name] for name in names} | other
+    return types.StructType([types.StructField(name, _TYPES[kind]) for name, kind in kinds.items()])
+
+
+def make_record(
+    queue_offset: int,
+    body: bytes = b"hello",
+    properties: dict[str, str] | bytes | None = None,
+    *,
+    topic: str = "T",
+    queue_id: int = 3,
+    sys_flag: int = 0,
+    born_host: bytes = BORN_HOST,
+    store_host: bytes = STORE_HOST,
+) -> bytes:
+    """One stored record; its physical offset is 1000 times its queue offset."""
+    raw = (
+        properties
+        if isinstance(properties, bytes)
+        else encode_properties(properties or {}).encode()
+    )
+    return encode_record(
+        topic.encode(),
+        queue_id,
+        7,
+        queue_offset,
+        queue_offset * 1000,
+        sys_flag,
+        1_700_000_000_000 + queue_offset,
+        born_host,
+        1_700_000_000_100 + queue_offset,
+        store_host,
+        2,
+        0,
+        body,
+        raw,
+    )
+
+
+class ListReader:
+    """A `QueueReader` over lists of records; the index of a record is its offset."""
+
+    def __init__(
+        self, records: dict[MessageQueue, list[bytes]], *, oldest: int = 0, per_pull: int = 3
+    ) -> None:
+        self.records = records
+        self.oldest = oldest
+        self.per_pull = per_pull
+        self.asked = 0
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        return sorted(queue for queue in self.records if queue.topic == topic)
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        return self.oldest
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        self.asked += 1
+        return len(self.records[queue])
+
+    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        return max(0, timestamp_ms - 1_700_000_000_100)
+
+    def pull(self, queue: MessageQueue, offset: int, max_count: int, tags: str) -> Pulled:
+        end = min(offset + min(max_count, self.per_pull), len(self.records[queue]))
+        found = self.records[queue][offset:end] if offset >= self.oldest else []
+        reached = offset + len(found)
+        return Pulled(b"".join(found), reached, self.oldest, len(self.records[queue]))
+
+    def scan(self, queue: MessageQueue, start: int, end: int, tags: str) -> Iterator[Pulled]:
+        offset = start
+        while offset < end:
+            pulled = self.pull(queue, offset, 1024, tags)
+            if pulled.next_offset == offset:
+                return
+            offset = pulled.next_offset
+            yield pulled
