@@ -74,7 +74,7 @@ def split_ranges(
     total = sum(r.end - r.start for r in ranges)
     largest = max_records or total
     if min_partitions is not None and len(ranges) < min_partitions:
-        largest = min(largest, -(-total // min_partitions))
+        largest = min(largest, max(1, total // min_partitions))
     found: list[QueueRange] = []
     for r in ranges:
         parts = -(-(r.end - r.start) // largest)

@@ -1,0 +1,81 @@
+"""Offsets have one text, limits are shared fairly, ranges are cut without a gap."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquette.message.message import MessageQueue
+from roquette.spark.offsets import (
+    QueueRange,
+    decode_offsets,
+    encode_offsets,
+    share_limit,
+    split_ranges,
+)
+
+queues = st.builds(
+    MessageQueue, st.sampled_from(["T", "U"]), st.sampled_from(["a", "b"]), st.integers(0, 12)
+)
+offset_maps = st.dictionaries(queues, st.integers(0, 1000), max_size=8)
+
+
+def test_the_text_is_canonical() -> None:
+    offsets = {
+        MessageQueue("T", "b", 0): 1,
+        MessageQueue("T", "a", 10): 3,
+        MessageQueue("T", "a", 9): 2,
+    }
+
+    text = json.dumps(encode_offsets(offsets), separators=(",", ":"))
+
+    assert text == '{"v":1,"offsets":{"T":{"a":{"9":2,"10":3},"b":{"0":1}}}}'
+
+
+@given(offset_maps)
+def test_offsets_survive_their_text(offsets: dict[MessageQueue, int]) -> None:
+    shuffled = dict(reversed(offsets.items()))
+
+    assert json.dumps(encode_offsets(offsets)) == json.dumps(encode_offsets(shuffled))
+    assert decode_offsets(json.loads(json.dumps(encode_offsets(offsets)))) == offsets
+
+
+def test_foreign_offsets_are_refused() -> None:
+    with pytest.raises(ValueError, match="not offsets of ours"):
+        decode_offsets({"v": 2, "offsets": {}})
+
+
+@given(offset_maps, st.dictionaries(queues, st.integers(0, 500), max_size=8), st.integers(1, 2000))
+def test_a_limit_is_used_up_and_shared(
+    start: dict[MessageQueue, int], lags: dict[MessageQueue, int], limit: int
+) -> None:
+    end = {queue: offset + lags.get(queue, 0) for queue, offset in start.items()}
+
+    found = share_limit(start, end, limit)
+
+    moved = {queue: found[queue] - start[queue] for queue in start}
+    assert sum(moved.values()) == min(limit, sum(end.values()) - sum(start.values()))
+    assert all(0 <= moved[queue] <= end[queue] - start[queue] for queue in start)
+
+
+ranges = st.builds(
+    lambda q, s, n: QueueRange(q, s, s + n), queues, st.integers(0, 1000), st.integers(0, 300)
+)
+
+
+@given(
+    st.lists(ranges, max_size=6), st.none() | st.integers(1, 20), st.none() | st.integers(1, 100)
+)
+def test_cut_ranges_cover_the_same_offsets(
+    given_ranges: list[QueueRange], min_partitions: int | None, max_records: int | None
+) -> None:
+    found = split_ranges(given_ranges, min_partitions=min_partitions, max_records=max_records)
+
+    def offsets(of: list[QueueRange]) -> list[tuple[MessageQueue, int]]:
+        return [(r.queue, offset) for r in of for offset in range(r.start, r.end)]
+
+    assert offsets(found) == offsets(given_ranges)
+    assert all(r.start < r.end for r in found)
+    assert max_records is None or all(r.end - r.start <= max_records for r in found)
+    assert min_partitions is None or len(found) >= min(min_partitions, len(offsets(found)))
