@@ -1,0 +1,80 @@
+"""Clients and their groups: 35, 38, 40, 203, 204, 307, 309."""
+
+import msgspec
+
+
+class UnregisterClientRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's UnregisterClientRequestHeader."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class GetConsumerListByGroupRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetConsumerListByGroupRequestHeader."""
+
+    consumer_group: str
+
+
+class NotifyConsumerIdsChangedRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's NotifyConsumerIdsChangedRequestHeader."""
+
+    consumer_group: str | None = None
+
+
+class GetConsumerConnectionListRequestHeader(
+    msgspec.Struct, gc=False, kw_only=True, rename="camel"
+):
+    """Apache's GetConsumerConnectionListRequestHeader."""
+
+    consumer_group: str
+
+
+class GetProducerConnectionListRequestHeader(
+    msgspec.Struct, gc=False, kw_only=True, rename="camel"
+):
+    """Apache's GetProducerConnectionListRequestHeader."""
+
+    producer_group: str
+
+
+class GetConsumerRunningInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetConsumerRunningInfoRequestHeader."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeMessageDirectlyResultRequestHeader(
+    msgspec.Struct, gc=False, kw_only=True, rename="camel"
+):
+    """Apache's ConsumeMessageDirectlyResultRequestHeader."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+
+
+class ResetOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's ResetOffsetRequestHeader."""
+
+    topic: str
+    group: str
+    queue_id: int = -1
+    offset: int | None = None
+    timestamp: int
+    is_force: bool
+
+
+class GetConsumerStatusRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetConsumerStatusRequestHeader."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None

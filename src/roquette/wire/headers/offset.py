@@ -1,0 +1,88 @@
+"""Offsets: 14, 15, 29 to 32."""
+
+import msgspec
+
+
+class QueryConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's QueryConsumerOffsetRequestHeader."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+    bname: str | None = None
+
+
+class QueryConsumerOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's QueryConsumerOffsetResponseHeader."""
+
+    offset: int
+
+
+class UpdateConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's UpdateConsumerOffsetRequestHeader."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: int
+    bname: str | None = None
+
+
+class SearchOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's SearchOffsetRequestHeader."""
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    boundary_type: str | None = None
+    bname: str | None = None
+
+
+class SearchOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's SearchOffsetResponseHeader."""
+
+    offset: int
+
+
+class GetMaxOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetMaxOffsetRequestHeader."""
+
+    topic: str
+    queue_id: int
+    committed: bool = True
+    bname: str | None = None
+
+
+class GetMaxOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetMaxOffsetResponseHeader."""
+
+    offset: int
+
+
+class GetMinOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetMinOffsetRequestHeader."""
+
+    topic: str
+    queue_id: int
+    bname: str | None = None
+
+
+class GetMinOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetMinOffsetResponseHeader."""
+
+    offset: int
+
+
+class GetEarliestMsgStoretimeRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetEarliestMsgStoretimeRequestHeader."""
+
+    topic: str
+    queue_id: int
+    bname: str | None = None
+
+
+class GetEarliestMsgStoretimeResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetEarliestMsgStoretimeResponseHeader."""
+
+    timestamp: int

@@ -1,0 +1,88 @@
+"""Sending: 10, 310, 320, 36."""
+
+import msgspec
+
+_LETTERS = dict(
+    zip(
+        (
+            "producer_group",
+            "topic",
+            "default_topic",
+            "default_topic_queue_nums",
+            "queue_id",
+            "sys_flag",
+            "born_timestamp",
+            "flag",
+            "properties",
+            "reconsume_times",
+            "unit_mode",
+            "max_reconsume_times",
+            "batch",
+            "bname",
+        ),
+        "abcdefghijklmn",
+        strict=True,
+    )
+)
+
+
+class SendMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's SendMessageRequestHeader."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int = 4
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    batch: bool = False
+    bname: str | None = None
+
+
+class SendMessageRequestHeaderV2(msgspec.Struct, gc=False, kw_only=True, rename=_LETTERS):
+    """The same fields under letters, as Java sends them."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int = 4
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    batch: bool = False
+    bname: str | None = None
+
+
+class SendMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's SendMessageResponseHeader."""
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+
+
+class ConsumerSendMsgBackRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's ConsumerSendMsgBackRequestHeader."""
+
+    offset: int
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    bname: str | None = None

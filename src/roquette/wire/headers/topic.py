@@ -1,0 +1,68 @@
+"""Topics: 17, 21, 202, 215, 216, 217, 224, 300, 351."""
+
+import msgspec
+
+
+class CreateTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's CreateTopicRequestHeader."""
+
+    topic: str
+    default_topic: str | None = None
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str | None = None
+    topic_sys_flag: int | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
+
+
+class DeleteTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's DeleteTopicRequestHeader."""
+
+    topic: str
+
+
+class DeleteTopicFromNamesrvRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's DeleteTopicFromNamesrvRequestHeader."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+class RegisterTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's RegisterTopicRequestHeader."""
+
+    topic: str
+
+
+class GetAllTopicConfigResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetAllTopicConfigResponseHeader."""
+
+    total_topic_num: int | None = None
+
+
+class GetTopicStatsInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetTopicStatsInfoRequestHeader."""
+
+    topic: str
+
+
+class GetTopicConfigRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetTopicConfigRequestHeader."""
+
+    topic: str
+    lo: bool | None = None
+
+
+class GetTopicsByClusterRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's GetTopicsByClusterRequestHeader."""
+
+    cluster: str
+
+
+class QueryTopicConsumeByWhoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's QueryTopicConsumeByWhoRequestHeader."""
+
+    topic: str
