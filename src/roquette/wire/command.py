@@ -19,7 +19,8 @@ class Command(msgspec.Struct, gc=False, kw_only=True):
     version: int = 0
     language: str | int | None = "JAVA"
     remark: str | None = None
-    ext: msgspec.Raw | None = msgspec.field(name="extFields", default=None)
+    # Not `Raw | None`: msgspec would then take nothing but null. A peer's null arrives as Raw(b"null").
+    ext: msgspec.Raw = msgspec.field(name="extFields", default=msgspec.Raw(b"{}"))
     body: bytes = msgspec.field(name="-body", default=b"")  # not in the JSON: set by the frame
 
     @property
@@ -34,5 +35,5 @@ class Command(msgspec.Struct, gc=False, kw_only=True):
 
     def __str__(self) -> str:
         kind = "reply" if self.is_response else "oneway" if self.is_oneway else "request"
-        ext = "" if self.ext is None else bytes(self.ext).decode("utf-8", "replace")
+        ext = bytes(self.ext).decode("utf-8", "replace")
         return f"{kind} code={self.code} opaque={self.opaque} ext={ext} body={len(self.body)}B"

@@ -55,7 +55,7 @@ def decode_binary_header(data: bytes, start: int, end: int) -> Command:
         version=version,
         language=LANGUAGES[language] if language < len(LANGUAGES) else None,
         remark=remark,
-        ext=msgspec.Raw(_quote(ext)) if ext else None,
+        ext=msgspec.Raw(_quote(ext)),
     )
 
 

@@ -84,6 +84,8 @@ def ext_dict(ext: msgspec.Raw | None) -> dict[str, str]:
         values = msgspec.json.decode(ext)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadHeader(f"ext fields are not JSON: {error}") from None
+    if values is None:
+        return {}
     if not isinstance(values, dict):
         raise BadHeader("ext fields are not an object")
     return {
