@@ -1,7 +1,7 @@
 """The ROCKETMQ binary header (serialize type 1), read into the same Command as the JSON form. HOT.
 
-    code 2 | language 1 | version 2 | opaque 4 | flag 4 | remark length 4, remark | ext length 4, ext
-    ext: repeated (key length 2, key | value length 4, value)         (Apache: RocketMQSerializable)
+code 2 | language 1 | version 2 | opaque 4 | flag 4 | remark length 4, remark | ext length 4, ext
+ext: repeated (key length 2, key | value length 4, value)         (Apache: RocketMQSerializable)
 """
 
 from typing import Final
@@ -27,7 +27,9 @@ _quote = msgspec.json.Encoder().encode
 def decode_binary_header(data: bytes, start: int, end: int) -> Command:
     """Read the header in data[start:end]; raises RemoteProtocolError when it is not one."""
     if end - start < FIXED_SIZE or end > len(data):
-        raise RemoteProtocolError(f"a binary header of {end - start} bytes is shorter than {FIXED_SIZE}")
+        raise RemoteProtocolError(
+            f"a binary header of {end - start} bytes is shorter than {FIXED_SIZE}"
+        )
     pos: i64 = start
     code: int = read_i16_be(data, pos)
     language = data[pos + 2]
@@ -81,7 +83,14 @@ def _read_ext(data: bytes, pos: i64, end: i64) -> dict[str, str]:
 
 
 def encode_binary_header(
-    *, code: int, opaque: int, flag: int, version: int, language: str, remark: str | None, ext: dict[str, str]
+    *,
+    code: int,
+    opaque: int,
+    flag: int,
+    version: int,
+    language: str,
+    remark: str | None,
+    ext: dict[str, str],
 ) -> bytes:
     """Write a header as Java does when `rocketmq.serialize.type` is ROCKETMQ."""
     writer = BytesWriter()

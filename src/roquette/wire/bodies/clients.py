@@ -1,0 +1,150 @@
+"""What clients tell brokers about themselves, and brokers tell operators about clients."""
+
+import msgspec
+
+from roquette.message.message import MessageQueue
+
+
+class SubscriptionData(msgspec.Struct, rename="camel", kw_only=True):
+    """What a group wants of a topic. `code_set`: hashes of the tags; `sub_version`: the client's clock."""
+
+    topic: str = ""
+    sub_string: str = "*"
+    tags_set: list[str] = msgspec.field(default_factory=list)
+    code_set: list[int] = msgspec.field(default_factory=list)
+    sub_version: int = 0
+    expression_type: str = "TAG"
+    class_filter_mode: bool = False
+
+
+class ProducerData(msgspec.Struct, rename="camel"):
+    """One producer group of a client."""
+
+    group_name: str = ""
+
+
+class ConsumerData(msgspec.Struct, rename="camel", kw_only=True):
+    """One consumer group of a client."""
+
+    group_name: str = ""
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[SubscriptionData] = msgspec.field(default_factory=list)
+    unit_mode: bool = False
+
+
+class HeartbeatData(msgspec.Struct, rename="camel", kw_only=True):
+    """Body of HEART_BEAT."""
+
+    client_id: str = msgspec.field(name="clientID", default="")
+    producer_data_set: list[ProducerData] = msgspec.field(default_factory=list)
+    consumer_data_set: list[ConsumerData] = msgspec.field(default_factory=list)
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+
+class GetConsumerListByGroupResponseBody(msgspec.Struct, rename="camel"):
+    """Client ids of a group."""
+
+    consumer_id_list: list[str] = msgspec.field(default_factory=list)
+
+
+class Connection(msgspec.Struct, rename="camel"):
+    """One client's connection."""
+
+    client_id: str = ""
+    client_addr: str = ""
+    language: str | None = None
+    version: int = 0
+
+
+class ConsumerConnection(msgspec.Struct, rename="camel"):
+    """Answer of GET_CONSUMER_CONNECTION_LIST."""
+
+    connection_set: list[Connection] = msgspec.field(default_factory=list)
+    subscription_table: dict[str, SubscriptionData] = {}
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+
+
+class ProducerConnection(msgspec.Struct, rename="camel"):
+    """Answer of GET_PRODUCER_CONNECTION_LIST."""
+
+    connection_set: list[Connection] = msgspec.field(default_factory=list)
+
+
+class LockBatchRequestBody(msgspec.Struct, rename="camel"):
+    """Body of LOCK_BATCH_MQ."""
+
+    consumer_group: str = ""
+    client_id: str = ""
+    only_this_broker: bool = False
+    mq_set: list[MessageQueue] = msgspec.field(default_factory=list)
+
+
+class UnlockBatchRequestBody(msgspec.Struct, rename="camel"):
+    """Body of UNLOCK_BATCH_MQ."""
+
+    consumer_group: str = ""
+    client_id: str = ""
+    only_this_broker: bool = False
+    mq_set: list[MessageQueue] = msgspec.field(default_factory=list)
+
+
+class LockBatchResponseBody(msgspec.Struct):
+    """Queues that are now the asking client's."""
+
+    lock_ok_mq_set: list[MessageQueue] = msgspec.field(name="lockOKMQSet", default_factory=list)
+
+
+class ProcessQueueInfo(msgspec.Struct, rename="camel", kw_only=True):
+    """State of one queue inside a consumer. `droped` is Java's spelling."""
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mi_b: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    droped: bool = False
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+class ConsumeStatus(msgspec.Struct, kw_only=True):
+    """Rates of one topic inside a consumer."""
+
+    pull_rt: float = msgspec.field(name="pullRT", default=0.0)
+    pull_tps: float = msgspec.field(name="pullTPS", default=0.0)
+    consume_rt: float = msgspec.field(name="consumeRT", default=0.0)
+    consume_ok_tps: float = msgspec.field(name="consumeOKTPS", default=0.0)
+    consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
+    consume_failed_msgs: int = msgspec.field(name="consumeFailedMsgs", default=0)
+
+
+class ConsumerRunningInfo(msgspec.Struct, rename="camel", kw_only=True):
+    """A client's answer to GET_CONSUMER_RUNNING_INFO."""
+
+    properties: dict[str, str] = {}
+    subscription_set: list[SubscriptionData] = msgspec.field(default_factory=list)
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = {}
+    status_table: dict[str, ConsumeStatus] = {}
+    user_consumer_info: dict[str, str] = {}
+    jstack: str | None = None
+
+
+class ConsumeMessageDirectlyResult(msgspec.Struct, rename="camel", kw_only=True):
+    """A client's answer to CONSUME_MESSAGE_DIRECTLY."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str | None = None
+    remark: str | None = None
+    spent_time_mills: int = 0

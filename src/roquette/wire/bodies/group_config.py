@@ -1,0 +1,66 @@
+"""Subscription groups, as brokers keep them."""
+
+import msgspec
+
+from roquette.wire.bodies.data_version import DataVersion
+
+
+class ExponentialRetryPolicy(msgspec.Struct, rename="camel"):
+    """Waits that grow by a factor; milliseconds."""
+
+    initial: int = 5_000
+    max: int = 7_200_000
+    multiplier: int = 2
+
+
+class CustomizedRetryPolicy(msgspec.Struct, rename="camel"):
+    """Waits by attempt; milliseconds."""
+
+    next: list[int] = msgspec.field(default_factory=list)
+
+
+class GroupRetryPolicy(msgspec.Struct, rename="camel", omit_defaults=True):
+    """How long a failed message waits before it comes again."""
+
+    type: str = "CUSTOMIZED"
+    exponential_retry_policy: ExponentialRetryPolicy | None = None
+    customized_retry_policy: CustomizedRetryPolicy | None = None
+
+
+class SimpleSubscriptionData(msgspec.Struct, rename="camel"):
+    """One subscription a group declares."""
+
+    topic: str = ""
+    expression_type: str = "TAG"
+    expression: str = "*"
+    version: int = 0
+
+
+class SubscriptionGroupConfig(msgspec.Struct, rename="camel", kw_only=True):
+    """One consumer group on one broker (Apache's class, with its defaults)."""
+
+    group_name: str = ""
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: GroupRetryPolicy = msgspec.field(
+        default_factory=lambda: GroupRetryPolicy(type="CUSTOMIZED")
+    )
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    subscription_data_set: list[SimpleSubscriptionData] | None = None
+    attributes: dict[str, str] = {}
+
+
+class SubscriptionGroupWrapper(msgspec.Struct, rename="camel"):
+    """subscriptionGroup.json, and the answer of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
+    forbidden_table: dict[str, dict[str, int]] = {}
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)

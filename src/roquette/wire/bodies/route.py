@@ -1,0 +1,81 @@
+"""Routes and cluster membership, as name servers tell them."""
+
+import msgspec
+
+from roquette.wire.bodies.topic_config import TopicQueueMappingInfo
+
+
+class QueueData(msgspec.Struct, rename="camel", frozen=True):
+    """How many queues a topic has on one broker, and what may be done with them."""
+
+    broker_name: str = ""
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+class BrokerData(msgspec.Struct, rename="camel", omit_defaults=False):
+    """A broker name and its members' addresses by id; id 0 is the master."""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = {}
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+class TopicRouteData(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Where a topic's queues are."""
+
+    queue_datas: list[QueueData] = msgspec.field(default_factory=list)
+    broker_datas: list[BrokerData] = msgspec.field(default_factory=list)
+    filter_server_table: dict[str, list[str]] = msgspec.field(default_factory=lambda: {})
+    order_topic_conf: str | None = None
+    topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
+
+
+class ClusterInfo(msgspec.Struct, rename="camel"):
+    """Every broker, and which clusters they form."""
+
+    broker_addr_table: dict[str, BrokerData] = {}
+    cluster_addr_table: dict[str, list[str]] = {}
+
+
+class BrokerMemberGroup(msgspec.Struct, rename="camel"):
+    """The members of one broker name."""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = {}
+
+
+class GetBrokerMemberGroupResponseBody(msgspec.Struct, rename="camel"):
+    """Answer of GET_BROKER_MEMBER_GROUP."""
+
+    broker_member_group: BrokerMemberGroup | None = None
+
+
+class TopicList(msgspec.Struct, rename="camel", omit_defaults=False):
+    """Names of topics; `broker_addr` is one broker that can be asked further."""
+
+    topic_list: list[str] = msgspec.field(default_factory=list)
+    broker_addr: str | None = None
+
+
+class GroupList(msgspec.Struct, rename="camel"):
+    """Names of consumer groups."""
+
+    group_list: list[str] = msgspec.field(default_factory=list)
+
+
+class KVTable(msgspec.Struct, rename="camel"):
+    """A table of texts."""
+
+    table: dict[str, str] = {}
+
+
+class KVConfigFile(msgspec.Struct, rename="camel"):
+    """kvConfig.json of a name server."""
+
+    config_table: dict[str, dict[str, str]] = {}
