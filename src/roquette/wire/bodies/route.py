@@ -30,7 +30,7 @@ class TopicRouteData(msgspec.Struct, rename="camel", omit_defaults=True):
 
     queue_datas: list[QueueData] = msgspec.field(default_factory=list)
     broker_datas: list[BrokerData] = msgspec.field(default_factory=list)
-    filter_server_table: dict[str, list[str]] = msgspec.field(default_factory=lambda: {})
+    filter_server_table: dict[str, list[str]] = msgspec.field(default_factory=lambda: {})  # noqa: PIE807 (a plain dict would be omitted)
     order_topic_conf: str | None = None
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
 
