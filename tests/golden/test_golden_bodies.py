@@ -44,7 +44,14 @@ def test_standard_bodies_parse_to_the_same(name: str) -> None:
 
     ours = json.loads(json_body.encode_body(json_body.decode_body(getattr(bodies, name), data)))
 
-    assert {key: ours.get(key) for key in expected} == expected
+    assert without_nulls(ours) == expected
+
+
+def without_nulls(value: Any) -> Any:
+    """To Java a null is an absent field; fastjson writes none."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -53,7 +60,7 @@ def test_register_broker_bodies_are_read(compressed: bool) -> None:
         HERE / ("RegisterBrokerBody.compressed.body" if compressed else "RegisterBrokerBody.body")
     ).read_bytes()
 
-    found = bodies.decode_register_broker_body(data, compressed, 513)
+    found = bodies.decode_register_broker_body(data, compressed=compressed, version=513)
 
     topics = found.topic_config_serialize_wrapper.topic_config_table
     assert sorted(topics) == ["DelayTopic", "TopicTest"]
@@ -61,9 +68,5 @@ def test_register_broker_bodies_are_read(compressed: bool) -> None:
     assert topics["DelayTopic"].attributes == {"message.type": "DELAY"}
     assert found.topic_config_serialize_wrapper.data_version.counter == 5
     assert found.filter_server_list == ["10.0.0.9:1000"]
-    assert (
-        bodies.decode_register_broker_body(
-            bodies.encode_register_broker_body(found, compressed), compressed, 513
-        )
-        == found
-    )
+    again = bodies.encode_register_broker_body(found, compressed=compressed)
+    assert bodies.decode_register_broker_body(again, compressed=compressed, version=513) == found
