@@ -1,0 +1,311 @@
+"""The only door to the file system: a protocol, and the real thing.
+
+Everything that opens, writes, maps or removes a file goes through `Files`, so that tests can put
+`roquette.testing.faulty_files` in its place and cut the power. Calls block: what may take long is
+run by the caller in the executor.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import shutil
+from typing import Final, Protocol
+
+from roquette.errors import StoreError
+
+_ZEROS: Final = bytes(1 << 20)
+
+
+class File(Protocol):
+    """One open file, addressed by position; there is no cursor."""
+
+    @property
+    def path(self) -> str:
+        """Where it was opened (a rename does not change this)."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes it has now."""
+        ...
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        """Write all of `data`; raises OSError, never a signal."""
+        ...
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file."""
+        ...
+
+    def map(self, writable: bool) -> mmap.mmap:
+        """The whole file as memory. Allocate first: a store into a hole of a full disk kills."""
+        ...
+
+    def sync(self) -> None:
+        """Return when the data is on the device (fdatasync); mapped writes are included."""
+        ...
+
+    def allocate(self, size: int) -> None:
+        """Grow to at least `size` bytes of zeros with their blocks reserved; raises ENOSPC."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Set the size; new bytes are zeros without blocks."""
+        ...
+
+    def close(self) -> None:
+        """Release it; closing twice is harmless."""
+        ...
+
+
+class FileLock(Protocol):
+    """A lock that ends with the process at the latest."""
+
+    def release(self) -> None:
+        """Let the next one in."""
+        ...
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
+        """Open for reading and writing; with `size`, allocate up to it. Makes no directories."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """All of a (small) file."""
+        ...
+
+    def write_atomic(self, path: str, data: bytes, keep_backup: bool = True) -> None:
+        """Replace a file: after a power cut there is the old or the new content, never a mix.
+
+        With `keep_backup` the previous content stays beside it as `.bak`, as Apache's
+        ConfigManager leaves it. Directories are made as needed.
+        """
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Is there a file or directory?"""
+        ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a directory, sorted; empty when there is no such directory."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Make a directory and its parents; present ones are fine."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; an absent one is fine."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it; an absent one is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file, replacing the target."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Return when creations, renames and removals in a directory are on the device."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, epoch milliseconds."""
+        ...
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        """(total, free) bytes of the disk that holds `path`; free is what we may still use."""
+        ...
+
+    def memory_size(self) -> int:
+        """Bytes of physical memory: how much of the log the page cache may hold."""
+        ...
+
+    def lock_file(self, path: str) -> FileLock:
+        """Take the lock of a path; raises StoreError when another process has it."""
+        ...
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        written = os.pwrite(self._fd, data, position)
+        while written < len(data):  # a signal or a nearly full disk shortens a write
+            written += os.pwrite(self._fd, data[written:], position + written)
+
+    def pread(self, size: int, position: int) -> bytes:
+        return os.pread(self._fd, size, position)
+
+    def map(self, writable: bool) -> mmap.mmap:
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        return mmap.mmap(self._fd, 0, access=access)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def allocate(self, size: int) -> None:
+        have = self.size
+        if have >= size:
+            return
+        try:
+            os.posix_fallocate(self._fd, have, size - have)
+        except OSError as error:
+            if error.errno not in _NO_FALLOCATE:
+                raise
+            os.ftruncate(self._fd, size)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+_NO_FALLOCATE: Final = frozenset((22, 38, 95))  # EINVAL, ENOSYS, EOPNOTSUPP: no such call there
+
+
+class OsFileLock:
+    """An advisory lock (flock) on an open file."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFiles:
+    """The operating system's files."""
+
+    def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        file = OsFile(path, os.open(path, flags, 0o644))
+        if size is not None:
+            try:
+                file.allocate(size)
+            except OSError:
+                file.close()
+                raise
+        return file
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as stream:
+            return stream.read()
+
+    def write_atomic(self, path: str, data: bytes, keep_backup: bool = True) -> None:
+        directory = os.path.dirname(path) or "."
+        self.make_dirs(directory)
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if keep_backup and os.path.exists(path):
+            # The main file is whole at every moment, so the backup itself needs no sync.
+            shutil.copyfile(path, path + ".bak.tmp")
+            os.replace(path + ".bak.tmp", path + ".bak")
+        os.replace(temporary, path)
+        self.sync_dir(directory)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        usage = os.statvfs(path)
+        # Reserved blocks are neither used by us nor usable: leave them out, as df does.
+        used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+        free = usage.f_bavail * usage.f_frsize
+        return used + free, free
+
+    def memory_size(self) -> int:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    def lock_file(self, path: str) -> FileLock:
+        self.make_dirs(os.path.dirname(path) or ".")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise StoreError(
+                f"{path} is locked: another process uses this store ({error.strerror}). "
+                "Stop it, or give this one another storePathRootDir."
+            ) from error
+        return OsFileLock(fd)
+
+
+def zero_fill(file: File, size: int, sync_every: int = 16 << 20) -> None:
+    """Write zeros over a whole new file, so that later writes find its blocks ready.
+
+    Synced piece by piece, or a gigabyte of dirty pages would stall everybody's syncs at the end.
+    """
+    position = 0
+    unsynced = 0
+    while position < size:
+        piece = _ZEROS[: size - position]
+        file.pwrite(piece, position)
+        position += len(piece)
+        unsynced += len(piece)
+        if unsynced >= sync_every:
+            file.sync()
+            unsynced = 0
+    file.sync()

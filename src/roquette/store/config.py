@@ -1,0 +1,148 @@
+"""The store's settings, under Apache's keys and with Apache's defaults (MessageStoreConfig)."""
+
+import enum
+from dataclasses import dataclass
+
+from roquette.base.config import setting
+
+
+class FlushDiskType(enum.Enum):
+    """When a send is acknowledged."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Where data lives, how big its files are, when it is synced and when it is deleted."""
+
+    root_dir: str = setting(
+        "~/store", java="storePathRootDir", help="Directory of everything the store keeps."
+    )
+    commit_log_dir: str | None = setting(
+        None,
+        java="storePathCommitLog",
+        help="Directory of the commit log; default is commitlog under storePathRootDir.",
+    )
+    segment_size: int = setting(
+        1 << 30, java="mappedFileSizeCommitLog", help="Bytes of one commit log file."
+    )
+    queue_file_size: int = setting(
+        6_000_000,
+        java="mappedFileSizeConsumeQueue",
+        help="Bytes of one consume queue file; rounded up to whole units of 20 bytes.",
+    )
+    max_message_size: int = setting(
+        4 << 20, java="maxMessageSize", help="Largest message body in bytes.", mutable=True
+    )
+    index_enable: bool = setting(
+        True, java="messageIndexEnable", help="Index messages by KEYS and by unique id."
+    )
+    index_safe: bool = setting(
+        False,
+        java="messageIndexSafe",
+        help="Accepted for Apache's sake: our index always recovers.",
+    )
+    max_hash_slots: int = setting(
+        5_000_000, java="maxHashSlotNum", help="Hash slots of one index file."
+    )
+    max_index_entries: int = setting(
+        20_000_000, java="maxIndexNum", help="Entries of one index file."
+    )
+    max_query_count: int = setting(
+        64, java="maxMsgsNumBatch", help="Most messages one query by key returns.", mutable=True
+    )
+    default_query_max_count: int = setting(
+        32, java="defaultQueryMaxNum", help="Most messages a query by unique id returns."
+    )
+    flush_disk_type: FlushDiskType = setting(  # noqa: RUF009 - a field, whatever ruff thinks
+        FlushDiskType.ASYNC_FLUSH,
+        java="flushDiskType",
+        help="ASYNC_FLUSH answers a send at once, SYNC_FLUSH after the data is on the disk.",
+    )
+    flush_interval_ms: int = setting(
+        500, java="flushIntervalCommitLog", help="Longest time written data waits for a sync."
+    )
+    sync_flush_timeout_ms: int = setting(
+        5000, java="syncFlushTimeout", help="A SYNC_FLUSH send waits this long for its sync."
+    )
+    queue_flush_interval_ms: int = setting(
+        1000, java="flushIntervalConsumeQueue", help="How often consume queues are synced."
+    )
+    queue_flush_least_pages: int = setting(
+        2,
+        java="flushConsumeQueueLeastPages",
+        help="Pages of 4 KiB a consume queue must have unsynced to be worth a sync.",
+    )
+    queue_flush_thorough_interval_ms: int = setting(
+        60_000,
+        java="flushConsumeQueueThoroughInterval",
+        help="How often all consume queues are synced and the checkpoint moves.",
+    )
+    file_reserved_hours: int = setting(
+        72, java="fileReservedTime", help="Hours a commit log file is kept.", mutable=True
+    )
+    delete_when: str = setting(
+        "04",
+        java="deleteWhen",
+        help="Hours of the day, split by ;, at which expired files are deleted.",
+        mutable=True,
+    )
+    delete_batch: int = setting(
+        10, java="deleteFileBatchMax", help="Most commit log files deleted in one pass."
+    )
+    clean_interval_ms: int = setting(
+        10_000, java="cleanResourceInterval", help="How often deletion is considered."
+    )
+    clean_forcibly_enable: bool = setting(
+        True,
+        java="cleanFileForciblyEnable",
+        help="Delete unexpired files too when the disk is fuller than diskSpaceCleanForciblyRatio.",
+    )
+    disk_max_used_ratio: int = setting(
+        75,
+        java="diskMaxUsedSpaceRatio",
+        help="Disk use in percent above which expired files are deleted at any hour.",
+        mutable=True,
+    )
+    disk_clean_forcibly_ratio: int = setting(
+        85,
+        java="diskSpaceCleanForciblyRatio",
+        help="Disk use in percent above which the oldest files go, expired or not.",
+    )
+    disk_warning_ratio: int = setting(
+        90,
+        java="diskSpaceWarningLevelRatio",
+        help="Disk use in percent above which writes are refused.",
+    )
+    check_crc_on_recover: bool = setting(
+        True, java="checkCRCOnRecover", help="Compare every body with its CRC in recovery."
+    )
+    max_count_in_memory: int = setting(
+        32, java="maxTransferCountOnMessageInMemory", help="Most messages of one recent read."
+    )
+    max_bytes_in_memory: int = setting(
+        256 << 10, java="maxTransferBytesOnMessageInMemory", help="Most bytes of one recent read."
+    )
+    max_count_on_disk: int = setting(
+        8, java="maxTransferCountOnMessageInDisk", help="Most messages of one old read."
+    )
+    max_bytes_on_disk: int = setting(
+        64 << 10, java="maxTransferBytesOnMessageInDisk", help="Most bytes of one old read."
+    )
+    memory_ratio: int = setting(
+        40,
+        java="accessMessageInMemoryMaxRatio",
+        help="Percent of physical memory that recent log is assumed to be cached in.",
+    )
+    delay_levels: str = setting(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        java="messageDelayLevel",
+        help="Delays of levels 1, 2, 3 and so on; units are s, m, h and d.",
+    )
+
+    @property
+    def queue_file_units(self) -> int:
+        """Units of one consume queue file."""
+        return -(-self.queue_file_size // 20)

@@ -1,0 +1,404 @@
+"""One topic queue: 20-byte units in files of equal size. HOT.
+
+| field | bytes | note |
+|---|---|---|
+| physical offset | 8 | of the record in the commit log |
+| size | 4 | of the record |
+| tags code | 8 | Java hash of TAGS; due time in SCHEDULE_TOPIC_XXXX |
+
+A file is named by the byte offset of its first unit. A filler (offset 0, size INT_MAX, tags 0)
+marks a position that has no message (Apache: ConsumeQueue.fillPreBlank). Units are written
+through a map; files are allocated before they are mapped.
+"""
+
+import mmap
+import os
+import struct
+from typing import Final
+
+from librt.strings import read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from roquette.base.files import File, Files
+from roquette.store.layout import offset_name
+
+UNIT_SIZE: Final = 20
+FILLER_SIZE: Final = 0x7FFFFFFF
+_UNIT: Final = struct.Struct(">qiq")
+_FILLER: Final = _UNIT.pack(0, FILLER_SIZE, 0)
+
+
+class QueueFile:
+    """One mapped file of units."""
+
+    __slots__ = ("file", "map")
+
+    def __init__(self, file: File) -> None:
+        self.file: File = file
+        self.map: mmap.mmap = file.map(True)
+
+
+class ConsumeQueue:
+    """The units of one queue. `next_offset` is the queue offset the next message gets."""
+
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_first_base",
+        "_loaded",
+        "_map",
+        "_map_base",
+        "_min_known_for",
+        "_min_offset",
+        "_units_per_file",
+        "directory_dirty",
+        "dirty",
+        "flushed_offset",
+        "limit",
+        "next_offset",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(
+        self, files: Files, directory: str, topic: str, queue_id: int, units_per_file: i64
+    ) -> None:
+        self._files: Files = files
+        self._directory: str = directory
+        self.topic: str = topic
+        self.queue_id: int = queue_id
+        self._units_per_file: i64 = units_per_file
+        self._first_base: i64 = 0  # queue offset of the first file's first unit
+        self._loaded: list[QueueFile | None] = []  # one place per file, opened when first used
+        self.next_offset: i64 = 0
+        self.limit: i64 = 0  # the queue offset at which the last file ends
+        self._map: mmap.mmap | None = None  # the last file's
+        self._map_base: i64 = 0
+        self._min_offset: i64 = 0
+        self._min_known_for: i64 = -1
+        self.flushed_offset: i64 = 0
+        self.dirty: bool = False
+        self.directory_dirty: bool = False
+
+    def attach(self, first_base: i64, file_count: int) -> None:
+        """Say which files exist on disk: queue offset of the first, and how many follow on."""
+        assert first_base % self._units_per_file == 0
+        self._first_base = first_base
+        self._loaded = [None] * file_count
+        self.limit = first_base + file_count * self._units_per_file
+        self.next_offset = self.limit
+        self.flushed_offset = self.limit
+        self._map = None
+        self._min_known_for = -1
+
+    @property
+    def file_count(self) -> int:
+        """Files on disk."""
+        return len(self._loaded)
+
+    @property
+    def first_base(self) -> i64:
+        """The queue offset of the first unit there is a file for."""
+        return self._first_base
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._directory
+
+    def file_path(self, base: i64) -> str:
+        """The path of the file whose first unit has queue offset `base`."""
+        return os.path.join(self._directory, offset_name(base * UNIT_SIZE))
+
+    def reserve(self) -> None:
+        """Make sure the next unit has a file. Raises OSError (disk full); nothing has changed."""
+        if self.next_offset < self.limit and self._map is not None:
+            return
+        per_file = self._units_per_file
+        if not self._loaded:
+            self._first_base = self.next_offset - self.next_offset % per_file
+            self.limit = self._first_base
+        base: i64 = self.limit
+        if self.next_offset < self.limit:  # the last file exists but is not open yet
+            base = self.limit - per_file
+        opened = self._open(base, True)
+        if base == self.limit:
+            self._loaded.append(opened)
+            self.limit = base + per_file
+            self.directory_dirty = True
+        self._map = opened.map
+        self._map_base = base
+
+    def append(self, physical_offset: i64, size: i64, tags_code: i64) -> None:
+        """Add one unit; `reserve` was called before."""
+        unit_map = self._map
+        assert unit_map is not None
+        position: i64 = (self.next_offset - self._map_base) * UNIT_SIZE
+        _UNIT.pack_into(unit_map, position, physical_offset, size, tags_code)
+        self.next_offset += 1
+
+    def start_at(self, queue_offset: i64) -> None:
+        """Let an empty queue begin at an offset: fillers stand before it in its file."""
+        assert not self._loaded
+        self.next_offset = queue_offset
+        self.flushed_offset = queue_offset
+        self.reserve()
+        unit_map = self._map
+        assert unit_map is not None
+        count: i64 = queue_offset - self._map_base
+        unit_map[: count * UNIT_SIZE] = _FILLER * count
+        self.flushed_offset = self._map_base
+        self._min_known_for = -1
+
+    def skip_to(self, queue_offset: i64) -> None:
+        """Fill the places up to an offset: their messages are lost to the log.
+
+        These fillers carry the end of the record before them, so that offsets keep growing.
+        """
+        end = self.end_physical()
+        while self.next_offset < queue_offset:
+            self.reserve()
+            self.append(end, FILLER_SIZE, 0)
+
+    def settle(self, queue_offset: i64) -> None:
+        """Set the end that loading found; what lies behind it is wiped unless it is zeros."""
+        per_file = self._units_per_file
+        if queue_offset < self.limit - per_file:
+            self.truncate(queue_offset)
+            return
+        base: i64 = self.limit - per_file
+        last = self._open(base, False)
+        first: i64 = (queue_offset - base) * UNIT_SIZE
+        rest = last.map[first:]
+        if rest != bytes(len(rest)):
+            self.truncate(queue_offset)
+            return
+        self.next_offset = queue_offset
+        self.flushed_offset = queue_offset
+        if queue_offset < self.limit:
+            self._map = last.map
+            self._map_base = base
+
+    def truncate(self, queue_offset: i64) -> None:
+        """Drop the units from an offset on: zeros over them, whole files removed, all synced."""
+        if queue_offset >= self.next_offset:
+            return
+        assert queue_offset >= self._first_base
+        per_file = self._units_per_file
+        keep: i64 = -(-(queue_offset - self._first_base) // per_file)
+        keep = max(keep, 1)
+        while len(self._loaded) > keep:
+            self.limit -= per_file
+            gone = self._loaded.pop()
+            if gone is not None:
+                gone.map.close()
+                gone.file.close()
+            self._files.remove(self.file_path(self.limit))
+            self.directory_dirty = True
+        base: i64 = self.limit - per_file
+        last = self._open(base, False)
+        first: i64 = (queue_offset - base) * UNIT_SIZE
+        last.map[first:] = bytes(len(last.map) - first)
+        last.file.sync()
+        if self.directory_dirty:
+            self._files.sync_dir(self._directory)
+            self.directory_dirty = False
+        self.next_offset = queue_offset
+        self.flushed_offset = min(self.flushed_offset, queue_offset)
+        self._map = last.map
+        self._map_base = base
+        self._min_known_for = -1
+        if queue_offset == self.limit:
+            self._map = None
+
+    def _open(self, base: i64, create: bool) -> QueueFile:
+        index: i64 = (base - self._first_base) // self._units_per_file
+        if index < len(self._loaded):
+            known = self._loaded[index]
+            if known is not None:
+                return known
+        if create and not self._loaded:
+            self._files.make_dirs(self._directory)
+        size: i64 = self._units_per_file * UNIT_SIZE
+        opened = QueueFile(self._files.open_file(self.file_path(base), size, create))
+        if index < len(self._loaded):
+            self._loaded[index] = opened
+        return opened
+
+    def read_units(self, queue_offset: i64, count: i64) -> bytes:
+        """The units from an offset on, up to `count`, within one file; empty when there are none."""
+        end: i64 = queue_offset + count
+        end = min(end, self.next_offset)
+        if queue_offset < self._first_base or queue_offset >= end:
+            return b""
+        if self._map is not None and queue_offset >= self._map_base:
+            first: i64 = (queue_offset - self._map_base) * UNIT_SIZE
+            return self._map[first : first + (end - queue_offset) * UNIT_SIZE]
+        base: i64 = queue_offset - queue_offset % self._units_per_file
+        end = min(end, base + self._units_per_file)
+        opened = self._open(base, False)
+        return opened.map[(queue_offset - base) * UNIT_SIZE : (end - base) * UNIT_SIZE]
+
+    def physical_at(self, queue_offset: i64) -> i64:
+        """The physical offset of one unit; -1 when there is none or it is a filler in front."""
+        unit = self.read_units(queue_offset, 1)
+        if not unit:
+            return -1
+        physical = read_i64_be(unit, 0)
+        if physical == 0 and read_i32_be(unit, 8) == FILLER_SIZE:
+            return -1
+        return physical
+
+    def end_physical(self) -> i64:
+        """The byte after the last record this queue points to; 0 when it points to none."""
+        return self.end_physical_at(self.next_offset - 1) if self.next_offset else 0
+
+    def end_physical_at(self, queue_offset: i64) -> i64:
+        """The byte after the record of one unit; 0 when there is no such unit."""
+        unit = self.read_units(queue_offset, 1)
+        if not unit:
+            return 0
+        size: int = read_i32_be(unit, 8)
+        return read_i64_be(unit, 0) + (0 if size == FILLER_SIZE else size)
+
+    def min_offset(self, min_physical: i64) -> i64:
+        """The first queue offset whose record the log still has (Apache: correctMinOffset)."""
+        if self._min_known_for != min_physical:
+            self._min_offset = self._find_first(min_physical)
+            self._min_known_for = min_physical
+        return self._min_offset
+
+    def _find_first(self, min_physical: i64) -> i64:
+        low: i64 = self._first_base
+        high: i64 = self.next_offset
+        while low < high:  # fillers stand in front and count as older than everything
+            middle: i64 = (low + high) // 2
+            physical = self.physical_at(middle)
+            if physical < 0 or physical < min_physical:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def drop_files_before(self, min_physical: i64) -> list[str]:
+        """Forget files whose every record is gone from the log; returns their paths to delete."""
+        gone: list[str] = []
+        while len(self._loaded) > 1:
+            last_of_first: i64 = self._first_base + self._units_per_file - 1
+            physical = self.physical_at(last_of_first)
+            if physical >= min_physical:
+                break
+            gone.append(self.file_path(self._first_base))
+            self._loaded.pop(0)
+            self._first_base += self._units_per_file
+        return gone
+
+    def unflushed_files(self) -> list[File]:
+        """The files written since `flushed_offset`, for a sync."""
+        found: list[File] = []
+        base: i64 = self.flushed_offset - self.flushed_offset % self._units_per_file
+        base = max(base, self._first_base)
+        while base < self.next_offset:
+            found.append(self._open(base, False).file)
+            base += self._units_per_file
+        return found
+
+    def forget(self) -> None:
+        """Let go of the files without closing them: a sync in the executor may still hold one."""
+        self._map = None
+        self._loaded = []
+
+    def close(self) -> None:
+        """Release maps and files."""
+        for opened in self._loaded:
+            if opened is not None:
+                opened.map.close()
+                opened.file.close()
+        self._map = None
+        self._loaded = [None] * len(self._loaded)
+
+
+class Scan:
+    """What one scan of units yields: contiguous spans of the commit log, and where to go on."""
+
+    __slots__ = ("count", "removed", "scanned", "size", "spans")
+
+    def __init__(
+        self, spans: list[tuple[i64, i64]], count: i64, size: i64, scanned: i64, removed: bool
+    ) -> None:
+        self.spans: list[tuple[i64, i64]] = spans
+        self.count: i64 = count
+        self.size: i64 = size
+        self.scanned: i64 = scanned
+        self.removed: bool = removed
+
+
+def scan_units(
+    units: bytes,
+    codes: set[int] | frozenset[int] | None,
+    max_count: i64,
+    max_bytes: i64,
+    min_physical: i64,
+) -> Scan:
+    """Collect matching records; neighbours in the log become one span (one slice, one copy).
+
+    The first record always fits. Units below `min_physical` and fillers are passed over. The tags
+    code is compared as Apache does: its low 32 bits, signed.
+    """
+    spans: list[tuple[i64, i64]] = []
+    run_start: i64 = -1
+    run_end: i64 = -1
+    count: i64 = 0
+    total: i64 = 0
+    position: i64 = 0
+    end: i64 = len(units)
+    removed = False
+    while position < end and count < max_count:
+        offset = read_i64_be(units, position)
+        size: int = read_i32_be(units, position + 8)
+        if codes is not None:
+            # The low half of the 8 bytes, read as a signed int32, is Java's (int) cast.
+            code: int = read_i32_be(units, position + 16)
+            if code not in codes:
+                position += UNIT_SIZE
+                continue
+        if offset < min_physical or size == FILLER_SIZE:
+            removed = True
+            position += UNIT_SIZE
+            continue
+        if count and total + size > max_bytes:
+            break
+        if offset != run_end:
+            if run_end >= 0:
+                spans.append((run_start, run_end))
+            run_start = offset
+        run_end = offset + size
+        count += 1
+        total += size
+        position += UNIT_SIZE
+    if run_end >= 0:
+        spans.append((run_start, run_end))
+    return Scan(spans, count, total, position // UNIT_SIZE, removed)
+
+
+def count_valid(units: bytes, physical_floor: i64) -> i64:
+    """How many units from the first on are sound: sizes above 0, offsets that only grow.
+
+    A filler is sound anywhere. `physical_floor`: the end of the record before the first unit.
+    """
+    position: i64 = 0
+    end: i64 = len(units)
+    floor = physical_floor
+    while position < end:
+        offset = read_i64_be(units, position)
+        size: int = read_i32_be(units, position + 8)
+        if size <= 0 or offset < 0:
+            break
+        if size != FILLER_SIZE:
+            if offset < floor:
+                break
+            floor = offset + size
+        elif offset != 0 and offset < floor:
+            break
+        position += UNIT_SIZE
+    return position // UNIT_SIZE

@@ -1,0 +1,182 @@
+"""The index: hash files in a row, the newest written, all asked for a key."""
+
+import logging
+import os
+from collections.abc import Callable
+
+from roquette.base.files import Files
+from roquette.base.javatypes import java_hash
+from roquette.store.index_file import HEADER_SIZE, IndexFile, index_file_size, positive_hash
+from roquette.store.layout import index_name
+
+log = logging.getLogger("roquette.store")
+
+
+class Index:
+    """Index files in order of time (Apache: IndexService). Entries of a record are put at append."""
+
+    def __init__(self, files: Files, directory: str, slots: int, capacity: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._slots = slots
+        self._capacity = capacity
+        self._index_files: list[IndexFile] = []
+        self.directory_dirty = False
+
+    @property
+    def file_count(self) -> int:
+        """Index files on disk."""
+        return len(self._index_files)
+
+    @property
+    def end_physical(self) -> int:
+        """Physical offset of the newest record indexed; 0 when there is none."""
+        return self._index_files[-1].end_physical if self._index_files else 0
+
+    @property
+    def end_timestamp_ms(self) -> int:
+        """Store time of the newest record indexed; 0 when there is none."""
+        return self._index_files[-1].end_timestamp_ms if self._index_files else 0
+
+    def load(self) -> None:
+        """Open the files there are. Files of another size than configured are left alone."""
+        size = index_file_size(self._slots, self._capacity)
+        for name in self._files.list_dir(self._directory):
+            path = os.path.join(self._directory, name)
+            if not name.isdecimal():
+                continue
+            file = self._files.open_file(path)
+            if file.size < HEADER_SIZE or file.size > size:
+                log.warning("index file ignored path=%s size=%d expected=%d", path, file.size, size)
+                file.close()
+                continue
+            file.allocate(size)  # a crash may have come between creation and allocation
+            self._index_files.append(IndexFile(file, path, self._slots, self._capacity))
+
+    def recover(
+        self, trusted_ms: int, log_end: int, store_time_of: Callable[[int], int]
+    ) -> int | None:
+        """Mend the files that a crash may have torn.
+
+        Args:
+            trusted_ms: the checkpoint: files that end before it were synced whole.
+            log_end: records from here on do not exist any more.
+            store_time_of: store time of the record at a physical offset, -1 when it is gone.
+
+        Returns:
+            The physical offset from which records must be indexed again; None when there are no
+            index files at all.
+        """
+        redo: int | None = None
+        for place, index_file in enumerate(self._index_files):
+            ended = index_file.end_timestamp_ms
+            whole = 0 < ended < trusted_ms and index_file.end_physical < log_end
+            if whole and place < len(self._index_files) - 1:
+                redo = index_file.end_physical + 1
+                continue
+            first = store_time_of(index_file.first_physical())
+            if first >= 0:
+                index_file.begin_timestamp_ms = first
+            again = index_file.rebuild(log_end)
+            if again >= 0:
+                redo = again
+            elif redo is None:
+                redo = 0
+            # Later files can only hold what comes after the hole: they are made again.
+            self._drop_from(place if index_file.count == 1 else place + 1)
+            break
+        return redo
+
+    def _drop_from(self, index: int) -> None:
+        for gone in self._index_files[index:]:
+            gone.close()
+            self._files.remove(gone.path)
+            self.directory_dirty = True
+        del self._index_files[index:]
+
+    def reserve(self, now_ms: int) -> None:
+        """Make sure the next entry has a file. Raises OSError (disk full); nothing has changed."""
+        if self._index_files and not self._index_files[-1].full:
+            return
+        last = self._index_files[-1] if self._index_files else None
+        name = index_name(now_ms)
+        if last is not None and name <= os.path.basename(last.path):
+            name = str(int(os.path.basename(last.path)) + 1)  # the clock went back
+        else:
+            self._files.make_dirs(self._directory)
+        path = os.path.join(self._directory, name)
+        size = index_file_size(self._slots, self._capacity)
+        try:
+            file = self._files.open_file(path, size, create=True)
+        except OSError:
+            self._files.remove(path)
+            raise
+        opened = IndexFile(file, path, self._slots, self._capacity)
+        if last is not None:
+            opened.continue_from(last.end_physical, last.end_timestamp_ms)
+        self._index_files.append(opened)
+        self.directory_dirty = True
+
+    def put_message(
+        self,
+        seed: int,
+        uniq_key: str | None,
+        keys: str | None,
+        physical_offset: int,
+        store_ms: int,
+    ) -> None:
+        """Index one record under its unique id and each of its keys.
+
+        Args:
+            seed: the Java hash of "topic#".
+            keys: the KEYS property, split at blanks.
+        """
+        if uniq_key:
+            self._put(java_hash(uniq_key, seed), physical_offset, store_ms)
+        if keys:
+            for key in keys.split(" "):
+                if key:
+                    self._put(java_hash(key, seed), physical_offset, store_ms)
+
+    def _put(self, key_hash: int, physical_offset: int, store_ms: int) -> None:
+        if not self._index_files or self._index_files[-1].full:
+            self.reserve(store_ms)
+        self._index_files[-1].put(positive_hash(key_hash), physical_offset, store_ms)
+
+    def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets of records that may carry the key, newest first."""
+        key_hash = positive_hash(java_hash(f"{topic}#{key}"))
+        found: list[int] = []
+        for index_file in reversed(self._index_files):
+            if index_file.may_cover(begin_ms, end_ms):
+                rest = max_count - len(found)
+                found.extend(index_file.find(key_hash, rest, begin_ms, end_ms))
+            if len(found) >= max_count or index_file.begin_timestamp_ms < begin_ms:
+                break
+        return found
+
+    def take_dirty(self) -> list[IndexFile]:
+        """The files to sync, their headers brought up to date."""
+        dirty = [index_file for index_file in self._index_files if index_file.dirty]
+        for index_file in dirty:
+            index_file.write_header()
+            index_file.dirty = False
+        return dirty
+
+    def drop_files_before(self, min_physical: int) -> list[str]:
+        """Forget files whose every record is gone from the log; returns their paths to delete."""
+        gone: list[str] = []
+        while len(self._index_files) > 1 and self._index_files[0].end_physical < min_physical:
+            gone.append(self._index_files.pop(0).path)
+        return gone
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._directory
+
+    def close(self) -> None:
+        """Release maps and files."""
+        for index_file in self._index_files:
+            index_file.close()
+        self._index_files = []

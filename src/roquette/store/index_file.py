@@ -1,0 +1,267 @@
+"""One hash index file: which records carry a key. HOT.
+
+| part | bytes |
+|---|---|
+| header | begin timestamp 8, end timestamp 8, begin physical 8, end physical 8, slots used 4, count 4 |
+| slots | 4 each: number of the newest entry whose hash falls here, 0 for none |
+| entries | 20 each: hash 4, physical offset 8, seconds since begin 4, previous entry's number 4 |
+
+The count begins at 1: entry 0 is never used (Apache: IndexFile, IndexHeader). The header in the
+file follows at flushes; recovery trusts the entries, which prove themselves: each names the entry
+that its slot held before.
+"""
+
+import mmap
+import struct
+from typing import Final
+
+from librt.strings import read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from roquette.base.files import File
+
+HEADER_SIZE: Final = 40
+SLOT_SIZE: Final = 4
+ENTRY_SIZE: Final = 20
+MAX_SECONDS: Final = 0x7FFFFFFF
+_HEADER: Final = struct.Struct(">qqqqii")
+_ENTRY: Final = struct.Struct(">iqii")
+_SLOT: Final = struct.Struct(">i")
+_CHUNK_ENTRIES: Final = 4096
+
+
+def index_file_size(slots: int, capacity: int) -> int:
+    """Bytes of a file with so many slots and places for entries."""
+    return HEADER_SIZE + slots * SLOT_SIZE + capacity * ENTRY_SIZE
+
+
+def positive_hash(value: int) -> int:
+    """Math.abs of a Java hash, with its one negative result made 0."""
+    if value < 0:
+        return -value if value > -0x80000000 else 0
+    return value
+
+
+class IndexFile:
+    """A mapped index file. Entries are numbered 1 .. capacity - 1."""
+
+    __slots__ = (
+        "_capacity",
+        "_entries_at",
+        "_map",
+        "_slots",
+        "begin_physical",
+        "begin_timestamp_ms",
+        "count",
+        "dirty",
+        "end_physical",
+        "end_timestamp_ms",
+        "file",
+        "path",
+        "slots_used",
+    )
+
+    def __init__(self, file: File, path: str, slots: i64, capacity: i64) -> None:
+        self.file: File = file
+        self.path: str = path
+        self._map: mmap.mmap = file.map(True)
+        self._slots: i64 = slots
+        self._capacity: i64 = capacity
+        self._entries_at: i64 = HEADER_SIZE + slots * SLOT_SIZE
+        self.dirty: bool = False
+        self.begin_timestamp_ms: i64 = 0
+        self.end_timestamp_ms: i64 = 0
+        self.begin_physical: i64 = 0
+        self.end_physical: i64 = 0
+        self.slots_used: i64 = 0
+        self.count: i64 = 1
+        self.load_header()
+
+    def load_header(self) -> None:
+        """Read the numbers of the header; of a new file they are all 0, and the count is 1."""
+        head = self._map[:HEADER_SIZE]
+        self.begin_timestamp_ms = read_i64_be(head, 0)
+        self.end_timestamp_ms = read_i64_be(head, 8)
+        self.begin_physical = read_i64_be(head, 16)
+        self.end_physical = read_i64_be(head, 24)
+        slots_used: int = read_i32_be(head, 32)
+        count: int = read_i32_be(head, 36)
+        self.slots_used = slots_used
+        self.count = count if 1 <= count <= self._capacity else 1
+
+    def continue_from(self, end_physical: i64, end_timestamp_ms: i64) -> None:
+        """Let a new file begin where the full one before it ends, as Apache's constructor does."""
+        if end_physical > 0:
+            self.begin_physical = end_physical
+            self.end_physical = end_physical
+        if end_timestamp_ms > 0:
+            self.begin_timestamp_ms = end_timestamp_ms
+            self.end_timestamp_ms = end_timestamp_ms
+
+    @property
+    def full(self) -> bool:
+        """No entry fits any more."""
+        return self.count >= self._capacity
+
+    def put(self, key_hash: i64, physical_offset: i64, store_ms: i64) -> None:
+        """Add one entry; `key_hash` is positive."""
+        number = self.count
+        assert number < self._capacity
+        slot_at: i64 = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
+        index_map = self._map
+        previous: int = read_i32_be(index_map[slot_at : slot_at + SLOT_SIZE], 0)
+        if previous <= 0 or previous > number:
+            previous = 0
+        seconds: i64 = 0
+        if self.begin_timestamp_ms > 0:
+            seconds = (store_ms - self.begin_timestamp_ms) // 1000
+            if seconds < 0:
+                seconds = 0
+            elif seconds > MAX_SECONDS:
+                seconds = MAX_SECONDS
+        entry_at: i64 = self._entries_at + number * ENTRY_SIZE
+        _ENTRY.pack_into(index_map, entry_at, key_hash, physical_offset, seconds, previous)
+        _SLOT.pack_into(index_map, slot_at, number)
+        if number <= 1:
+            self.begin_physical = physical_offset
+            self.begin_timestamp_ms = store_ms
+        if previous == 0:
+            self.slots_used += 1
+        self.count = number + 1
+        self.end_physical = physical_offset
+        self.end_timestamp_ms = store_ms
+        self.dirty = True
+
+    def write_header(self) -> None:
+        """Bring the header in the file up to date; done before a sync."""
+        _HEADER.pack_into(
+            self._map,
+            0,
+            self.begin_timestamp_ms,
+            self.end_timestamp_ms,
+            self.begin_physical,
+            self.end_physical,
+            self.slots_used,
+            self.count,
+        )
+
+    def may_cover(self, begin_ms: i64, end_ms: i64) -> bool:
+        """Do the two time ranges touch? (Apache: IndexFile.isTimeMatched)"""
+        return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
+
+    def find(self, key_hash: i64, max_count: i64, begin_ms: i64, end_ms: i64) -> list[i64]:
+        """Physical offsets of records whose key has this hash, newest first.
+
+        Times in the file are whole seconds, so the ends of the range are inexact, as in Apache.
+        """
+        found: list[i64] = []
+        index_map = self._map
+        slot_at: i64 = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
+        number: i64 = 0
+        slot: int = read_i32_be(index_map[slot_at : slot_at + SLOT_SIZE], 0)
+        number = slot
+        while 0 < number < self.count and len(found) < max_count:
+            entry_at: i64 = self._entries_at + number * ENTRY_SIZE
+            entry = index_map[entry_at : entry_at + ENTRY_SIZE]
+            seconds: int = read_i32_be(entry, 12)
+            if seconds < 0:
+                break
+            stored_ms: i64 = self.begin_timestamp_ms + seconds * 1000
+            if read_i32_be(entry, 0) == key_hash and begin_ms <= stored_ms <= end_ms:
+                found.append(read_i64_be(entry, 4))
+            previous: int = read_i32_be(entry, 16)
+            if previous >= number or stored_ms < begin_ms:
+                break
+            number = previous
+        return found
+
+    def rebuild(self, log_end: i64) -> i64:
+        """Keep the longest sound prefix of entries and make slots and header anew.
+
+        The begin timestamp is taken from the header: the caller sets it before, if it knows better.
+
+        After a power cut any sector may be old. Entries of the last record are dropped too: the
+        record may have had more keys, and recovery dispatches it again.
+
+        Returns:
+            The physical offset of that last record; -1 when no entry is sound.
+        """
+        slots: list[int] = [0] * self._slots
+        begin_ms: i64 = self.begin_timestamp_ms
+        count: i64 = self._sound_prefix(slots, log_end)
+        last: i64 = -1
+        if count > 1:
+            last = self._physical_of(count - 1)
+            while count > 1 and self._physical_of(count - 1) == last:
+                count -= 1
+                self._take_back(slots, count)
+        self._map[HEADER_SIZE : self._entries_at] = struct.pack(f">{self._slots}i", *slots)
+        first: i64 = self._entries_at + count * ENTRY_SIZE
+        while first < len(self._map):
+            end: i64 = first + _CHUNK_ENTRIES * ENTRY_SIZE
+            end = min(end, len(self._map))
+            zeros = bytes(end - first)
+            if self._map[first:end] != zeros:  # most of a file was never touched: leave it so
+                self._map[first:end] = zeros
+            first = end
+        self.count = count
+        self.slots_used = sum(1 for slot in slots if slot)
+        self.dirty = True
+        if count == 1:
+            self.begin_timestamp_ms = 0
+            self.end_timestamp_ms = 0
+            self.begin_physical = 0
+            self.end_physical = 0
+        else:
+            self.begin_physical = self._physical_of(1)
+            self.end_physical = self._physical_of(count - 1)
+            entry_at: i64 = self._entries_at + (count - 1) * ENTRY_SIZE
+            seconds: int = read_i32_be(self._map[entry_at : entry_at + ENTRY_SIZE], 12)
+            self.end_timestamp_ms = begin_ms + seconds * 1000
+        return last
+
+    def _sound_prefix(self, slots: list[int], log_end: i64) -> i64:
+        number: i64 = 1
+        floor: i64 = 0
+        while number < self._capacity:
+            chunk_at: i64 = self._entries_at + number * ENTRY_SIZE
+            chunk = self._map[chunk_at : chunk_at + _CHUNK_ENTRIES * ENTRY_SIZE]
+            position: i64 = 0
+            end: i64 = len(chunk)
+            while position < end:
+                key_hash: int = read_i32_be(chunk, position)
+                physical = read_i64_be(chunk, position + 4)
+                seconds: int = read_i32_be(chunk, position + 12)
+                previous: int = read_i32_be(chunk, position + 16)
+                if key_hash < 0 or physical < floor or physical >= log_end or seconds < 0:
+                    return number
+                if key_hash == 0 and physical == 0 and number >= self.count:
+                    return number
+                slot = key_hash % self._slots
+                if slots[slot] != previous:
+                    return number
+                slots[slot] = number
+                floor = physical
+                number += 1
+                position += ENTRY_SIZE
+        return number
+
+    def first_physical(self) -> i64:
+        """The physical offset in entry 1, whatever the header says."""
+        return self._physical_of(1)
+
+    def _physical_of(self, number: i64) -> i64:
+        entry_at: i64 = self._entries_at + number * ENTRY_SIZE
+        return read_i64_be(self._map[entry_at : entry_at + ENTRY_SIZE], 4)
+
+    def _take_back(self, slots: list[int], number: i64) -> None:
+        entry_at: i64 = self._entries_at + number * ENTRY_SIZE
+        entry = self._map[entry_at : entry_at + ENTRY_SIZE]
+        key_hash: int = read_i32_be(entry, 0)
+        previous: int = read_i32_be(entry, 16)
+        slots[key_hash % self._slots] = previous
+
+    def close(self) -> None:
+        """Release map and file."""
+        self._map.close()
+        self.file.close()

@@ -1,0 +1,50 @@
+"""Directory and file names of a store, as Apache lays them out (StorePathConfigHelper)."""
+
+import datetime
+import os
+from typing import Final
+
+NAME_DIGITS: Final = 20
+
+
+class StoreLayout:
+    """Paths under one root. The commit log may live elsewhere."""
+
+    def __init__(self, root: str, commit_log: str | None = None) -> None:
+        self.root = os.path.expanduser(root)
+        self.commit_log = (
+            os.path.expanduser(commit_log) if commit_log else os.path.join(self.root, "commitlog")
+        )
+        # Segments made ahead wait beside the log, not in it: Apache reads every name there as an
+        # offset, and half-made files must not count as log.
+        self.ahead = self.commit_log.rstrip("/") + ".ahead"
+        self.consume_queues = os.path.join(self.root, "consumequeue")
+        self.index = os.path.join(self.root, "index")
+        self.checkpoint = os.path.join(self.root, "checkpoint")
+        self.abort = os.path.join(self.root, "abort")
+        self.lock = os.path.join(self.root, "lock")
+        self.config = os.path.join(self.root, "config")
+
+    def topic(self, topic: str) -> str:
+        """The directory of a topic's consume queues."""
+        return os.path.join(self.consume_queues, topic)
+
+    def queue(self, topic: str, queue_id: int) -> str:
+        """The directory of one consume queue."""
+        return os.path.join(self.consume_queues, topic, str(queue_id))
+
+
+def offset_name(offset: int) -> str:
+    """The file name of a start offset: 20 decimal digits (Apache: UtilAll.offset2FileName)."""
+    return f"{offset:020d}"
+
+
+def parse_offset_name(name: str) -> int | None:
+    """The start offset a file name stands for; None for a name that is none of ours."""
+    return int(name) if len(name) == NAME_DIGITS and name.isdecimal() else None
+
+
+def index_name(now_ms: int) -> str:
+    """yyyyMMddHHmmssSSS in local time (Apache: UtilAll.timeMillisToHumanString)."""
+    moment = datetime.datetime.fromtimestamp(now_ms / 1000)
+    return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"

@@ -1,0 +1,544 @@
+"""The store's facade: append a message, read a queue. One writer, no locks, no clock. HOT.
+
+It is synchronous. What blocks (sync, allocation, deletion) leaves as a plan: the driver runs
+`plan.run` in the executor and hands the plan back.
+"""
+
+import logging
+from collections.abc import Callable
+
+from mypy_extensions import i64
+
+from roquette.base.files import FileLock, Files
+from roquette.errors import MessageIllegal, StoreClosed, StoreFull
+from roquette.message.record import encode_record, record_size
+from roquette.store import reading
+from roquette.store.checkpoint import load_checkpoint
+from roquette.store.commit_log import BLANK_SIZE, CommitLog
+from roquette.store.config import StoreConfig
+from roquette.store.consume_queue import ConsumeQueue
+from roquette.store.consume_queues import ConsumeQueues
+from roquette.store.index import Index
+from roquette.store.layout import StoreLayout
+from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
+from roquette.store.recovery import Recovery, RecoveryReport, load_segments
+from roquette.store.reput import Reput, parse_delay_levels
+from roquette.store.results import Appended, Arrival, Found, GetStatus
+from roquette.store.retention import DiskState
+from roquette.store.upkeep import Upkeep
+
+log = logging.getLogger("roquette.store")
+
+MAX_PROPERTIES = 32_767
+MAX_TOPIC = 255
+
+
+class MessageStore:
+    """Commit log, consume queues, index and checkpoint of one broker."""
+
+    def __init__(self, config: StoreConfig, files: Files, store_host: bytes) -> None:
+        """`store_host`: the address written into records, 4 or 16 bytes and the port as int32."""
+        self.config: StoreConfig = config
+        self.layout: StoreLayout = StoreLayout(config.root_dir, config.commit_log_dir)
+        self._files: Files = files
+        self._store_host: bytes = store_host
+        self._log: CommitLog = CommitLog(
+            files, self.layout.commit_log, self.layout.ahead, config.segment_size
+        )
+        self._queues: ConsumeQueues = ConsumeQueues(files, self.layout, config.queue_file_units)
+        self._index: Index | None = None
+        if config.index_enable:
+            self._index = Index(
+                files, self.layout.index, config.max_hash_slots, config.max_index_entries
+            )
+        self._upkeep: Upkeep = Upkeep(
+            files, self.layout, config, self._log, self._queues, self._index
+        )
+        self._arrivals: list[Arrival] = []
+        self._hot_bytes: i64 = files.memory_size() * config.memory_ratio // 100
+        self._last_store_ms: i64 = 0
+        self._refusal: str | None = "the store is not open"
+        self._full: bool = False  # the refusal is for want of space, and may pass
+        self._disk: DiskState = DiskState(self.layout.root, 0, 0)
+        self._lock: FileLock | None = None
+
+    # Life
+
+    def open(self, now_ms: int) -> RecoveryReport:
+        """Recover and accept writes. Blocks.
+
+        Raises:
+            StoreError: another process has the store, or its files do not fit the configuration.
+        """
+        files, layout = self._files, self.layout
+        files.make_dirs(layout.root)
+        self._lock = files.lock_file(layout.lock)
+        try:
+            abnormal = files.exists(layout.abort)
+            self._upkeep.checkpoint = load_checkpoint(files, layout.checkpoint)
+            self._log.install(load_segments(files, layout, self.config.segment_size))
+            reput = Reput(self._queues, self._index, parse_delay_levels(self.config.delay_levels))
+            recovery = Recovery(
+                files,
+                layout,
+                self._log,
+                self._queues,
+                self._index,
+                reput,
+                self.config.check_crc_on_recover,
+            )
+            report = recovery.run(abnormal, self._upkeep.checkpoint.trusted_ms)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._last_store_ms = report.last_store_ms
+        self._upkeep.started(now_ms, report.last_store_ms)
+        self._refusal = None
+        if abnormal or report.dispatched:
+            self.flush_all()
+        files.open_file(layout.abort, create=True).close()
+        files.sync_dir(layout.root)
+        return report
+
+    def close(self, now_ms: int) -> None:
+        """Flush everything, say in the checkpoint so, and remove the abort file. Blocks."""
+        if self._lock is None:
+            return
+        sound = self._refusal is None or self._full
+        if sound:
+            self.flush_all()
+            self._files.remove(self.layout.abort)
+            self._files.sync_dir(self.layout.root)
+        self._refusal = "the store is closed"
+        self._full = False
+        self._queues.close()
+        if self._index is not None:
+            self._index.close()
+        self._lock.release()
+        self._lock = None
+
+    def fail(self, why: str) -> None:
+        """End the store's life as a writer, for good: what is on the disk is not known any more."""
+        if self._refusal is None or self._full:
+            log.error("store closed for writes: %s", why)
+            self._refusal = why
+            self._full = False
+
+    @property
+    def writable(self) -> bool:
+        """Would an append be taken now?"""
+        return self._refusal is None
+
+    def _raise_refusal(self) -> None:
+        words = self._refusal or ""
+        raise StoreFull(words) if self._full else StoreClosed(words)
+
+    # Writing
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        properties: str,
+        tags_code: int,
+        body: bytes,
+        now_ms: int,
+        keys: str | None = None,
+        uniq_key: str | None = None,
+        prepared_offset: int = 0,
+    ) -> Appended:
+        """Append one message; its queue unit, index entries and arrival follow at once.
+
+        The bytes reach the system with `write_pending`, the disk with a `SyncPlan`.
+
+        Args:
+            tags_code: for the queue unit: Java hash of the tags, or a due time.
+            keys: the KEYS property, words split by blanks; None when it has none.
+            uniq_key: the UNIQ_KEY property.
+
+        Raises:
+            MessageIllegal: it breaks a limit. StoreFull: no space. StoreClosed: not open, or failed.
+        """
+        if self._refusal is not None:
+            self._raise_refusal()
+        entry = self._queues.topics.get(topic)
+        if entry is None:
+            entry = self._queues.topic(topic)
+        property_bytes = properties.encode()
+        size: i64 = record_size(
+            len(body), len(entry.name), len(property_bytes), len(born_host), len(self._store_host)
+        )
+        self._check_sizes(entry.name, body, property_bytes, size)
+        kind = sys_flag & 0xC
+        in_queue = kind != 0x4 and kind != 0xC  # noqa: PLR1714 - prepared and rollback stay out
+        queue = entry.queues.get(queue_id)
+        if queue is None:
+            queue = self._queues.create(topic, queue_id)
+        try:
+            if in_queue:
+                queue.reserve()
+            if self._index is not None:
+                self._index.reserve(now_ms)
+            physical = self._log.place(size)
+        except OSError as error:
+            self._refuse_for_space(error)
+        offset: i64 = queue.next_offset if in_queue else 0
+        record = encode_record(
+            entry.name,
+            queue_id,
+            flag,
+            offset,
+            physical,
+            sys_flag,
+            born_ms,
+            born_host,
+            now_ms,
+            self._store_host,
+            reconsume_times,
+            prepared_offset,
+            body,
+            property_bytes,
+        )
+        self._append_record(record)
+        self._last_store_ms = now_ms
+        if in_queue:
+            queue.append(physical, size, tags_code)
+            if not queue.dirty:
+                self._queues.mark_dirty(queue)
+            self._arrivals.append(
+                Arrival(topic, queue_id, offset, tags_code, physical, size, now_ms)
+            )
+        if self._index is not None and kind != 0xC and (uniq_key or keys):
+            self._index.put_message(entry.key_seed, uniq_key, keys, physical, now_ms)
+        return Appended(physical, offset, size, physical + size)
+
+    def _append_record(self, record: bytes) -> None:
+        try:
+            self._log.append(record)
+        except OSError as error:
+            self._fail_write(error)
+
+    def _check_sizes(self, topic: bytes, body: bytes, properties: bytes, size: i64) -> None:
+        if len(body) > self.config.max_message_size:
+            raise MessageIllegal(
+                f"the message body size {len(body)} is above maxMessageSize "
+                f"{self.config.max_message_size}"
+            )
+        if len(properties) > MAX_PROPERTIES:
+            raise MessageIllegal(f"the properties take {len(properties)} bytes, not 32767 at most")
+        if len(topic) > MAX_TOPIC:
+            raise MessageIllegal(f"the topic takes {len(topic)} bytes, not 255 at most")
+        if size + BLANK_SIZE > self._log.segment_size:
+            raise MessageIllegal(f"a record of {size} bytes does not fit into a commit log file")
+
+    def _refuse_for_space(self, error: OSError) -> None:
+        raise StoreFull(f"no space for another file of the store: {error}") from error
+
+    def _fail_write(self, error: OSError) -> None:
+        # The queues already point to what could not be written: nothing more may be promised.
+        self.fail(f"writing the commit log failed: {error}")
+        raise StoreClosed(f"writing the commit log failed: {error}") from error
+
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        entries: list[tuple[int, str, int, bytes, str | None, str | None]],
+        now_ms: int,
+    ) -> list[Appended]:
+        """Append the messages of one client batch, in order, all or none.
+
+        Args:
+            entries: (flag, properties, tags code, body, KEYS, UNIQ_KEY) of each.
+        """
+        name = self._queues.topic(topic).name
+        for _, properties, _, body, _, _ in entries:
+            data = properties.encode()
+            size = record_size(
+                len(body), len(name), len(data), len(born_host), len(self._store_host)
+            )
+            self._check_sizes(name, body, data, size)
+        done: list[Appended] = []
+        for flag, properties, tags_code, body, keys, uniq_key in entries:
+            done.append(
+                self.append(
+                    topic,
+                    queue_id,
+                    flag,
+                    sys_flag,
+                    born_ms,
+                    born_host,
+                    reconsume_times,
+                    properties,
+                    tags_code,
+                    body,
+                    now_ms,
+                    keys,
+                    uniq_key,
+                )
+            )
+        return done
+
+    def write_pending(self) -> None:
+        """Hand what was appended to the system: before replies leave and before a sync.
+
+        Raises:
+            StoreClosed: the write failed; none of what was appended since may be acknowledged.
+        """
+        try:
+            self._log.write_pending()
+        except OSError as error:
+            self._fail_write(error)
+
+    def take_arrivals(self) -> list[Arrival]:
+        """What came to the queues since the last call."""
+        arrivals = self._arrivals
+        self._arrivals = []
+        return arrivals
+
+    # Reading
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue, if it has ever had a message."""
+        return self._queues.find(topic, queue_id)
+
+    def topics(self) -> list[str]:
+        """Topics that have queues here."""
+        return sorted(topic for topic, entry in self._queues.topics.items() if entry.queues)
+
+    def queues_of(self, topic: str) -> list[int]:
+        """Ids of a topic's queues here."""
+        entry = self._queues.topics.get(topic)
+        return sorted(entry.queues) if entry is not None else []
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The first queue offset there is; 0 without a queue."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset(self._log.min_offset) if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset the next message gets; 0 without a queue."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.next_offset if queue is not None else 0
+
+    def read_queue(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        max_bytes: int,
+        codes: set[int] | frozenset[int] | None,
+        defer_cold: bool = False,
+    ) -> Found:
+        """Read records from a queue offset on (Apache: DefaultMessageStore.getMessage).
+
+        Args:
+            codes: tags codes to let pass; None lets all pass.
+            defer_cold: leave records that may have to come from the disk to `plan_cold_read`.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return Found(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        min_physical: i64 = self._log.min_offset
+        first: i64 = queue.min_offset(min_physical)
+        last: i64 = queue.next_offset
+        if last == 0:
+            return Found(GetStatus.NO_MESSAGE_IN_QUEUE, 0, first, last)
+        if queue_offset < first:
+            return Found(GetStatus.OFFSET_TOO_SMALL, first, first, last)
+        if queue_offset == last:
+            return Found(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, first, last)
+        if queue_offset > last:
+            return Found(GetStatus.OFFSET_OVERFLOW_BADLY, last, first, last)
+        return reading.read_units(
+            self.config,
+            self._log,
+            queue,
+            queue_offset,
+            max_count,
+            max_bytes,
+            codes,
+            self._hot_bytes,
+            defer_cold,
+        )
+
+    def plan_cold_read(self, found: Found) -> Callable[[], list[bytes]]:
+        """What gets the runs of a deferred cold read; blocks, for the executor."""
+        return reading.plan_pread(self._log, found.spans)
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time of a queue's message, epoch ms; -1 when there is none."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return -1
+        return reading.store_time_at(self._log, queue.physical_at(queue_offset))
+
+    def earliest_store_time(self) -> int:
+        """Store time of the oldest record of the log, epoch ms; -1 when it is empty."""
+        return reading.store_time_at(self._log, self._log.min_offset)
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False
+    ) -> int:
+        """A queue offset for a store time; see `reading.offset_by_time`. 0 without a queue."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return reading.offset_by_time(self._log, queue, timestamp_ms, upper)
+
+    def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
+        """The record that begins at a physical offset; None when none does."""
+        return reading.record_at(self._log, physical_offset, size)
+
+    def read_log(self, physical_offset: int, max_size: int) -> bytes:
+        """Raw log from an offset on, within one file: what replicas copy and tools print."""
+        return self._log.read(physical_offset, physical_offset + max_size)
+
+    def query(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> list[bytes]:
+        """Records that may carry a key or unique id, newest first; the reader verifies.
+
+        Apache: DefaultMessageStore.queryMessage. At most maxMsgsNumBatch.
+        """
+        if self._index is None:
+            return []
+        limit = min(max_count, self.config.max_query_count)
+        offsets = self._index.find(topic, key, limit, begin_ms, end_ms)
+        records = (self.record_at(offset) for offset in dict.fromkeys(offsets))
+        return [record for record in records if record is not None]
+
+    @property
+    def index_last_timestamp_ms(self) -> int:
+        """Store time of the newest record indexed."""
+        return self._index.end_timestamp_ms if self._index is not None else 0
+
+    @property
+    def index_last_physical_offset(self) -> int:
+        """Physical offset of the newest record indexed."""
+        return self._index.end_physical if self._index is not None else 0
+
+    def delete_topic(self, topic: str) -> None:
+        """Drop a topic's queues; the log forgets its records when their files expire."""
+        self._queues.drop_topic(topic)
+        self._arrivals = [arrival for arrival in self._arrivals if arrival.topic != topic]
+
+    # Offsets
+
+    @property
+    def min_physical_offset(self) -> int:
+        """The first byte the log still has."""
+        return self._log.min_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        """The byte after the last record appended."""
+        return self._log.end_offset
+
+    @property
+    def appended(self) -> int:
+        """Like `max_physical_offset`: how far records were appended."""
+        return self._log.end_offset
+
+    @property
+    def wrote(self) -> int:
+        """How far the log was handed to the system."""
+        return self._log.wrote_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """How far the log is on the disk."""
+        return self._log.synced
+
+    # Upkeep, driven from outside
+
+    def plan_sync(self) -> SyncPlan | None:
+        """Write what is pending and plan its sync; None: nothing to do, or one is under way."""
+        if self._refusal is not None and not self._full:
+            return None
+        self.write_pending()
+        return self._upkeep.plan_sync(self._last_store_ms)
+
+    def synced(self, plan: SyncPlan) -> int:
+        """A sync has run; returns how far the log is durable now.
+
+        Raises:
+            StoreClosed: it failed. It is never tried again, and nothing may be acknowledged.
+        """
+        if plan.error is not None:
+            self.fail(f"syncing the commit log failed: {plan.error}")
+            raise StoreClosed(f"syncing the commit log failed: {plan.error}") from plan.error
+        self._upkeep.synced(plan)
+        return self._log.synced
+
+    def plan_queue_flush(self, now_ms: int | None = None) -> QueueFlushPlan | None:
+        """Plan a sync of queues (about each second); without `now_ms` of all of them."""
+        return self._upkeep.plan_queue_flush(now_ms, self._last_store_ms)
+
+    def queues_flushed(self, plan: QueueFlushPlan) -> None:
+        """A queue flush has run. Raises StoreClosed when it failed."""
+        self._upkeep.queues_flushed()
+        if plan.error is not None:
+            self.fail(f"syncing consume queues failed: {plan.error}")
+            raise StoreClosed(f"syncing consume queues failed: {plan.error}") from plan.error
+
+    def flush_all(self) -> None:
+        """Bring everything and the checkpoint to the disk. Blocks."""
+        sync = self.plan_sync()
+        if sync is not None:
+            sync.run()
+            self.synced(sync)
+        flush = self.plan_queue_flush()
+        if flush is not None:
+            flush.run()
+            self.queues_flushed(flush)
+
+    def plan_allocation(self) -> AllocationPlan | None:
+        """Plan to make the next commit log file ahead; None when it is too early or done."""
+        return self._upkeep.plan_allocation()
+
+    def allocated(self, plan: AllocationPlan) -> None:
+        """An allocation has run."""
+        self._upkeep.allocated(plan)
+
+    def check_disk(self, total: int, free: int) -> None:
+        """Refuse writes while the disk is too full, with words that help; allow them again after."""
+        self._disk = DiskState(self.layout.commit_log, total, free)
+        words = self._disk.refusal(self.config)
+        if self._refusal is None or self._full:
+            if (words is not None) != self._full:
+                log.warning("writes %s %s", "refused:" if words else "allowed again", words or "")
+            self._refusal = words
+            self._full = words is not None
+
+    def plan_retention(
+        self, now_ms: int, disk_usage: tuple[int, int] | None = None
+    ) -> DeletionPlan | None:
+        """Forget expired files and plan their deletion; `disk_usage` is (total, free) bytes."""
+        if disk_usage is not None:
+            self.check_disk(*disk_usage)
+        return self._upkeep.plan_retention(now_ms, self._disk, self._last_store_ms)
+
+    def runtime_info(self) -> dict[str, str]:
+        """The store's part of GET_BROKER_RUNTIME_INFO, under Apache's keys."""
+        ratio = f"{self._disk.used_percent / 100:.4f}"
+        return {
+            "commitLogMinOffset": str(self._log.min_offset),
+            "commitLogMaxOffset": str(self._log.end_offset),
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "dispatchBehindBytes": "0",
+            "remainHowManyDataToFlush": f"{self._log.end_offset - self._log.synced} B",
+            "remainHowManyDataToCommit": f"{self._log.end_offset - self._log.wrote_offset} B",
+            "earliestMessageTimeStamp": str(self.earliest_store_time()),
+        }

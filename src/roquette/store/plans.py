@@ -1,0 +1,121 @@
+"""Blocking work the store hands to its driver: values go out, `run` blocks, values come back.
+
+A plan touches no state of the store. Its `run` is called in the executor; the store learns of the
+result when the driver hands the plan back on the loop.
+"""
+
+from roquette.base.files import File, Files, zero_fill
+from roquette.store.checkpoint import write_checkpoint
+
+
+class SyncPlan:
+    """Sync the commit log up to `end_offset`."""
+
+    __slots__ = ("_directory", "_files", "_touched", "end_offset", "error", "physical_ms")
+
+    def __init__(
+        self,
+        files: Files,
+        touched: list[File],
+        directory: str | None,
+        end_offset: int,
+        physical_ms: int,
+    ) -> None:
+        self._files = files
+        self._touched = touched
+        self._directory = directory
+        self.end_offset = end_offset
+        self.physical_ms = physical_ms
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        """Block until the data is on the disk. An error is kept, not raised, and never retried:
+        after a failed sync the system may have dropped the pages."""
+        try:
+            for file in self._touched:
+                file.sync()
+            if self._directory is not None:
+                self._files.sync_dir(self._directory)
+        except OSError as error:
+            self.error = error
+
+
+class QueueFlushPlan:
+    """Sync consume queues and index, then move the checkpoint."""
+
+    __slots__ = ("_checkpoint", "_directories", "_files", "_path", "_touched", "error", "thorough")
+
+    def __init__(
+        self,
+        files: Files,
+        touched: list[File],
+        directories: list[str],
+        path: str,
+        checkpoint: bytes | None,
+    ) -> None:
+        self._files = files
+        self._touched = touched
+        self._directories = directories
+        self._path = path
+        self._checkpoint = checkpoint
+        self.thorough = checkpoint is not None
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        """Block until all is on the disk. A topic deleted meanwhile is no error."""
+        try:
+            for file in self._touched:
+                file.sync()
+            for directory in self._directories:
+                if self._files.exists(directory):
+                    self._files.sync_dir(directory)
+            if self._checkpoint is not None:
+                write_checkpoint(self._files, self._path, self._checkpoint)
+        except OSError as error:
+            self.error = error
+
+
+class AllocationPlan:
+    """Make the next commit log file ahead: blocks reserved, zeros written."""
+
+    __slots__ = ("_directory", "_files", "_size", "error", "file", "offset", "path")
+
+    def __init__(self, files: Files, directory: str, path: str, offset: int, size: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._size = size
+        self.path = path
+        self.offset = offset
+        self.file: File | None = None
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        """Block until the file is there. A full disk is no error yet: the roll will meet it."""
+        try:
+            self._files.make_dirs(self._directory)
+            file = self._files.open_file(self.path, self._size, create=True)
+            zero_fill(file, self._size)
+            self.file = file
+        except OSError as error:
+            self.error = error
+            self._files.remove(self.path)
+
+
+class DeletionPlan:
+    """Remove files that the store has already forgotten."""
+
+    __slots__ = ("_files", "paths", "reason")
+
+    def __init__(self, files: Files, paths: list[str], reason: str) -> None:
+        self._files = files
+        self.paths = paths
+        self.reason = reason
+
+    def run(self) -> None:
+        """Block until the files are removed, durably and in order: a power cut in between must
+        not bring an older file back behind a hole."""
+        for path in self.paths:
+            self._files.remove(path)
+            directory = path.rpartition("/")[0]
+            if self._files.exists(directory):
+                self._files.sync_dir(directory)

@@ -1,0 +1,117 @@
+"""From a stored record to what is derived from it: queue unit, index entries."""
+
+from typing import Final
+
+from roquette.base.javatypes import java_hash
+from roquette.message.record import StoredRecord
+from roquette.store.consume_queue import ConsumeQueue
+from roquette.store.consume_queues import ConsumeQueues
+from roquette.store.index import Index
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TRANSACTION_MASK: Final = 0xC
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_ROLLBACK: Final = 0xC
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> list[int]:
+    """Milliseconds of levels 1, 2, 3 ... from "1s 5s 10s" (Apache: ScheduleMessageService)."""
+    return [int(word[:-1]) * _UNIT_MS[word[-1]] for word in text.split()]
+
+
+def property_value(properties: str, name: str) -> str | None:
+    """One value out of a stored property string; None when absent or empty."""
+    wanted = name + "\x01"
+    at = 0 if properties.startswith(wanted) else properties.find("\x02" + wanted) + 1
+    if at == 0 and not properties.startswith(wanted):
+        return None
+    start = at + len(wanted)
+    end = properties.find("\x02", start)
+    return (properties[start:] if end < 0 else properties[start:end]) or None
+
+
+class Reput:
+    """Gives records of the log to queues and index, once each, however often they come."""
+
+    def __init__(self, queues: ConsumeQueues, index: Index | None, delay_ms: list[int]) -> None:
+        self._queues = queues
+        self._index = index
+        self._delay_ms = delay_ms
+        self.index_from = 0
+        self.dispatched = 0
+        self.gaps: dict[tuple[str, int], None] = {}
+
+    def tags_code(self, record: StoredRecord) -> int:
+        """The unit's tags code: hash of TAGS, or when a delayed record is due.
+
+        Apache: CommitLog.checkMessageAndReturnSize, MessageExtBrokerInner.tagsString2tagsCode.
+        """
+        if record.topic == SCHEDULE_TOPIC:
+            level = property_value(record.properties, "DELAY")
+            if level is not None and level.isdecimal() and int(level) > 0:
+                place = min(int(level), len(self._delay_ms)) - 1
+                return record.store_timestamp_ms + self._delay_ms[place]
+        tags = property_value(record.properties, "TAGS")
+        return java_hash(tags) if tags else 0
+
+    def dispatch(self, record: StoredRecord) -> None:
+        """Queue unit and index entries of one record, unless they are there already."""
+        kind = record.sys_flag & TRANSACTION_MASK
+        if kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            self._dispatch_unit(record)
+        if kind != TRANSACTION_ROLLBACK:
+            self._dispatch_keys(record)
+
+    def rebuild(self, record: StoredRecord, queues: dict[tuple[str, int], None]) -> None:
+        """Like `dispatch`, for the units of some queues that are made anew from the log's start."""
+        if (record.topic, record.queue_id) not in queues:
+            return
+        if record.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            return
+        queue = self._queue(record)
+        if record.queue_offset < queue.next_offset and queue.file_count:
+            queue = self._queues.reset(queue)  # the topic was deleted and made again
+        if queue.file_count == 0:
+            queue.start_at(record.queue_offset)
+        elif record.queue_offset > queue.next_offset:
+            queue.skip_to(record.queue_offset)
+        self._append(queue, record)
+
+    def _dispatch_unit(self, record: StoredRecord) -> None:
+        queue = self._queue(record)
+        offset = record.queue_offset
+        if record.physical_offset < queue.end_physical():
+            known = queue.physical_at(offset)
+            if known < 0 or known >= record.physical_offset:
+                return  # there already, or of a topic that was deleted and made again since
+            queue.truncate(offset)  # units of a log tail that a crash has taken back
+        elif offset < queue.next_offset:
+            queue = self._queues.reset(queue)
+        if offset != queue.next_offset or (queue.file_count == 0 and offset > 0):
+            self.gaps[(record.topic, record.queue_id)] = None
+            return
+        if (record.topic, record.queue_id) not in self.gaps:
+            self._append(queue, record)
+
+    def _queue(self, record: StoredRecord) -> ConsumeQueue:
+        found = self._queues.find(record.topic, record.queue_id)
+        return found or self._queues.create(record.topic, record.queue_id)
+
+    def _append(self, queue: ConsumeQueue, record: StoredRecord) -> None:
+        queue.reserve()
+        queue.append(record.physical_offset, record.size, self.tags_code(record))
+        self._queues.mark_dirty(queue)
+        self.dispatched += 1
+
+    def _dispatch_keys(self, record: StoredRecord) -> None:
+        index = self._index
+        if index is None or record.physical_offset < self.index_from:
+            return
+        uniq_key = property_value(record.properties, "UNIQ_KEY")
+        keys = property_value(record.properties, "KEYS")
+        if uniq_key or keys:
+            seed = self._queues.topic(record.topic).key_seed
+            index.put_message(
+                seed, uniq_key, keys, record.physical_offset, record.store_timestamp_ms
+            )

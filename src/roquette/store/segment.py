@@ -1,0 +1,65 @@
+"""One file of the commit log: written by descriptor once a turn, read through a map. HOT.
+
+Linux keeps one page cache for both, so a mapped read sees what pwrite put there. Writing through
+the map would fault every fresh page on the loop thread and die of SIGBUS on a full disk.
+"""
+
+import mmap
+
+from mypy_extensions import i64
+
+from roquette.base.files import File
+
+
+class Segment:
+    """A file of fixed size. Positions: `synced` <= `wrote` <= `appended` <= `size`."""
+
+    __slots__ = ("_map", "_pending", "appended", "base_offset", "file", "size", "synced", "wrote")
+
+    def __init__(self, file: File, base_offset: i64, size: i64, used: i64) -> None:
+        """`used`: bytes that are already there and durable."""
+        assert 0 <= used <= size
+        assert file.size == size
+        self.file: File = file
+        self.base_offset: i64 = base_offset
+        self.size: i64 = size
+        self.appended: i64 = used
+        self.wrote: i64 = used
+        self.synced: i64 = used
+        self._map: mmap.mmap = file.map(False)
+        self._pending: list[bytes] = []
+
+    def append(self, data: bytes) -> None:
+        """Take bytes; they reach the file with `write_pending`."""
+        end: i64 = self.appended + len(data)
+        assert end <= self.size
+        self._pending.append(data)
+        self.appended = end
+
+    def write_pending(self) -> None:
+        """Hand what was appended to the system in one call. Raises OSError."""
+        if self._pending:
+            data = b"".join(self._pending)
+            self.file.pwrite(data, self.wrote)
+            self._pending = []
+            self.wrote += len(data)
+            assert self.wrote == self.appended
+
+    def read(self, position: i64, size: i64) -> bytes:
+        """`size` bytes, a copy; fewer at the end of the file."""
+        if position + size > self.wrote:
+            self.write_pending()
+        return self._map[position : position + size]
+
+    def fill(self) -> None:
+        """Count the rest as used: a blank record stands there."""
+        self.write_pending()
+        self.appended = self.size
+        self.wrote = self.size
+
+    def reset(self, used: i64) -> None:
+        """Set the end in recovery; the bytes before it are as durable as they will ever be."""
+        assert not self._pending
+        self.appended = used
+        self.wrote = used
+        self.synced = used

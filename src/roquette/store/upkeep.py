@@ -1,0 +1,186 @@
+"""The store's slow work: syncs, checkpoint, files made ahead, files deleted.
+
+Plans leave here for the executor and come back; state changes on the loop thread only.
+"""
+
+import logging
+import os
+
+from roquette.base.files import File, Files
+from roquette.store.checkpoint import Checkpoint
+from roquette.store.commit_log import CommitLog
+from roquette.store.config import StoreConfig
+from roquette.store.consume_queue import UNIT_SIZE
+from roquette.store.consume_queues import ConsumeQueues
+from roquette.store.index import Index
+from roquette.store.layout import StoreLayout, offset_name
+from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
+from roquette.store.reading import store_time_at
+from roquette.store.retention import DiskState, count_expired, urgency
+from roquette.store.segment import Segment
+
+log = logging.getLogger("roquette.store")
+
+_PAGE = 4096
+
+
+class Upkeep:
+    """Plans for one store's parts. At most one sync and one allocation are under way."""
+
+    def __init__(
+        self,
+        files: Files,
+        layout: StoreLayout,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index | None,
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self._config = config
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._sync_running = False
+        self._queue_flush_running = False
+        self._allocation_running = False
+        self._last_thorough_ms = 0
+        self._synced_to: list[tuple[Segment, int]] = []
+        self.checkpoint = Checkpoint()
+
+    def started(self, now_ms: int, last_store_ms: int) -> None:
+        """Recovery is over: what it found is on the disk."""
+        self._last_thorough_ms = now_ms
+        if last_store_ms:
+            self.checkpoint.physical_ms = last_store_ms
+
+    def plan_sync(self, last_store_ms: int) -> SyncPlan | None:
+        """Sync what was written; None when there is nothing, or one is under way."""
+        commit_log = self._log
+        end = commit_log.wrote_offset
+        if self._sync_running or (end <= commit_log.synced and not commit_log.directory_dirty):
+            return None
+        touched: list[tuple[Segment, int]] = []
+        for segment in reversed(commit_log.segments):
+            if segment.wrote == 0:
+                continue
+            if segment.synced == segment.wrote:
+                break
+            touched.append((segment, segment.wrote))
+        touched.reverse()
+        directory = commit_log.directory if commit_log.directory_dirty else None
+        commit_log.directory_dirty = False
+        self._sync_running = True
+        self._synced_to = touched
+        files = [segment.file for segment, _ in touched]
+        return SyncPlan(self._files, files, directory, end, last_store_ms)
+
+    def synced(self, plan: SyncPlan) -> None:
+        """Take note of a plan that has run without error."""
+        self._sync_running = False
+        for segment, wrote in self._synced_to:
+            segment.synced = wrote
+        self._synced_to = []
+        self._log.synced = max(self._log.synced, plan.end_offset)
+        self.checkpoint.physical_ms = max(self.checkpoint.physical_ms, plan.physical_ms)
+
+    def plan_queue_flush(self, now_ms: int | None, last_store_ms: int) -> QueueFlushPlan | None:
+        """Sync queues with enough unsynced pages; all of them, index and checkpoint when due.
+
+        Apache: FlushConsumeQueueService. `now_ms` None means it is due.
+        """
+        if self._queue_flush_running:
+            return None
+        due = self._config.queue_flush_thorough_interval_ms
+        thorough = now_ms is None or now_ms - self._last_thorough_ms >= due
+        least = 1 if thorough else self._config.queue_flush_least_pages * _PAGE // UNIT_SIZE
+        touched: list[File] = []
+        directories: dict[str, None] = {}
+        rest = []
+        for queue in self._queues.dirty:
+            if queue.next_offset - queue.flushed_offset < least and not thorough:
+                rest.append(queue)
+                continue
+            touched.extend(queue.unflushed_files())
+            queue.flushed_offset = queue.next_offset
+            queue.dirty = False
+            if queue.directory_dirty:
+                directories[queue.directory] = None
+                queue.directory_dirty = False
+        self._queues.dirty = rest
+        checkpoint: bytes | None = None
+        if thorough:
+            directories.update(self._queues.new_directories)
+            self._queues.new_directories = {}
+            if self._index is not None:
+                touched.extend(dirty.file for dirty in self._index.take_dirty())
+                if self._index.directory_dirty:
+                    directories[self._index.directory] = None
+                    directories[self._layout.root] = None
+                    self._index.directory_dirty = False
+            self._last_thorough_ms = self._last_thorough_ms if now_ms is None else now_ms
+            self.checkpoint.logical_ms = last_store_ms
+            if self._index is not None:
+                self.checkpoint.index_ms = self._index.end_timestamp_ms
+            checkpoint = self.checkpoint.encode()
+        elif not touched:
+            return None
+        self._queue_flush_running = True
+        return QueueFlushPlan(
+            self._files, touched, list(directories), self._layout.checkpoint, checkpoint
+        )
+
+    def queues_flushed(self) -> None:
+        """A queue flush has come back."""
+        self._queue_flush_running = False
+
+    def plan_allocation(self) -> AllocationPlan | None:
+        """Make the next commit log file ahead, once the newest is half full."""
+        path = self._log.ahead_path()
+        if path is None or self._allocation_running:
+            return None
+        self._allocation_running = True
+        directory, name = os.path.split(path)
+        return AllocationPlan(self._files, directory, path, int(name), self._log.segment_size)
+
+    def allocated(self, plan: AllocationPlan) -> None:
+        """Take the file a plan has made, unless the log has overtaken it."""
+        self._allocation_running = False
+        if plan.file is None:
+            log.warning("no commit log file made ahead path=%s error=%s", plan.path, plan.error)
+            return
+        active = self._log.active
+        if active is not None and active.base_offset + active.size == plan.offset:
+            self._log.spare = plan.file
+            self._log.spare_offset = plan.offset
+        else:
+            plan.file.close()
+            self._files.remove(plan.path)
+
+    def plan_retention(
+        self, now_ms: int, disk: DiskState, last_store_ms: int
+    ) -> DeletionPlan | None:
+        """Forget what has expired; the plan deletes the files. None when nothing has."""
+        why = urgency(self._config, now_ms, disk)
+        segments = self._log.segments
+        if why is None or len(segments) < 2:
+            return None
+        ended: list[int] = []
+        for following in segments[1 : self._config.delete_batch + 1]:
+            first_ms = store_time_at(self._log, following.base_offset)
+            ended.append(first_ms if first_ms >= 0 else last_store_ms)
+        count = count_expired(self._config, now_ms, why, ended)
+        if count == 0:
+            return None
+        gone = self._log.detach_head(count)
+        paths = [
+            os.path.join(self._log.directory, offset_name(segment.base_offset)) for segment in gone
+        ]
+        min_physical = self._log.min_offset
+        for queue in self._queues.all():
+            paths.extend(queue.drop_files_before(min_physical))
+        if self._index is not None:
+            paths.extend(self._index.drop_files_before(min_physical))
+        log.info("deleting %d files of the store reason=%s", len(paths), why.value)
+        return DeletionPlan(self._files, paths, why.value)
