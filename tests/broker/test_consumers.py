@@ -1,0 +1,120 @@
+"""Who consumes: registration, subscriptions, leaving, expiry."""
+
+from typing import Any
+
+from roquette.broker.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
+from roquette.wire.bodies import SubscriptionData
+
+
+class FakePeer:
+    def __init__(self, number: int) -> None:
+        self.id = number
+        self.remote = f"10.0.0.{number}:40000"
+
+
+def subscription(
+    topic: str, version: int = 1, expression: str = "*", codes: list[int] | None = None
+) -> SubscriptionData:
+    return SubscriptionData(
+        topic=topic, sub_string=expression, sub_version=version, code_set=codes or []
+    )
+
+
+def register(
+    table: ConsumerTable,
+    peer: Any,
+    client: str,
+    subscriptions: list[SubscriptionData],
+    now: int = 0,
+) -> bool:
+    return table.register(
+        "g",
+        peer,
+        client_id=client,
+        language="JAVA",
+        version=513,
+        consume_type="CONSUME_PASSIVELY",
+        message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscriptions=subscriptions,
+        now_ms=now,
+    )
+
+
+def test_a_new_member_and_a_new_topic_make_the_group_rebalance_and_a_plain_heartbeat_does_not() -> (
+    None
+):
+    table = ConsumerTable()
+    peer = FakePeer(1)
+
+    assert register(table, peer, "a", [subscription("t")])
+    assert not register(table, peer, "a", [subscription("t")])
+    assert register(table, peer, "a", [subscription("t"), subscription("u")])
+    assert register(table, FakePeer(2), "b", [subscription("t"), subscription("u")])
+
+
+def test_a_topic_missing_from_a_heartbeat_is_no_longer_subscribed() -> None:
+    table = ConsumerTable()
+    register(table, FakePeer(1), "a", [subscription("t"), subscription("u")])
+
+    changed = register(table, FakePeer(1), "a", [subscription("u")])
+
+    group = table.find("g")
+    assert changed
+    assert group is not None
+    assert list(group.subscriptions) == ["u"]
+
+
+def test_a_subscription_is_replaced_only_by_a_newer_version() -> None:
+    table = ConsumerTable()
+    register(table, FakePeer(1), "a", [subscription("t", 5, "A", [65])])
+
+    register(table, FakePeer(1), "a", [subscription("t", 4, "B", [66])])
+
+    group = table.find("g")
+    assert group is not None
+    assert group.codes["t"] == frozenset({65})
+    register(table, FakePeer(1), "a", [subscription("t", 6, "B", [66])])
+    assert group.codes["t"] == frozenset({66})
+
+
+def test_star_and_class_filters_let_everything_through() -> None:
+    assert codes_of(subscription("t")) is None
+    assert (
+        codes_of(SubscriptionData(topic="t", sub_string="A", code_set=[65], class_filter_mode=True))
+        is None
+    )
+    assert codes_of(subscription("t", 1, "A", [65])) == frozenset({65})
+
+
+def test_a_lost_connection_leaves_every_group_it_was_in() -> None:
+    table = ConsumerTable()
+    peer = FakePeer(1)
+    register(table, peer, "a", [subscription("t")])
+
+    assert table.remove_peer(peer) == ["g"]
+    assert table.find("g") is None
+    assert table.remove_peer(peer) == []
+
+
+def test_clients_without_a_heartbeat_for_120_s_expire() -> None:
+    table = ConsumerTable()
+    quiet, lively = FakePeer(1), FakePeer(2)
+    register(table, quiet, "a", [subscription("t")], now=0)
+    register(table, lively, "b", [subscription("t")], now=CHANNEL_EXPIRED_MS)
+
+    assert table.expire(CHANNEL_EXPIRED_MS) == []
+    assert table.expire(CHANNEL_EXPIRED_MS + 1) == [("g", quiet)]
+    group = table.find("g")
+    assert group is not None
+    assert group.client_ids() == ["b"]
+
+
+def test_unregistering_removes_each_connection_of_the_client() -> None:
+    table = ConsumerTable()
+    register(table, FakePeer(1), "a", [subscription("t")])
+    register(table, FakePeer(2), "a", [subscription("t")])
+
+    assert table.unregister("g", "a")
+    assert not table.unregister("g", "a")
+    assert table.find("g") is None

@@ -1,0 +1,30 @@
+"""Who produces."""
+
+from tests.broker.test_consumers import FakePeer
+
+from roquette.broker.consumers import CHANNEL_EXPIRED_MS
+from roquette.broker.producers import ProducerTable
+
+
+def test_a_producer_is_there_from_its_heartbeat_to_its_end() -> None:
+    table = ProducerTable()
+    peer = FakePeer(1)
+
+    table.register("g", peer, client_id="a", language="GO", version=317, now_ms=0)  # type: ignore[arg-type]
+
+    assert [c.client_id for c in table.channels("g")] == ["a"]
+    assert table.groups() == ["g"]
+    table.remove_peer(peer)  # type: ignore[arg-type]
+    assert table.groups() == []
+
+
+def test_expiry_and_unregistration() -> None:
+    table = ProducerTable()
+    peer = FakePeer(1)
+    table.register("g", peer, client_id="a", language="GO", version=317, now_ms=0)  # type: ignore[arg-type]
+    table.register("h", peer, client_id="a", language="GO", version=317, now_ms=5)  # type: ignore[arg-type]
+
+    table.unregister("h", "a")
+
+    assert table.expire(CHANNEL_EXPIRED_MS + 1) == [peer]
+    assert table.channels("g") == []
