@@ -1,0 +1,358 @@
+"""A file system in memory that forgets what was not synced, as a power cut does.
+
+Every file has two contents: what programs see, and what the device holds. A sync copies the one to
+the other. `crash` gives the file system as it would be found after the power came back: of each
+sector of 512 bytes written since its last sync either the old or the new content is there, names
+made or removed without a directory sync may or may not be. Maps are anonymous memory of the exact
+type that real files give. Calls can be made to fail: the Nth write, sync, allocation.
+"""
+
+import errno
+import mmap
+import os
+import random
+from typing import Final
+
+from roquette.base.entropy import Entropy
+from roquette.base.files import File, FileLock
+from roquette.errors import StoreError
+
+SECTOR: Final = 512
+
+
+class _Node:
+    """One file: `seen` by programs, `held` by the device."""
+
+    def __init__(self) -> None:
+        self.seen = mmap.mmap(-1, mmap.PAGESIZE)
+        self.size = 0
+        self.held = mmap.mmap(-1, mmap.PAGESIZE)
+        self.held_size = 0
+        self.dirty: dict[int, None] = {}  # sectors written by call since the last sync
+        self.mapped = False  # written through memory too: compare everything
+        self.modified_ms = 0
+
+    def resize(self, size: int) -> None:
+        """Set the size; fresh bytes are zeros."""
+        if size > len(self.seen):
+            assert not self.mapped, "a mapped file can not grow"
+            self.seen = _grown(self.seen, size)
+        if size < self.size:
+            self.seen[size : self.size] = bytes(self.size - size)
+            self._touch(size, self.size)
+        self.size = size
+
+    def write(self, data: bytes, position: int) -> None:
+        """Put bytes where programs see them."""
+        end = position + len(data)
+        if end > self.size:
+            self.resize(end)
+        self.seen[position:end] = data
+        self._touch(position, end)
+
+    def _touch(self, start: int, end: int) -> None:
+        for sector in range(start // SECTOR, -(-end // SECTOR)):
+            self.dirty[sector] = None
+
+    def dirty_sectors(self) -> list[int]:
+        """Sectors whose two contents differ, in order."""
+        if not self.mapped:
+            return sorted(self.dirty)
+        found: list[int] = []
+        step = 64 * SECTOR
+        held_size = len(self.held)
+        for start in range(0, self.size, step):
+            end = min(self.size, start + step)
+            held = self.held[start:end] if start < held_size else b""
+            seen = self.seen[start:end]
+            if seen == held.ljust(len(seen), b"\0"):
+                continue
+            found.extend(
+                (start + at) // SECTOR
+                for at in range(0, len(seen), SECTOR)
+                if seen[at : at + SECTOR] != held[at : at + SECTOR].ljust(SECTOR, b"\0")
+            )
+        return found
+
+    def hold(self, sectors: list[int]) -> None:
+        """Let the device take some sectors."""
+        top = max(sectors, default=-1) + 1
+        if top * SECTOR > len(self.held):
+            self.held = _grown(self.held, max(self.size, top * SECTOR))
+        for sector in sectors:
+            start = sector * SECTOR
+            piece = self.seen[start : start + SECTOR]
+            self.held[start : start + len(piece)] = piece
+            self.dirty.pop(sector, None)
+
+    def sync(self) -> None:
+        """Make both contents equal."""
+        self.hold(self.dirty_sectors())
+        self.held_size = self.size
+
+    def after_crash(self, rng: random.Random, share: float) -> "_Node":
+        """The file that the device has: some unsynced sectors made it, some did not."""
+        self.hold([sector for sector in self.dirty_sectors() if rng.random() < share])
+        found = _Node()
+        size = self.size if rng.random() < share else self.held_size
+        size = max(size, self.held_size if self.size >= self.held_size else self.size)
+        found.resize(size)
+        keep = min(size, len(self.held))
+        found.seen[:keep] = self.held[:keep]
+        found.dirty = {}
+        found.held = _grown(found.seen, size)
+        found.held_size = size
+        found.modified_ms = self.modified_ms
+        return found
+
+
+def _grown(memory: mmap.mmap, size: int) -> mmap.mmap:
+    pages = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+    bigger = mmap.mmap(-1, max(pages, len(memory)))
+    bigger[: len(memory)] = memory[:]
+    return bigger
+
+
+class FaultyFile:
+    """An open file of `FaultyFiles`."""
+
+    def __init__(self, files: "FaultyFiles", path: str, node: _Node) -> None:
+        self._files = files
+        self._path = path
+        self._node = node
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size(self) -> int:
+        return self._node.size
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        self._files.count("pwrite")
+        self._files.charge(position + len(data) - self._node.size)
+        self._node.write(data, position)
+        self._node.modified_ms = self._files.now_ms
+        self._files.write_back(self._node)
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._files.count("pread")
+        return self._node.seen[position : min(position + size, self._node.size)]
+
+    def map(self, writable: bool) -> mmap.mmap:
+        assert self._node.size > 0, "an empty file can not be mapped"
+        if writable:
+            self._node.mapped = True
+        memory = self._node.seen
+        if len(memory) == self._node.size:
+            return memory
+        exact = mmap.mmap(-1, self._node.size)  # programs see the file's size in len(map)
+        exact[:] = memory[: self._node.size]
+        self._node.seen = exact
+        return exact
+
+    def sync(self) -> None:
+        self._files.count("sync")
+        self._node.sync()
+
+    def allocate(self, size: int) -> None:
+        if size > self._node.size:
+            self._files.count("allocate")
+            self._files.charge(size - self._node.size)
+            self._node.resize(size)
+
+    def truncate(self, size: int) -> None:
+        self._files.count("truncate")
+        self._node.resize(size)
+
+    def close(self) -> None:
+        """Nothing to release: the node lives as long as a name or a map."""
+
+
+class FaultyLock:
+    """The lock of a path; a crash forgets it."""
+
+    def __init__(self, locked: dict[str, None], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        self._locked.pop(self._path, None)
+
+
+class FaultyFiles:
+    """The file system. Deterministic for one seed.
+
+    Args:
+        capacity: bytes of the disk; more gives ENOSPC.
+        memory: what `memory_size` answers.
+    """
+
+    def __init__(self, seed: int = 0, capacity: int = 1 << 40, memory: int = 1 << 30) -> None:
+        self._random = Entropy(seed).random
+        self._capacity = capacity
+        self._memory = memory
+        self._seen: dict[str, _Node] = {}
+        self._held: dict[str, _Node] = {}
+        self._directories: dict[str, None] = {"": None, "/": None, ".": None}
+        self._locked: dict[str, None] = {}
+        self._faults: dict[str, list[tuple[int, int]]] = {}
+        self.calls: dict[str, int] = {}
+        self.now_ms = 0
+        self.write_back_share = 0.02  # the system writes pages back whenever it likes
+
+    # Faults
+
+    def fail(self, call: str, nth: int = 1, error: int = errno.EIO) -> None:
+        """Let the Nth next call fail: pwrite, sync, allocate, open, rename, remove, sync_dir."""
+        self._faults.setdefault(call, []).append((self.calls.get(call, 0) + nth, error))
+
+    def count(self, call: str) -> None:
+        """Count a call; raises when it was chosen to fail."""
+        number = self.calls[call] = self.calls.get(call, 0) + 1
+        for fault in self._faults.get(call, ()):
+            if fault[0] == number:
+                raise OSError(fault[1], os.strerror(fault[1]))
+
+    def charge(self, growth: int) -> None:
+        """Raise ENOSPC when the disk can not take so many bytes more."""
+        if growth > 0 and self.used + growth > self._capacity:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def set_capacity(self, capacity: int) -> None:
+        """Change the size of the disk."""
+        self._capacity = capacity
+
+    @property
+    def used(self) -> int:
+        """Bytes all files take."""
+        return sum(node.size for node in self._seen.values())
+
+    def write_back(self, node: _Node) -> None:
+        """Now and then the device takes some of what was written, unasked."""
+        if self._random.random() < self.write_back_share:
+            sectors = node.dirty_sectors()
+            node.hold([sector for sector in sectors if self._random.random() < 0.5])
+
+    def crash(self, rng: random.Random | None = None) -> "FaultyFiles":
+        """The file system after a power cut. The old one must not be used any more.
+
+        How much of the unsynced made it varies from nothing to all, and so differs by seed.
+        """
+        rng = rng or self._random
+        share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        found = FaultyFiles(rng.randrange(1 << 30), self._capacity, self._memory)
+        found._directories = dict(self._directories)
+        found.now_ms = self.now_ms
+        after: dict[int, _Node] = {}
+        for path in sorted(set(self._seen) | set(self._held)):
+            seen, held = self._seen.get(path), self._held.get(path)
+            node = seen if seen is held or rng.random() < share else held
+            if node is not None:
+                if id(node) not in after:
+                    after[id(node)] = node.after_crash(rng, share)
+                found._seen[path] = after[id(node)]
+        found._held = dict(found._seen)
+        return found
+
+    # Files
+
+    def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
+        self.count("open")
+        node = self._seen.get(path)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if os.path.dirname(path) not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            node = self._seen[path] = _Node()
+            node.modified_ms = self.now_ms
+        file = FaultyFile(self, path, node)
+        if size is not None:
+            file.allocate(size)
+        return file
+
+    def read_bytes(self, path: str) -> bytes:
+        node = self._seen.get(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return node.seen[: node.size]
+
+    def write_atomic(self, path: str, data: bytes, keep_backup: bool = True) -> None:
+        directory = os.path.dirname(path)
+        self.make_dirs(directory)
+        self._put(path + ".tmp", data).sync()
+        if keep_backup and path in self._seen:
+            self._put(path + ".bak.tmp", self.read_bytes(path))
+            self.rename(path + ".bak.tmp", path + ".bak")
+        self.rename(path + ".tmp", path)
+        self.sync_dir(directory)
+
+    def _put(self, path: str, data: bytes) -> File:
+        self._seen.pop(path, None)
+        file = self.open_file(path, create=True)
+        file.pwrite(data, 0)
+        return file
+
+    def exists(self, path: str) -> bool:
+        return path in self._seen or path in self._directories
+
+    def list_dir(self, path: str) -> list[str]:
+        prefix = path.rstrip("/") + "/"
+        names = {
+            known[len(prefix) :].split("/", 1)[0]
+            for known in (*self._seen, *self._directories)
+            if known.startswith(prefix) and known != prefix
+        }
+        return sorted(names)
+
+    def make_dirs(self, path: str) -> None:
+        while path and path not in self._directories:
+            self._directories[path] = None
+            path = os.path.dirname(path)
+
+    def remove(self, path: str) -> None:
+        self.count("remove")
+        self._seen.pop(path, None)
+
+    def remove_tree(self, path: str) -> None:
+        prefix = path.rstrip("/") + "/"
+        for known in [p for p in self._seen if p.startswith(prefix)]:
+            del self._seen[known]
+        for known in [p for p in self._directories if (p + "/").startswith(prefix)]:
+            del self._directories[known]
+
+    def rename(self, source: str, target: str) -> None:
+        self.count("rename")
+        if source not in self._seen:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        self._seen[target] = self._seen.pop(source)
+
+    def sync_dir(self, path: str) -> None:
+        self.count("sync_dir")
+        prefix = path.rstrip("/") + "/"
+
+        def inside(name: str) -> bool:
+            return name.startswith(prefix) and "/" not in name[len(prefix) :]
+
+        for name in [n for n in self._held if inside(n) and n not in self._seen]:
+            del self._held[name]
+        for name, node in self._seen.items():
+            if inside(name):
+                self._held[name] = node
+
+    def modified_ms(self, path: str) -> int:
+        return self._seen[path].modified_ms
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        return self._capacity, max(0, self._capacity - self.used)
+
+    def memory_size(self) -> int:
+        return self._memory
+
+    def lock_file(self, path: str) -> FileLock:
+        if path in self._locked:
+            raise StoreError(f"{path} is locked: another process uses this store")
+        self._locked[path] = None
+        return FaultyLock(self._locked, path)
