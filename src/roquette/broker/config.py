@@ -4,10 +4,11 @@ The store's own keys (paths, flush, retention, delay levels) live in `store/conf
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from roquette.base import config as base_config
-from roquette.base.config import setting
+from roquette.base.config import setting, to_properties, update
+from roquette.store.config import StoreConfig
+from roquette.wire.bodies import DataVersion
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,26 +176,52 @@ class BrokerConfig:
     max_connections: int = setting(
         20_000, java="maxConnections", help="Connections a port accepts; further ones are closed."
     )
-    default_query_max_num: int = setting(
-        32, java="defaultQueryMaxNum", help="Messages a query by key or id returns at most."
-    )
 
 
 class LiveConfig:
-    """The current settings. Processors keep this holder and read `current` each time."""
+    """The current settings of broker and store. Processors keep this holder and read `current` each time.
 
-    __slots__ = ("current",)
+    Attributes:
+        changed: called with the names of the Java keys after each change.
+    """
 
-    def __init__(self, current: BrokerConfig) -> None:
+    __slots__ = ("_version", "changed", "current", "store")
+
+    def __init__(self, current: BrokerConfig, store: StoreConfig, now_ms: int) -> None:
         self.current: BrokerConfig = current
+        self.store: StoreConfig = store
+        self.changed: Callable[[list[str]], None] = _ignore
+        self._version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
+
+    def properties(self) -> dict[str, str]:
+        """Every setting under Apache's key, as GET_BROKER_CONFIG shows them."""
+        return to_properties(self.current) | to_properties(self.store)
 
     def update(self, changes: Mapping[str, str]) -> None:
-        """Apply `changes` (Java keys); keys of other rooms are skipped.
+        """Apply `changes` (Java keys); keys nobody owns are skipped.
 
         Raises:
             ConfigError: a key may not change while the broker runs, or a value does not fit.
         """
-        self.current = base_config.update(self.current, changes)
+        current = update(self.current, changes)
+        store = update(self.store, changes)
+        if current is self.current and store is self.store:
+            return
+        self.current, self.store = current, store
+        self._version = DataVersion(
+            counter=self._version.counter + 1,
+            state_version=0,
+            timestamp=self._version.timestamp,
+        )
+        self.changed(sorted(changes))
+
+    def version(self) -> DataVersion:
+        """Moves at every change."""
+        return self._version
+
+
+def _ignore(keys: list[str]) -> None:
+    return None
 
 
 def name_servers(config: BrokerConfig) -> list[str]:

@@ -119,8 +119,5 @@ class GroupTable:
         )
 
     def _step(self, name: str, now_ms: int) -> None:
-        old = self.data_version
-        self.data_version = DataVersion(
-            counter=old.counter + 1, state_version=old.state_version, timestamp=now_ms
-        )
+        self.data_version = self.data_version.next(now_ms)
         self.changed(name)

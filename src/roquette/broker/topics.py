@@ -29,6 +29,7 @@ class Topic:
         "put_count",
         "queue_limit",
         "read_queues",
+        "special",
         "sys_flag",
         "write_queues",
     )
@@ -51,6 +52,11 @@ class Topic:
         self.attributes: dict[str, str] = dict(config.attributes or {})
         self.queue_limit: int = max(self.read_queues, self.write_queues)
         self.may_send: bool = self.name not in names.NOT_ALLOWED_SEND
+        self.special: bool = (  # a send must look closer
+            self.name.startswith(names.RETRY_PREFIX)
+            or self.filter_type != "SINGLE_TAG"
+            or self.attributes.get("cleanup.policy") == "COMPACTION"
+        )
 
     def to_config(self) -> TopicConfig:
         """The wire's picture of the topic."""
@@ -175,6 +181,10 @@ class TopicTable:
         )
         return self.put(config, now_ms)
 
+    def touch(self, now_ms: int) -> None:
+        """Move the data version without a change of a topic: what is announced of all of them changed."""
+        self.data_version = self.data_version.next(now_ms)
+
     def to_table(self) -> dict[str, TopicConfig]:
         """Name -> settings, as topics.json and registrations carry them."""
         return {name: topic.to_config() for name, topic in self._topics.items()}
@@ -188,10 +198,7 @@ class TopicTable:
         return topic
 
     def _step(self, name: str, now_ms: int) -> None:
-        old = self.data_version
-        self.data_version = DataVersion(
-            counter=old.counter + 1, state_version=old.state_version, timestamp=now_ms
-        )
+        self.data_version = self.data_version.next(now_ms)
         self.changed(name)
 
 

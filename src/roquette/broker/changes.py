@@ -1,0 +1,148 @@
+"""What must follow a change of the broker's tables: a file is written, name servers are told.
+
+Topics are written and registered before the request that changed them is answered; groups are written soon;
+offsets and delay progress on their beats.
+"""
+
+import logging
+
+from roquette.base.clock import Clock
+from roquette.base.lifecycle import Tasks
+from roquette.broker import persistence
+from roquette.broker.config import LiveConfig
+from roquette.broker.delay_levels import DelayLevels
+from roquette.broker.groups import GroupTable
+from roquette.broker.offsets import OffsetTable
+from roquette.broker.persistence import ConfigFiles, Saver
+from roquette.broker.registration import Registration
+from roquette.broker.topics import TopicTable
+from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.wire.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+
+log = logging.getLogger("roquette.broker")
+
+
+class Changes:
+    """Loads the four tables, and follows their changes."""
+
+    def __init__(
+        self,
+        files: ConfigFiles,
+        tasks: Tasks,
+        clock: Clock,
+        live: LiveConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        delays: DelayLevels,
+        registration: Registration,
+    ) -> None:
+        self._files = files
+        self._tasks = tasks
+        self._clock = clock
+        self._live = live
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._delays = delays
+        self._registration = registration
+        self._topic_file = Saver(files, persistence.TOPICS, self._topic_wrapper)
+        self._group_file = Saver(files, persistence.GROUPS, groups.to_wrapper)
+        self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper)
+        self._delay_file = Saver(files, persistence.DELAYS, delays.to_wrapper)
+
+    def _topic_wrapper(self) -> TopicConfigSerializeWrapper:
+        return TopicConfigSerializeWrapper(
+            topic_config_table=self._topics.to_table(), data_version=self._topics.data_version
+        )
+
+    def load(self) -> None:
+        """Read the files into the tables; raises StoreError when a file exists and can not be read."""
+        topics = self._files.load(persistence.TOPICS, TopicConfigSerializeWrapper)
+        if topics is not None:
+            self._topics.load(topics.topic_config_table.values(), topics.data_version)
+        groups = self._files.load(persistence.GROUPS, SubscriptionGroupWrapper)
+        if groups is not None:
+            self._groups.load(
+                groups.subscription_group_table.values(),
+                groups.forbidden_table,
+                groups.data_version,
+            )
+        offsets = self._files.load(persistence.OFFSETS, ConsumerOffsetSerializeWrapper)
+        if offsets is not None:
+            self._offsets.load(offsets.offset_table, offsets.data_version)
+        delays = self._files.load(persistence.DELAYS, DelayOffsetSerializeWrapper)
+        if delays is not None:
+            self._delays.load(delays.offset_table, delays.data_version)
+
+    def watch(self) -> None:
+        """From here on, follow changes."""
+        self._topics.changed = self._topic_changed
+        self._groups.changed = self._group_changed
+        self._live.changed = self._settings_changed
+
+    def _topic_changed(self, name: str) -> None:
+        self._topic_file.mark()
+        self._registration.topic_changed(name)
+        self._tasks.start("save-topics", self._topic_file.save())
+
+    def _group_changed(self, name: str) -> None:
+        self._group_file.mark()
+        self._tasks.start("save-groups", self._group_file.save())
+
+    def _settings_changed(self, keys: list[str]) -> None:
+        log.info("settings changed keys=%s", ",".join(keys))
+        if "brokerPermission" in keys:
+            self._topics.touch(self._clock.now_ms())
+            self._topic_file.mark()
+            self._registration.all_changed()
+        if "namesrvAddr" in keys:
+            self._registration.refresh()
+
+    async def settled(self) -> None:
+        """Wait until changed topics are on disk and the name servers know, 500 ms at most for them."""
+        try:
+            await self._topic_file.save()
+        except OSError as error:
+            log.error("topics not written error=%s", error)
+        await self._registration.settled()
+
+    def changed(self, topic: str, reply: Reply) -> Outcome:
+        """The outcome that answers `reply` once the name servers know of the topic."""
+        return Task(self._after_settling(reply))
+
+    async def _after_settling(self, reply: Reply) -> Reply:
+        await self.settled()
+        return reply
+
+    async def save_offsets(self) -> None:
+        """The beat of consumer offsets; retries what failed elsewhere."""
+        if self._offsets.dirty:
+            self._offsets.dirty = False
+            self._offset_file.mark()
+        await self._offset_file.save()
+        await self._topic_file.save()
+        await self._group_file.save()
+
+    async def save_delays(self) -> None:
+        """The beat of delay progress."""
+        if self._delays.dirty:
+            self._delays.dirty = False
+            self._delay_file.mark()
+        await self._delay_file.save()
+
+    def save_all_now(self) -> None:
+        """Write everything, blocking: the end of the broker (Apache persists whatever there is)."""
+        for saver in (
+            self._topic_file,
+            self._group_file,
+            self._offset_file,
+            self._delay_file,
+        ):
+            saver.mark()
+            saver.save_now()

@@ -1,0 +1,158 @@
+"""Delay levels: messages wait in SCHEDULE_TOPIC_XXXX, one queue per level, and are put again when due.
+
+Pure but for the store: `step` gets the time, the driver in `service.py` calls it every 100 ms.
+Apache: ScheduleMessageService.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from roquette.broker.writer import MessageWriter
+from roquette.message import names, properties
+from roquette.message.properties import decode_properties
+from roquette.message.record import StoredRecord, decode_records
+from roquette.store.message_store import MessageStore
+from roquette.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
+
+log = logging.getLogger("roquette.broker.delay")
+
+_READ_COUNT = 32  # records read at once
+_READ_BYTES = 262_144
+_STEP_BUDGET = 256  # messages delivered per level and step, so that the loop is never held for long
+
+
+class DelayLevels:
+    """Moves due messages from the level queues to where they belong.
+
+    Progress is the queue offset of the next message per level, kept in delayOffset.json.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: MessageWriter,
+        level_ms: list[int],
+        now_ms: int,
+        delivered: Callable[[str, int], None],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._level_ms = level_ms
+        self._delivered = delivered  # told topic and body size of each delivery
+        self._offsets: dict[int, int] = {}
+        self._wake_ms: dict[int, int] = {}  # level -> when its first message is due
+        self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
+        self.dirty = False
+
+    def load(self, offsets: Mapping[int, int], version: DataVersion | None) -> None:
+        """Take over what a file held, corrected to what the queues hold (correctDelayOffset)."""
+        for level, offset in offsets.items():
+            if 1 <= level <= len(self._level_ms):
+                low = self._store.min_offset(names.SCHEDULE_TOPIC, level - 1)
+                high = self._store.max_offset(names.SCHEDULE_TOPIC, level - 1)
+                fixed = min(max(offset, low), high)
+                if fixed != offset:
+                    log.warning(
+                        "delay offset corrected level=%d from=%d to=%d", level, offset, fixed
+                    )
+                self._offsets[level] = fixed
+        if version is not None:
+            self.data_version = version
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Level -> (offset of the next message, end of the queue), for levels ever used."""
+        return {
+            level: (
+                self._offsets.get(level, 0),
+                self._store.max_offset(names.SCHEDULE_TOPIC, level - 1),
+            )
+            for level in range(1, len(self._level_ms) + 1)
+            if level in self._offsets or self._store.max_offset(names.SCHEDULE_TOPIC, level - 1) > 0
+        }
+
+    def to_wrapper(self) -> DelayOffsetSerializeWrapper:
+        """The shape of delayOffset.json."""
+        return DelayOffsetSerializeWrapper(
+            offset_table=dict(self._offsets), data_version=self.data_version
+        )
+
+    def step(self, now_ms: int) -> bool:
+        """Deliver what is due; True when more is due than one step may do.
+
+        Raises:
+            Refused: the store does not take messages now. Progress is kept up to the last delivered one.
+        """
+        more = False
+        for level in range(1, len(self._level_ms) + 1):
+            if now_ms >= self._wake_ms.get(level, 0):
+                more = self._step_level(level, now_ms) or more
+        return more
+
+    def _step_level(self, level: int, now_ms: int) -> bool:
+        queue_id = level - 1
+        offset = self._offsets.get(level, 0)
+        if offset >= self._store.max_offset(names.SCHEDULE_TOPIC, queue_id):
+            return False
+        budget = _STEP_BUDGET
+        while budget > 0:
+            found = self._store.read_queue(
+                names.SCHEDULE_TOPIC, queue_id, offset, _READ_COUNT, _READ_BYTES, None
+            )
+            if not found.count:
+                moved = found.next_begin_offset
+                if moved != offset:
+                    log.warning("delay queue moved level=%d from=%d to=%d", level, offset, moved)
+                    self._advance(level, moved, now_ms)
+                return False
+            for record in decode_records(b"".join(found.runs)):
+                due_ms = self._due_ms(record, level, now_ms)
+                if due_ms > now_ms:
+                    self._wake_ms[level] = due_ms
+                    return False
+                self._deliver(record, now_ms)
+                offset = record.queue_offset + 1
+                self._advance(level, offset, now_ms)
+                budget -= 1
+        return True
+
+    def _due_ms(self, record: StoredRecord, level: int, now_ms: int) -> int:
+        """The delivery time; now, when a clock that jumped back would make it wait longer than its level."""
+        delay_ms = self._level_ms[level - 1]
+        due_ms = record.store_timestamp_ms + delay_ms
+        return now_ms if due_ms > now_ms + delay_ms else due_ms
+
+    def _advance(self, level: int, offset: int, now_ms: int) -> None:
+        self._offsets[level] = offset
+        if not self.dirty:
+            self.dirty = True
+            self.data_version = self.data_version.next(now_ms)
+
+    def _deliver(self, record: StoredRecord, now_ms: int) -> None:
+        """Put one message to its real topic (ScheduleMessageService.messageTimeUp)."""
+        named = decode_properties(record.properties)
+        topic = named.get(properties.REAL_TOPIC)
+        queue_id = named.get(properties.REAL_QID, "")
+        if topic is None or not queue_id.isdigit() or topic == names.TRANS_HALF_TOPIC:
+            log.error(
+                "delayed message dropped offset=%d: its real topic is %s/%s",
+                record.physical_offset,
+                topic,
+                queue_id,
+            )
+            return
+        for name in (properties.DELAY, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC):
+            named.pop(name, None)
+        named[properties.WAIT] = "false"
+        self._writer.put(
+            topic,
+            int(queue_id),
+            named,
+            record.body,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_ms=record.born_timestamp_ms,
+            born_host=record.born_host,
+            reconsume_times=record.reconsume_times,
+            now_ms=now_ms,
+        )
+        self._delivered(topic, len(record.body))

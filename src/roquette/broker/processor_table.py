@@ -1,0 +1,235 @@
+"""What this broker serves: code, processor, header, lane. One table; anything else is not supported."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from roquette.broker.config import BrokerConfig
+from roquette.broker.processors.admin import AdminProcessor
+from roquette.broker.processors.groups import GroupProcessor
+from roquette.broker.processors.heartbeat import HeartbeatProcessor
+from roquette.broker.processors.locks import LockProcessor
+from roquette.broker.processors.offsets import OffsetProcessor
+from roquette.broker.processors.pull import PullProcessor
+from roquette.broker.processors.query import QueryProcessor
+from roquette.broker.processors.send import SendProcessor
+from roquette.broker.processors.send_back import SendBackProcessor
+from roquette.broker.processors.topics import TopicProcessor
+from roquette.remoting.dispatcher import LaneLimits, Row
+from roquette.wire import headers as h
+from roquette.wire.codes import RequestCode as R
+
+
+class Lane(IntEnum):
+    """Classes of work, each with a bounded queue of its own (Apache: one thread pool each)."""
+
+    SEND = 0
+    PULL = 1
+    LITE_PULL = 2
+    CONSUMER_MANAGER = 3
+    HEARTBEAT = 4
+    CLIENT_MANAGER = 5
+    QUERY = 6
+    ADMIN = 7
+
+
+NOT_ON_FAST_PORT = frozenset((Lane.PULL, Lane.LITE_PULL))
+
+
+def lane_limits(config: BrokerConfig) -> list[LaneLimits]:
+    """Capacity and longest wait per lane, in the order of `Lane`."""
+    return [
+        LaneLimits(
+            "send", config.send_thread_pool_queue_capacity, config.wait_time_mills_in_send_queue
+        ),
+        LaneLimits(
+            "pull", config.pull_thread_pool_queue_capacity, config.wait_time_mills_in_pull_queue
+        ),
+        LaneLimits(
+            "litePull",
+            config.lite_pull_thread_pool_queue_capacity,
+            config.wait_time_mills_in_lite_pull_queue,
+        ),
+        LaneLimits("consumerManager", config.consumer_manager_thread_pool_queue_capacity),
+        LaneLimits(
+            "heartbeat",
+            config.heartbeat_thread_pool_queue_capacity,
+            config.wait_time_mills_in_heartbeat_queue,
+        ),
+        LaneLimits("clientManager", config.client_manager_thread_pool_queue_capacity),
+        LaneLimits("query", config.query_thread_pool_queue_capacity),
+        LaneLimits(
+            "adminBroker",
+            config.admin_broker_thread_pool_queue_capacity,
+            config.wait_time_mills_in_admin_broker_queue,
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processors:
+    """Every processor of a broker."""
+
+    send: SendProcessor
+    send_back: SendBackProcessor
+    pull: PullProcessor
+    offsets: OffsetProcessor
+    heartbeat: HeartbeatProcessor
+    locks: LockProcessor
+    query: QueryProcessor
+    topics: TopicProcessor
+    groups: GroupProcessor
+    admin: AdminProcessor
+
+
+def _row(code: R, process: Any, header: type[msgspec.Struct] | None, lane: Lane) -> Row:
+    return Row(code, process, header, lane)
+
+
+def processor_table(p: Processors) -> list[Row]:
+    """The rows of the main port."""
+    return [
+        _row(R.SEND_MESSAGE, p.send.send_message, h.SendMessageRequestHeader, Lane.SEND),
+        _row(R.SEND_MESSAGE_V2, p.send.send_message, h.SendMessageRequestHeaderV2, Lane.SEND),
+        _row(R.SEND_BATCH_MESSAGE, p.send.send_batch, h.SendMessageRequestHeaderV2, Lane.SEND),
+        _row(
+            R.CONSUMER_SEND_MSG_BACK,
+            p.send_back.send_back,
+            h.ConsumerSendMsgBackRequestHeader,
+            Lane.SEND,
+        ),
+        _row(R.PULL_MESSAGE, p.pull.pull_message, h.PullMessageRequestHeader, Lane.PULL),
+        _row(R.LITE_PULL_MESSAGE, p.pull.pull_message, h.PullMessageRequestHeader, Lane.LITE_PULL),
+        *_offset_rows(p.offsets),
+        *_client_rows(p.heartbeat, p.locks),
+        *_query_rows(p.query),
+        *_topic_rows(p.topics),
+        *_group_rows(p.groups),
+        _row(R.UPDATE_BROKER_CONFIG, p.admin.update_config, None, Lane.ADMIN),
+        _row(R.GET_BROKER_CONFIG, p.admin.get_config, None, Lane.ADMIN),
+        _row(R.GET_BROKER_RUNTIME_INFO, p.admin.runtime_info, None, Lane.ADMIN),
+    ]
+
+
+def fast_table(rows: list[Row]) -> list[Row]:
+    """The rows of the port listenPort-2: everything but pulls."""
+    return [row for row in rows if row.lane not in NOT_ON_FAST_PORT]
+
+
+def _offset_rows(p: OffsetProcessor) -> list[Row]:
+    lane = Lane.CONSUMER_MANAGER
+    return [
+        _row(
+            R.QUERY_CONSUMER_OFFSET,
+            p.query_consumer_offset,
+            h.QueryConsumerOffsetRequestHeader,
+            lane,
+        ),
+        _row(
+            R.UPDATE_CONSUMER_OFFSET,
+            p.update_consumer_offset,
+            h.UpdateConsumerOffsetRequestHeader,
+            lane,
+        ),
+        _row(
+            R.SEARCH_OFFSET_BY_TIMESTAMP, p.search_offset, h.SearchOffsetRequestHeader, Lane.ADMIN
+        ),
+        _row(R.GET_MAX_OFFSET, p.max_offset, h.GetMaxOffsetRequestHeader, Lane.ADMIN),
+        _row(R.GET_MIN_OFFSET, p.min_offset, h.GetMinOffsetRequestHeader, Lane.ADMIN),
+        _row(
+            R.GET_EARLIEST_MSG_STORETIME,
+            p.earliest_store_time,
+            h.GetEarliestMsgStoretimeRequestHeader,
+            Lane.ADMIN,
+        ),
+    ]
+
+
+def _client_rows(p: HeartbeatProcessor, locks: LockProcessor) -> list[Row]:
+    return [
+        _row(R.HEART_BEAT, p.heart_beat, None, Lane.HEARTBEAT),
+        _row(
+            R.UNREGISTER_CLIENT,
+            p.unregister_client,
+            h.UnregisterClientRequestHeader,
+            Lane.CLIENT_MANAGER,
+        ),
+        _row(
+            R.GET_CONSUMER_LIST_BY_GROUP,
+            p.consumer_list,
+            h.GetConsumerListByGroupRequestHeader,
+            Lane.CONSUMER_MANAGER,
+        ),
+        _row(R.LOCK_BATCH_MQ, locks.lock_batch, None, Lane.CLIENT_MANAGER),
+        _row(R.UNLOCK_BATCH_MQ, locks.unlock_batch, None, Lane.CLIENT_MANAGER),
+    ]
+
+
+def _query_rows(p: QueryProcessor) -> list[Row]:
+    return [
+        _row(R.QUERY_MESSAGE, p.query_message, h.QueryMessageRequestHeader, Lane.QUERY),
+        _row(R.VIEW_MESSAGE_BY_ID, p.view_message, h.ViewMessageRequestHeader, Lane.QUERY),
+    ]
+
+
+def _topic_rows(p: TopicProcessor) -> list[Row]:
+    return [
+        _row(R.UPDATE_AND_CREATE_TOPIC, p.create_topic, h.CreateTopicRequestHeader, Lane.ADMIN),
+        _row(R.GET_ALL_TOPIC_CONFIG, p.all_topics, None, Lane.ADMIN),
+        _row(R.GET_TOPIC_CONFIG, p.one_topic, h.GetTopicConfigRequestHeader, Lane.ADMIN),
+        _row(R.GET_TOPIC_STATS_INFO, p.stats, h.GetTopicStatsInfoRequestHeader, Lane.ADMIN),
+        _row(R.DELETE_TOPIC_IN_BROKER, p.delete_topic, h.DeleteTopicRequestHeader, Lane.ADMIN),
+        _row(
+            R.QUERY_TOPIC_CONSUME_BY_WHO,
+            p.consumed_by,
+            h.QueryTopicConsumeByWhoRequestHeader,
+            Lane.ADMIN,
+        ),
+    ]
+
+
+def _group_rows(p: GroupProcessor) -> list[Row]:
+    lane = Lane.ADMIN
+    return [
+        _row(R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, p.create_group, None, lane),
+        _row(R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, p.all_groups, None, lane),
+        _row(
+            R.GET_SUBSCRIPTIONGROUP_CONFIG,
+            p.one_group,
+            h.GetSubscriptionGroupConfigRequestHeader,
+            lane,
+        ),
+        _row(
+            R.DELETE_SUBSCRIPTIONGROUP,
+            p.delete_group,
+            h.DeleteSubscriptionGroupRequestHeader,
+            lane,
+        ),
+        _row(
+            R.GET_CONSUMER_CONNECTION_LIST,
+            p.consumer_connections,
+            h.GetConsumerConnectionListRequestHeader,
+            lane,
+        ),
+        _row(
+            R.GET_PRODUCER_CONNECTION_LIST,
+            p.producer_connections,
+            h.GetProducerConnectionListRequestHeader,
+            lane,
+        ),
+        _row(R.GET_CONSUME_STATS, p.consume_stats, h.GetConsumeStatsRequestHeader, lane),
+        _row(
+            R.QUERY_TOPICS_BY_CONSUMER,
+            p.topics_of_consumer,
+            h.QueryTopicsByConsumerRequestHeader,
+            lane,
+        ),
+        _row(
+            R.GET_CONSUMER_RUNNING_INFO,
+            p.running_info,
+            h.GetConsumerRunningInfoRequestHeader,
+            lane,
+        ),
+    ]

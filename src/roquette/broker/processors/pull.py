@@ -1,0 +1,285 @@
+"""Pull messages of one queue (11, 361): check, scan, answer or hold. HOT.
+
+Apache: PullMessageProcessor, DefaultPullMessageResultHandler; refusals carry their texts.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from roquette.base.javatypes import java_hash
+from roquette.broker.config import LiveConfig
+from roquette.broker.consumers import ConsumerTable
+from roquette.broker.groups import GroupTable
+from roquette.broker.long_polling import HeldPull
+from roquette.broker.offsets import OffsetTable
+from roquette.broker.stats import BrokerStats
+from roquette.broker.topics import Topic, TopicTable
+from roquette.errors import Refused
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Held, Outcome, Reply, Task
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Found, GetStatus
+from roquette.wire.bodies import SubscriptionGroupConfig
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.headers import PullMessageRequestHeader
+
+FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+PERM_READ: Final = 4
+COMMIT_FLAG: Final = 1
+SUSPEND_FLAG: Final = 2
+SUBSCRIPTION_FLAG: Final = 4
+CLASS_FILTER_FLAG: Final = 8
+EXPRESSIONS: Final = 10_000  # distinct tag expressions whose hashes are kept
+MAX_HOLD_MS: Final = 600_000
+DEFAULT_MAX_BYTES: Final = 1 << 30
+
+FORBIDDEN_BROKER: Final = 1
+FORBIDDEN_GROUP: Final = 2
+FORBIDDEN_TOPIC: Final = 3
+FORBIDDEN_BROADCASTING: Final = 4
+FORBIDDEN_SUBSCRIPTION: Final = 5
+
+# Store status -> (code, code when the asked offset was 0): composeResponseHeader.
+FOUND: Final = 0
+NOT_FOUND: Final = 19
+RETRY_IMMEDIATELY: Final = 20
+OFFSET_MOVED: Final = 21
+CODES: Final = {
+    GetStatus.FOUND: (FOUND, FOUND),
+    GetStatus.NO_MATCHED_MESSAGE: (RETRY_IMMEDIATELY, RETRY_IMMEDIATELY),
+    GetStatus.MESSAGE_WAS_REMOVING: (RETRY_IMMEDIATELY, RETRY_IMMEDIATELY),
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: (OFFSET_MOVED, NOT_FOUND),
+    GetStatus.NO_MESSAGE_IN_QUEUE: (OFFSET_MOVED, NOT_FOUND),
+    GetStatus.OFFSET_FOUND_NULL: (NOT_FOUND, NOT_FOUND),
+    GetStatus.OFFSET_OVERFLOW_ONE: (NOT_FOUND, NOT_FOUND),
+    GetStatus.OFFSET_OVERFLOW_BADLY: (OFFSET_MOVED, OFFSET_MOVED),
+    GetStatus.OFFSET_TOO_SMALL: (OFFSET_MOVED, OFFSET_MOVED),
+    GetStatus.OFFSET_RESET: (OFFSET_MOVED, OFFSET_MOVED),
+}
+STATUS_NAMES: Final = {status: status.value for status in GetStatus}
+
+_quote = msgspec.json.Encoder().encode
+_REPLY: Final = (
+    b'{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d",'
+    b'"offsetDelta":"0","topicSysFlag":"%d","groupSysFlag":"%d"}'
+)
+
+
+class PullProcessor:
+    """Serves the pulls.
+
+    Args:
+        read_cold: reads records far behind the tail in the executor and returns their bytes.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerTable,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        *,
+        broker_address: str,
+        read_cold: Callable[[Found], Awaitable[list[bytes]]],
+    ) -> None:
+        self._live: LiveConfig = live
+        self._store: MessageStore = store
+        self._topics: TopicTable = topics
+        self._groups: GroupTable = groups
+        self._consumers: ConsumerTable = consumers
+        self._offsets: OffsetTable = offsets
+        self._stats: BrokerStats = stats
+        self._broker_address: str = broker_address
+        self._read_cold: Callable[[Found], Awaitable[list[bytes]]] = read_cold
+        self._codes: dict[str, frozenset[int]] = {}
+
+    def pull_message(
+        self, ctx: RequestContext, header: PullMessageRequestHeader, body: bytes
+    ) -> Outcome:
+        """PULL_MESSAGE and LITE_PULL_MESSAGE."""
+        config = self._live.current
+        if not config.broker_permission & PERM_READ:
+            raise _forbidden(
+                FORBIDDEN_BROKER, f"the broker[{self._broker_address}] pulling message is forbidden"
+            )
+        if (
+            ctx.command.code == RequestCode.LITE_PULL_MESSAGE
+            and not config.lite_pull_message_enable
+        ):
+            raise _forbidden(
+                FORBIDDEN_BROKER,
+                f"the broker[{self._broker_address}] for lite pull consumer is forbidden",
+            )
+        group = self._groups.find(header.consumer_group, ctx.now_ms)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise _forbidden(
+                FORBIDDEN_GROUP, f"subscription group no permission, {header.consumer_group}"
+            )
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
+            )
+        if not topic.perm & PERM_READ:
+            raise _forbidden(
+                FORBIDDEN_TOPIC, f"the topic[{header.topic}] pulling message is forbidden"
+            )
+        queue_id: int = header.queue_id
+        if not 0 <= queue_id < topic.read_queues:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{ctx.peer.remote}]",
+            )
+        sys_flag: int = header.sys_flag
+        if sys_flag & SUBSCRIPTION_FLAG:
+            codes = self._codes_of(header.subscription, header.expression_type)
+        else:
+            codes = self._subscribed(header, group)
+        if sys_flag & CLASS_FILTER_FLAG:
+            codes = None  # class filters are obsolete: the client filters
+        if ctx.may_hold:
+            if sys_flag & COMMIT_FLAG:
+                self._offsets.commit(
+                    header.consumer_group, topic.name, queue_id, header.commit_offset, ctx.now_ms
+                )
+            self._offsets.commit_pull(
+                header.consumer_group, topic.name, queue_id, header.queue_offset
+            )
+        return self._read(ctx, header, topic, group, codes)
+
+    def _read(
+        self,
+        ctx: RequestContext,
+        header: PullMessageRequestHeader,
+        topic: Topic,
+        group: SubscriptionGroupConfig,
+        codes: frozenset[int] | None,
+    ) -> Outcome:
+        wanted_offset: int = header.queue_offset
+        found = self._store.read_queue(
+            topic.name,
+            header.queue_id,
+            wanted_offset,
+            max(1, header.max_msg_nums),
+            header.max_msg_bytes or DEFAULT_MAX_BYTES,
+            codes,
+            defer_cold=True,
+        )
+        code, code_at_zero = CODES[found.status]
+        if wanted_offset == 0:
+            code = code_at_zero
+        if code == NOT_FOUND and ctx.may_hold and header.sys_flag & SUSPEND_FLAG:
+            return Held(self._hold(ctx, header, topic, codes))
+        suggested = 0
+        if self._live.current.slave_read_enable:
+            suggested = group.which_broker_when_consume_slowly if found.cold else group.broker_id
+        ext = _REPLY % (
+            suggested,
+            found.next_begin_offset,
+            found.min_offset,
+            found.max_offset,
+            topic.sys_flag,
+            group.group_sys_flag,
+        )
+        count: int = found.count
+        self._stats.get(count)
+        topic.get_count += count
+        reply = Reply(ext, found.runs or None, code, STATUS_NAMES[found.status])
+        if count and not found.runs:
+            return Task(self._cold(reply, found))
+        return reply
+
+    async def _cold(self, reply: Reply, found: Found) -> Reply:
+        """Records the disk may have to be asked for are read beside the loop."""
+        reply.body = await self._read_cold(found)
+        return reply
+
+    def _hold(
+        self,
+        ctx: RequestContext,
+        header: PullMessageRequestHeader,
+        topic: Topic,
+        codes: frozenset[int] | None,
+    ) -> HeldPull:
+        config = self._live.current
+        wait_ms: int = min(header.suspend_timeout_millis, MAX_HOLD_MS)
+        if not config.long_polling_enable:
+            wait_ms = config.short_polling_time_mills
+        return HeldPull(
+            topic.name, header.queue_id, header.queue_offset, codes, ctx.now_ms + wait_ms
+        )
+
+    def _codes_of(self, expression: str | None, kind: str | None) -> frozenset[int] | None:
+        """Hashes of the tags an expression lets through; None for every message (FilterAPI.build)."""
+        if kind is not None and kind != "TAG":
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}",
+            )
+        if not expression or expression == "*":
+            return None
+        codes = self._codes.get(expression)
+        if codes is None:
+            tags = [tag.strip() for tag in expression.split("||")]
+            codes = frozenset([java_hash(tag) for tag in tags if tag])
+            if not codes:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    "parse the consumer's subscription failed",
+                )
+            if len(self._codes) < EXPRESSIONS:
+                self._codes[expression] = codes
+        return codes
+
+    def _subscribed(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> frozenset[int] | None:
+        """What the group's heartbeats subscribed to."""
+        online = self._consumers.find(header.consumer_group)
+        if online is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}"
+            )
+        if not group.consume_broadcast_enable and online.broadcasting:
+            raise _forbidden(
+                FORBIDDEN_BROADCASTING,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        if self._groups.forbidden(header.consumer_group, header.topic):
+            raise _forbidden(
+                FORBIDDEN_SUBSCRIPTION,
+                f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
+            )
+        data = online.subscriptions.get(header.topic)
+        if data is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}"
+            )
+        if data.sub_version < header.sub_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        kind = data.expression_type
+        if kind is not None and kind != "TAG":
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}",
+            )
+        return online.codes.get(header.topic)
+
+
+def _forbidden(kind: int, remark: str) -> Refused:
+    """A refusal that also says which of five things is forbidden (ForbiddenType)."""
+    return Refused(int(ResponseCode.NO_PERMISSION), remark, b'{"forbiddenType":"%d"}' % kind)

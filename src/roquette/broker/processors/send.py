@@ -1,0 +1,477 @@
+"""Send a message or a batch: check, append, answer (10, 310, 320). HOT.
+
+Apache: SendMessageProcessor, AbstractSendMessageProcessor.msgCheck; refusals carry their texts.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from roquette.base.entropy import Entropy
+from roquette.broker.config import LiveConfig
+from roquette.broker.groups import GroupTable
+from roquette.broker.locks import LockTable
+from roquette.broker.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
+from roquette.broker.stats import BrokerStats
+from roquette.broker.topics import Topic, TopicTable
+from roquette.broker.writer import MessageWriter, delay_level
+from roquette.errors import CorruptRecord, Refused, StoreError
+from roquette.message.batch import decode_batch
+from roquette.message.message_id import UniqueIds
+from roquette.message.names import RETRY_PREFIX, dlq_topic, topic_error
+from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Later, Outcome, Reply, Task
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Appended
+from roquette.wire.codes import ResponseCode
+from roquette.wire.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+
+FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+SPECIAL: Final = frozenset(
+    (
+        "TRAN_MSG",
+        "DELAY",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELIVER_MS",
+        "TIMER_DELAY_MS",
+        "POP_CK",
+        "INNER_NUM",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+    )
+)
+"""Properties that need more than being stored; all others take the short way."""
+
+TIMERS: Final = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
+SPECIAL_FLAGS: Final = 0xFC  # transaction bits, host bits, inner batches
+HOST_FLAGS: Final = 0x30
+PREPARED: Final = 0x4
+TRANSACTION_FLAGS: Final = 0xC
+INNER_BATCH: Final = 0x80
+MULTI_TAGS: Final = 0x2
+UNIT_TOPIC: Final = 0x1
+UNIT_SUB_TOPIC: Final = 0x2
+PERM_WRITE: Final = 2
+MAX_BATCH_TOPIC: Final = 127
+
+_quote = msgspec.json.Encoder().encode
+Header = SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+
+class SendProcessor:
+    """Serves the sends.
+
+    Args:
+        host_hex: this broker's address and port as offset message ids begin, upper-case hexadecimal.
+        sync_flush: answers wait for the disk, unless a message says WAIT=false.
+        settled: waits until changed topics are persisted and registered (bounded).
+        durable: waits for a log offset to be on the disk; False when that took too long.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        writer: MessageWriter,
+        topics: TopicTable,
+        groups: GroupTable,
+        locks: LockTable,
+        stats: BrokerStats,
+        ids: UniqueIds,
+        entropy: Entropy,
+        *,
+        host_hex: str,
+        broker_address: str,
+        sync_flush: bool,
+        settled: Callable[[], Awaitable[None]],
+        durable: Callable[[int], Awaitable[bool]],
+    ) -> None:
+        config = live.current
+        self._live: LiveConfig = live
+        self._store: MessageStore = store
+        self._writer: MessageWriter = writer
+        self._topics: TopicTable = topics
+        self._groups: GroupTable = groups
+        self._locks: LockTable = locks
+        self._stats: BrokerStats = stats
+        self._ids: UniqueIds = ids
+        self._entropy: Entropy = entropy
+        self._broker_address: str = broker_address
+        self._sync_flush: bool = sync_flush
+        self._settled: Callable[[], Awaitable[None]] = settled
+        self._durable: Callable[[int], Awaitable[bool]] = durable
+        self._accept_from_ms: int = config.start_accept_send_request_time_stamp
+        trace_on = "true" if config.trace_on else "false"
+        self._own: dict[str, str] = {
+            "MSG_REGION": config.region_id,
+            "TRACE_ON": trace_on,
+            "CLUSTER": config.broker_cluster_name,
+        }
+        self._added: str = encode_properties(self._own)
+        region = b'"MSG_REGION":%b,"TRACE_ON":"%b"' % (_quote(config.region_id), trace_on.encode())
+        self._refusal_ext: bytes = b"{" + region + b"}"
+        # The one reply of this processor: SendMessageResponseHeader as a template, constants filled in.
+        self._reply: bytes = (
+            b"{"
+            + region.replace(b"%", b"%%")
+            + b',"msgId":"'
+            + host_hex.encode()
+            + b'%016X","queueId":"%d","queueOffset":"%d","transactionId":%b}'
+        )
+        self._batch_reply: bytes = (
+            b"{"
+            + region.replace(b"%", b"%%")
+            + b',"msgId":"%b","queueId":"%d","queueOffset":"%d"%b}'
+        )
+        self._host_hex: str = host_hex
+
+    def send_message(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
+        """SEND_MESSAGE and SEND_MESSAGE_V2; a header that says `batch` makes the body a batch."""
+        if header.batch:
+            return self.send_batch(ctx, header, body)
+        if ctx.now_ms < self._accept_from_ms:
+            raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
+        topic = self._topics.find(header.topic)
+        created = topic is None
+        if topic is None or not topic.may_send or not topic.perm & PERM_WRITE or topic.order:
+            topic = self._check_topic(ctx, header, topic)
+        queue_id: int = header.queue_id
+        if queue_id >= topic.queue_limit:
+            raise self._bad_queue(ctx, topic, queue_id)
+        if queue_id < 0:
+            queue_id = self._entropy.below(topic.write_queues)
+        if not body:
+            raise self._illegal()
+        text: str = header.properties or ""
+        named = decode_properties(text)
+        outcome: Outcome
+        if (
+            not SPECIAL.isdisjoint(named)
+            or header.sys_flag & SPECIAL_FLAGS
+            or topic.special
+            or TRANSIENT_PREFIX in text
+        ):
+            outcome = self._send_special(ctx, header, topic, queue_id, named, body)
+        else:
+            if text and text[-1] != "\x02":
+                text += "\x02"
+            uniq_key = named.get("UNIQ_KEY")
+            if uniq_key is None:
+                uniq_key = self._ids.next_id(ctx.now_ms)
+                text += f"UNIQ_KEY\x01{uniq_key}\x02"
+            tag = named.get("TAGS")
+            try:
+                done = self._store.append(
+                    topic.name,
+                    queue_id,
+                    header.flag,
+                    header.sys_flag,
+                    header.born_timestamp,
+                    ctx.peer.host,
+                    header.reconsume_times,
+                    text + self._added,
+                    0 if tag is None else self._writer.tags_code(tag),
+                    body,
+                    ctx.now_ms,
+                    keys=named.get("KEYS"),
+                    uniq_key=uniq_key,
+                )
+            except StoreError as error:
+                raise self._failed(error) from None
+            outcome = self._answer(topic, queue_id, done, uniq_key, named, len(body))
+        if created:
+            return Task(self._after_creation(outcome))
+        return outcome
+
+    def _answer(
+        self,
+        topic: Topic,
+        queue_id: int,
+        done: Appended,
+        uniq_key: str,
+        named: dict[str, str],
+        size: int,
+    ) -> Reply | Later:
+        topic.put_count += 1
+        topic.put_bytes += size
+        self._stats.put(1, size)
+        reply = Reply(
+            self._reply % (done.physical_offset, queue_id, done.queue_offset, _quote(uniq_key))
+        )
+        if self._sync_flush and named.get("WAIT", "true").lower() == "true":
+            return Later(done.end_offset, reply)
+        return reply
+
+    # Topics: the checks of msgCheck, in its order.
+
+    def _check_topic(self, ctx: RequestContext, header: Header, topic: Topic | None) -> Topic:
+        config = self._live.current
+        if topic is not None and topic.order and not config.broker_permission & PERM_WRITE:
+            raise self._refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker_address}] sending message is forbidden",
+            )
+        if topic is None:
+            error = topic_error(header.topic)
+            if error is not None:
+                raise self._refuse(ResponseCode.INVALID_PARAMETER, error)
+            topic = self._create_topic(ctx, header)
+        if not topic.may_send:
+            raise self._refuse(
+                ResponseCode.NO_PERMISSION,
+                f"Sending message to topic[{header.topic}] is forbidden.",
+            )
+        if not topic.perm & PERM_WRITE:
+            raise self._refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic.name}] sending message is forbidden",
+            )
+        return topic
+
+    def _create_topic(self, ctx: RequestContext, header: Header) -> Topic:
+        """A send to an unknown topic: create it after its template, or refuse."""
+        name = header.topic
+        retry = name.startswith(RETRY_PREFIX)
+        sys_flag = 0
+        if header.unit_mode:
+            sys_flag = UNIT_SUB_TOPIC if retry else UNIT_TOPIC
+        topic = self._topics.auto_create(
+            name,
+            default_topic=header.default_topic,
+            queues=header.default_topic_queue_nums,
+            sys_flag=sys_flag,
+            enabled=self._live.current.auto_create_topic_enable,
+            now_ms=ctx.now_ms,
+        )
+        if topic is None and retry:
+            topic = self._topics.ensure(
+                name, queues=1, perm=RETRY_PERM, sys_flag=sys_flag, now_ms=ctx.now_ms
+            )
+        if topic is None:
+            raise self._refuse(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}"
+            )
+        return topic
+
+    async def _after_creation(self, outcome: Outcome) -> Reply:
+        """The first send to a topic is answered when the name servers know it, or have had their time."""
+        await self._settled()
+        if isinstance(outcome, Later):
+            if not await self._durable(outcome.end_offset):
+                outcome.reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            return outcome.reply
+        assert isinstance(outcome, Reply), outcome
+        return outcome
+
+    # Messages with a special property, or to a special topic.
+
+    def _send_special(
+        self,
+        ctx: RequestContext,
+        header: Header,
+        topic: Topic,
+        queue_id: int,
+        named: dict[str, str],
+        body: bytes,
+    ) -> Reply | Later:
+        sys_flag = header.sys_flag & ~HOST_FLAGS
+        reconsume_times = header.reconsume_times
+        named = {k: v for k, v in named.items() if not k.startswith(TRANSIENT_PREFIX)}
+        named.pop("POP_CK", None)
+        named.update(self._own)
+        uniq_key = named.setdefault("UNIQ_KEY", "") or self._ids.next_id(ctx.now_ms)
+        named["UNIQ_KEY"] = uniq_key
+        if topic.name.startswith(RETRY_PREFIX):
+            moved = self._dead_letter(ctx, header, topic.name, reconsume_times)
+            if moved is not None:
+                topic, queue_id = moved, self._entropy.below(DLQ_QUEUES)
+                named["DELAY"] = "-1"
+        if topic.attributes.get("cleanup.policy") == "COMPACTION" and not named.get("KEYS"):
+            raise self._refuse(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+        if "INNER_NUM" in named or sys_flag & INNER_BATCH:
+            raise self._illegal()
+        level = self._delay_level(named)
+        self._refuse_transaction(named, sys_flag, retried=reconsume_times > 0 and level > 0)
+        self._refuse_timer(named, level)
+        if topic.filter_type == "MULTI_TAG":
+            sys_flag |= MULTI_TAGS
+        try:
+            done = self._writer.put(
+                topic.name,
+                queue_id,
+                named,
+                body,
+                flag=header.flag,
+                sys_flag=sys_flag,
+                born_ms=header.born_timestamp,
+                born_host=ctx.peer.host,
+                reconsume_times=reconsume_times,
+                now_ms=ctx.now_ms,
+            )
+        except Refused as refusal:
+            self._stats.put_failed.total += 1
+            raise self._refuse(refusal.code, refusal.remark) from None
+        return self._answer(topic, queue_id, done, uniq_key, named, len(body))
+
+    def _delay_level(self, named: dict[str, str]) -> int:
+        try:
+            return delay_level(named)
+        except Refused as refusal:
+            raise self._refuse(refusal.code, refusal.remark) from None
+
+    def _refuse_transaction(self, named: dict[str, str], sys_flag: int, *, retried: bool) -> None:
+        """Half messages are not served yet: they get the answer of rejectTransactionMessage."""
+        half = named.get("TRAN_MSG", "").lower() == "true" and not retried
+        if half or (sys_flag & TRANSACTION_FLAGS == PREPARED and not retried):
+            raise self._refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker_address}] sending transaction message is forbidden",
+            )
+
+    def _refuse_timer(self, named: dict[str, str], level: int) -> None:
+        """Arbitrary delays are not served yet: they get the answer of timerWheelEnable=false."""
+        if level > 0:
+            for name in TIMERS:
+                named.pop(name, None)  # the level wins (HookUtils.checkIfTimerMessage)
+        elif "TIMER_OUT_MS" not in named and any(name in named for name in TIMERS):
+            raise self._refuse(
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled, timerWheelEnable is false",
+            )
+
+    def _dead_letter(
+        self, ctx: RequestContext, header: Header, retry_name: str, reconsume_times: int
+    ) -> Topic | None:
+        """The dead-letter topic, when a message sent to a retry topic has had its tries (handleRetryAndDLQ)."""
+        group_name = retry_name[len(RETRY_PREFIX) :]
+        group = self._groups.find(group_name, ctx.now_ms)
+        if group is None:
+            raise self._refuse(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group_name} {FAQ}",
+            )
+        limit = retry_limit(group.retry_max_times, header.max_reconsume_times, ctx.command.version)
+        if reconsume_times <= limit and not self._locks.any_held(group_name, ctx.now_ms):
+            return None
+        return self._topics.ensure(
+            dlq_topic(group_name), queues=DLQ_QUEUES, perm=RETRY_PERM, now_ms=ctx.now_ms
+        )
+
+    # Batches.
+
+    def send_batch(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
+        """SEND_BATCH_MESSAGE: many messages of one queue, consecutive offsets, one answer."""
+        if ctx.now_ms < self._accept_from_ms:
+            raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
+        topic = self._topics.find(header.topic)
+        created = topic is None
+        if topic is None or not topic.may_send or not topic.perm & PERM_WRITE or topic.order:
+            topic = self._check_topic(ctx, header, topic)
+        queue_id: int = header.queue_id
+        if queue_id >= topic.queue_limit:
+            raise self._bad_queue(ctx, topic, queue_id)
+        if queue_id < 0:
+            queue_id = self._entropy.below(topic.write_queues)
+        name = topic.name
+        if name.startswith(RETRY_PREFIX):
+            raise self._refuse(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}"
+            )
+        if len(name) > MAX_BATCH_TOPIC:
+            raise self._refuse(
+                ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}"
+            )
+        common = decode_properties(header.properties or "")
+        outcome = self._append_batch(ctx, header, topic, queue_id, common, body)
+        if created:
+            return Task(self._after_creation(outcome))
+        return outcome
+
+    def _append_batch(
+        self,
+        ctx: RequestContext,
+        header: Header,
+        topic: Topic,
+        queue_id: int,
+        common: dict[str, str],
+        body: bytes,
+    ) -> Reply | Later:
+        if "DELAY" in common and self._delay_level(common) > 0:
+            raise self._illegal()
+        if not body or len(body) > self._live.store.max_message_size:
+            raise self._illegal()
+        common.update(self._own)
+        added = encode_properties(common)
+        sys_flag = header.sys_flag & ~(SPECIAL_FLAGS)
+        if topic.filter_type == "MULTI_TAG":
+            sys_flag |= MULTI_TAGS
+        entries: list[tuple[int, str, int, bytes, str | None, str | None]] = []
+        size = 0
+        try:
+            for entry in decode_batch(body):
+                text = entry.properties.decode()
+                if text and text[-1] != "\x02":
+                    text += "\x02"
+                text += added
+                named = decode_properties(text)
+                tags_code = self._writer.tags_code(named.get("TAGS"))
+                keys, own_key = named.get("KEYS"), named.get("UNIQ_KEY")
+                entries.append((entry.flag, text, tags_code, entry.body, keys, own_key))
+                size += len(entry.body)
+        except (CorruptRecord, UnicodeDecodeError):
+            raise self._illegal() from None
+        try:
+            done = self._store.append_batch(
+                topic.name,
+                queue_id,
+                sys_flag,
+                header.born_timestamp,
+                ctx.peer.host,
+                header.reconsume_times,
+                entries,
+                ctx.now_ms,
+            )
+        except StoreError as error:
+            raise self._failed(error) from None
+        if not done:
+            raise self._illegal()
+        ids = [f"{self._host_hex}{one.physical_offset:016X}" for one in done]
+        topic.put_count += len(ids)
+        topic.put_bytes += size
+        self._stats.put(len(ids), size)
+        uniq_key = common.get("UNIQ_KEY")
+        transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
+        reply = Reply(
+            self._batch_reply
+            % (",".join(ids).encode(), queue_id, done[0].queue_offset, transaction)
+        )
+        if self._sync_flush and common.get("WAIT", "true").lower() == "true":
+            return Later(done[-1].end_offset, reply)
+        return reply
+
+    # Refusals: each carries MSG_REGION and TRACE_ON, as every answer to a send does.
+
+    def _refuse(self, code: int, remark: str) -> Refused:
+        return Refused(int(code), remark, self._refusal_ext)
+
+    def _illegal(self) -> Refused:
+        refusal = self._writer.illegal()
+        return self._refuse(refusal.code, refusal.remark)
+
+    def _failed(self, error: StoreError) -> Refused:
+        self._stats.put_failed.total += 1
+        refusal = self._writer.refusal(error)
+        return self._refuse(refusal.code, refusal.remark)
+
+    def _bad_queue(self, ctx: RequestContext, topic: Topic, queue_id: int) -> Refused:
+        return self._refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{queue_id}] is illegal, {topic} Producer: {ctx.peer.remote}",
+        )
+
+    def _not_yet(self) -> str:
+        return f"broker unable to service, until {self._accept_from_ms}"

@@ -1,0 +1,108 @@
+"""A consumer returns a message it could not process (36). Apache: consumerSendMsgBack."""
+
+from roquette.base.entropy import Entropy
+from roquette.broker.config import LiveConfig
+from roquette.broker.groups import GroupTable
+from roquette.broker.processors.send import FAQ
+from roquette.broker.retries import DLQ_QUEUES, RETRY_PERM, plan_send_back, retry_limit
+from roquette.broker.stats import BrokerStats
+from roquette.broker.topics import Topic, TopicTable
+from roquette.broker.writer import MessageWriter
+from roquette.errors import Refused
+from roquette.message.names import PERM_WRITE, retry_topic
+from roquette.message.record import decode_record
+from roquette.message.sysflag import TOPIC_UNIT_SUB
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Reply
+from roquette.store.message_store import MessageStore
+from roquette.wire.codes import ResponseCode
+from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
+
+
+class SendBackProcessor:
+    """Puts a returned message on its group's retry topic, or on its dead-letter topic."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        writer: MessageWriter,
+        topics: TopicTable,
+        groups: GroupTable,
+        stats: BrokerStats,
+        entropy: Entropy,
+        *,
+        broker_address: str,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._groups = groups
+        self._stats = stats
+        self._entropy = entropy
+        self._broker_address = broker_address
+
+    def send_back(
+        self, ctx: RequestContext, header: ConsumerSendMsgBackRequestHeader, body: bytes
+    ) -> Reply:
+        """CONSUMER_SEND_MSG_BACK."""
+        group = self._groups.find(header.group, ctx.now_ms)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {header.group} {FAQ}",
+            )
+        if not self._live.current.broker_permission & PERM_WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker_address}] sending message is forbidden",
+            )
+        if group.retry_queue_nums <= 0:
+            return Reply()
+        topic = self._topics.ensure(
+            retry_topic(header.group),
+            queues=group.retry_queue_nums,
+            perm=RETRY_PERM,
+            sys_flag=TOPIC_UNIT_SUB if header.unit_mode else 0,
+            now_ms=ctx.now_ms,
+        )
+        if not topic.perm & PERM_WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden"
+            )
+        limit = retry_limit(group.retry_max_times, header.max_reconsume_times, ctx.command.version)
+        self._put(ctx, header, topic, limit)
+        self._stats.send_back.total += 1
+        return Reply()
+
+    def _put(
+        self,
+        ctx: RequestContext,
+        header: ConsumerSendMsgBackRequestHeader,
+        topic: Topic,
+        limit: int,
+    ) -> None:
+        data = self._store.record_at(header.offset)
+        if data is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        record = decode_record(data, 0, False)
+        plan = plan_send_back(record, header.group, wanted_level=header.delay_level, limit=limit)
+        if plan.dead:
+            topic = self._topics.ensure(
+                plan.topic, queues=DLQ_QUEUES, perm=RETRY_PERM, now_ms=ctx.now_ms
+            )
+        self._writer.put(
+            topic.name,
+            self._entropy.below(max(1, topic.write_queues)),
+            plan.named,
+            record.body,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_ms=record.born_timestamp_ms,
+            born_host=record.born_host,
+            reconsume_times=plan.reconsume_times,
+            now_ms=ctx.now_ms,
+        )

@@ -1,0 +1,517 @@
+"""The broker: its parts, the order in which they start and stop, and the beats that drive them."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from roquette.base.clock import Clock
+from roquette.base.entropy import Entropy
+from roquette.base.executor import run_blocking
+from roquette.base.files import Files
+from roquette.base.lifecycle import Tasks, every
+from roquette.broker.changes import Changes
+from roquette.broker.config import BrokerConfig, LiveConfig
+from roquette.broker.consumers import ConsumerTable
+from roquette.broker.delay_levels import DelayLevels
+from roquette.broker.groups import GroupTable
+from roquette.broker.locks import LockTable
+from roquette.broker.log_sync import LogSync
+from roquette.broker.long_polling import HeldPull, HoldTable
+from roquette.broker.offsets import OffsetTable
+from roquette.broker.outbound import Outbound
+from roquette.broker.persistence import ConfigFiles
+from roquette.broker.processor_table import (
+    Processors,
+    fast_table,
+    lane_limits,
+    processor_table,
+)
+from roquette.broker.processors.admin import AdminProcessor
+from roquette.broker.processors.groups import GroupProcessor
+from roquette.broker.processors.heartbeat import HeartbeatProcessor
+from roquette.broker.processors.locks import LockProcessor
+from roquette.broker.processors.offsets import OffsetProcessor
+from roquette.broker.processors.pull import PullProcessor
+from roquette.broker.processors.query import QueryProcessor
+from roquette.broker.processors.send import SendProcessor
+from roquette.broker.processors.send_back import SendBackProcessor
+from roquette.broker.processors.topics import TopicProcessor
+from roquette.broker.producers import ProducerTable
+from roquette.broker.registration import Registration
+from roquette.broker.stats import BrokerStats
+from roquette.broker.topics import TopicTable, system_topics
+from roquette.broker.writer import MessageWriter
+from roquette.errors import ConfigError, Refused, StoreError
+from roquette.message.message_id import UniqueIds, host_bytes
+from roquette.remoting.client import RemotingClient
+from roquette.remoting.dispatcher import Dispatcher, Peer, RequestContext, Row
+from roquette.remoting.outcomes import Held, Later
+from roquette.remoting.server import Server
+from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.store.message_store import MessageStore
+from roquette.store.reput import parse_delay_levels
+from roquette.store.results import Found
+
+log = logging.getLogger("roquette.broker")
+
+HOLD_BEAT_S = 0.1
+DELAY_BEAT_S = 0.1
+DELAY_FIRST_S = 1.0
+DELAY_ERROR_S = 10.0
+RECHECK_BEAT_S = 5.0
+ALLOCATION_BEAT_S = 0.2
+HOUSEKEEPING_BEAT_S = 10.0
+PORT_TRIES = 20
+
+
+class Broker:
+    """One broker in one event loop.
+
+    Args:
+        config: `broker_name` is set, and `broker_ip1` when the bind address is not a specific one.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        files: Files,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._entropy = entropy
+        self._tasks = Tasks()
+        self._requests = Tasks()
+        now_ms = clock.now_ms()
+        self.live = LiveConfig(config, store_config, now_ms)
+        self.host = _advertised_host(config)
+        self.port = config.listen_port
+        self.fast_port = 0
+        self.failure: str | None = None
+        self._failed: asyncio.Event = asyncio.Event()
+        self.topics = TopicTable(now_ms)
+        self.groups = GroupTable(now_ms, lambda: self.live.current.auto_create_subscription_group)
+        self.offsets = OffsetTable(now_ms)
+        self.consumers = ConsumerTable()
+        self.producers = ProducerTable()
+        self.locks = LockTable()
+        self.stats = BrokerStats(now_ms)
+        self.holds = HoldTable(config.max_held_pulls)
+        self.sync_flush = store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def address(self) -> str:
+        """What clients and name servers are told: host:port."""
+        return f"{self.host}:{self.port}"
+
+    # Start: ports are chosen, the store recovers, tables load, and only then is anything accepted.
+
+    async def start(self) -> None:
+        """Recover, accept, register.
+
+        Raises:
+            StoreError, ConfigError, OSError: it can not start; what was opened is closed again.
+        """
+        self._loop = asyncio.get_running_loop()
+        if self.port == 0:
+            self.port, self.fast_port = await _free_ports(self.live.current.bind_address)
+        else:
+            self.fast_port = self.port - 2
+        store_host = host_bytes(self.host, self.port)
+        self.store = MessageStore(self.live.store, self._files, store_host)
+        report = await run_blocking(self.store.open, self._clock.now_ms())
+        log.info("store open root=%s report=%s", self.store.layout.root, report)
+        try:
+            self._build(store_host)
+            self._load()
+            await self._listen()
+        except BaseException:
+            self.store.close(self._clock.now_ms())
+            raise
+        self._start_beats()
+        await self.registration.start()
+        log.info(
+            "broker started name=%s address=%s fast_port=%d",
+            self.name,
+            self.address,
+            self.fast_port,
+        )
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self.live.current.broker_name
+
+    def _build(self, store_host: bytes) -> None:
+        store, config = self.store, self.live.current
+        self.writer = MessageWriter(
+            store,
+            parse_delay_levels(self.live.store.delay_levels),
+            self.live.store.max_message_size,
+            self._disk_text,
+        )
+        self.delays = DelayLevels(
+            store,
+            self.writer,
+            parse_delay_levels(self.live.store.delay_levels),
+            self._clock.now_ms(),
+            self._delivered,
+        )
+        self.log_sync = LogSync(
+            store, self._clock, self.live.store.sync_flush_timeout_ms, self._fail
+        )
+        self._client = RemotingClient(self._clock, on_lost=self._name_server_lost)
+        self.registration = Registration(
+            self.live,
+            self.topics,
+            Outbound(self._client),
+            self._tasks,
+            lambda: (self.address, f"{self.host}:{self.port + 1}"),
+            self._set_order,
+        )
+        self.changes = Changes(
+            ConfigFiles(self._files, store.layout.config),
+            self._tasks,
+            self._clock,
+            self.live,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.delays,
+            self.registration,
+        )
+        rows = processor_table(self._processors(store_host))
+        self._main = self._door(rows)
+        self._fast = self._door(fast_table(rows))
+        idle_s = float(config.server_channel_max_idle_time_seconds)
+        self._servers = [
+            Server(
+                dispatcher,
+                self._clock,
+                on_lost=self._connection_lost,
+                idle_s=idle_s,
+                max_connections=config.max_connections,
+            )
+            for dispatcher in (self._main, self._fast)
+        ]
+
+    def _door(self, rows: list[Row]) -> Dispatcher:
+        """A dispatcher of its own for each port, over the same processors and the same end of turn."""
+
+        def later(job: RequestContext, outcome: Later) -> None:
+            self.log_sync.park(dispatcher, job, outcome)
+
+        dispatcher = Dispatcher(
+            rows,
+            lane_limits(self.live.current),
+            self._clock,
+            self._loop,
+            self._requests,
+            self._end_turn,
+            later,
+            self._held,
+        )
+        return dispatcher
+
+    def _processors(self, store_host: bytes) -> Processors:
+        live, store, config = self.live, self.store, self.live.current
+        ids = UniqueIds(store_host[:-4], self._entropy.process_id, self._entropy.below(1 << 32))
+        self._heartbeat = HeartbeatProcessor(
+            self.consumers, self.producers, self.groups, self._create_topic
+        )
+        return Processors(
+            send=SendProcessor(
+                live,
+                store,
+                self.writer,
+                self.topics,
+                self.groups,
+                self.locks,
+                self.stats,
+                ids,
+                self._entropy,
+                host_hex=store_host.hex().upper(),
+                broker_address=self.host,
+                sync_flush=self.sync_flush,
+                settled=self.changes.settled,
+                durable=self.log_sync.wait,
+            ),
+            send_back=SendBackProcessor(
+                live,
+                store,
+                self.writer,
+                self.topics,
+                self.groups,
+                self.stats,
+                self._entropy,
+                broker_address=self.host,
+            ),
+            pull=PullProcessor(
+                live,
+                store,
+                self.topics,
+                self.groups,
+                self.consumers,
+                self.offsets,
+                self.stats,
+                broker_address=self.host,
+                read_cold=self._read_cold,
+            ),
+            offsets=OffsetProcessor(store, self.topics, self.groups, self.offsets),
+            heartbeat=self._heartbeat,
+            locks=LockProcessor(self.locks),
+            query=QueryProcessor(store, default_max=live.store.default_query_max_count),
+            topics=TopicProcessor(
+                self.topics, self.offsets, self.consumers, store, self.changes, config.broker_name
+            ),
+            groups=GroupProcessor(
+                self.groups,
+                self.topics,
+                self.offsets,
+                self.consumers,
+                self.producers,
+                store,
+                config.broker_name,
+            ),
+            admin=AdminProcessor(
+                live,
+                store,
+                self.stats,
+                lanes=self._lanes,
+                delay_progress=self.delays.progress,
+                disk_ratio=self._disk_ratio,
+            ),
+        )
+
+    def _load(self) -> None:
+        self.changes.load()
+        self.topics.add_system(system_topics(self.live.current))
+        self.changes.watch()
+
+    async def _listen(self) -> None:
+        bind = self.live.current.bind_address
+        await self._servers[0].start(bind, self.port)
+        if self.fast_port > 0:
+            await self._servers[1].start(bind, self.fast_port)
+
+    # The turn: what was appended is written before any reply leaves, then held pulls see it.
+
+    def _end_turn(self) -> None:
+        try:
+            self.store.write_pending()
+        except StoreError as error:
+            self._drop_replies()
+            self.log_sync.abandon(str(error))
+            return
+        arrivals = self.store.take_arrivals()
+        if arrivals and len(self.holds):
+            on_arrival = self.holds.on_arrival
+            for arrival in arrivals:
+                due = on_arrival(
+                    arrival.topic, arrival.queue_id, arrival.queue_offset, arrival.tags_code
+                )
+                if due:
+                    self._rerun(due)
+        self.log_sync.kick()
+
+    def _drop_replies(self) -> None:
+        """Replies of this turn promise what is not in the log: the connections go, and the replies with them."""
+        for server in self._servers:
+            for peer in list(server.peers.values()):
+                peer.wire.data_to_send()
+                peer.closed = True
+                peer.transport.abort()
+
+    def _held(self, job: RequestContext, outcome: Held) -> None:
+        pull: HeldPull = outcome.hold
+        pull.job = job
+        if not self.holds.hold(pull):
+            self._main.rerun(job, may_hold=False)
+
+    def _rerun(self, due: list[HeldPull]) -> None:
+        for pull in due:
+            assert isinstance(pull.job, RequestContext)
+            self._main.rerun(pull.job, may_hold=False)
+
+    def _connection_lost(self, peer: Peer) -> None:
+        self._heartbeat.connection_lost(peer, self._clock.now_ms())
+
+    def _name_server_lost(self, address: str) -> None:
+        self.registration.connection_lost(address)
+
+    def _delivered(self, topic: str, size: int) -> None:
+        found = self.topics.find(topic)
+        if found is not None:
+            found.put_count += 1
+            found.put_bytes += size
+        self.stats.put(1, size)
+
+    def _create_topic(self, name: str, queues: int, perm: int, now_ms: int) -> None:
+        if queues > 0:
+            self.topics.ensure(name, queues=queues, perm=perm, now_ms=now_ms)
+
+    def _set_order(self, names: list[str]) -> None:
+        """Topics the name servers list as ordered become so here (updateOrderTopicConfig)."""
+        for name in names:
+            topic = self.topics.find(name)
+            if topic is not None and not topic.order:
+                config = topic.to_config()
+                config.order = True
+                self.topics.put(config, self._clock.now_ms())
+
+    async def _read_cold(self, found: Found) -> list[bytes]:
+        return await run_blocking(self.store.plan_cold_read(found))
+
+    def _lanes(self) -> list[tuple[str, int, int, int]]:
+        return self._main.lane_sizes()
+
+    def _disk_ratio(self) -> float:
+        total, free = self._files.disk_usage(self.store.layout.root)
+        return (total - free) / total if total > 0 else 0.0
+
+    def _disk_text(self) -> str:
+        used = 100 * self._disk_ratio()
+        return f"CL: {used:5.2f} CQ: {used:5.2f} INDEX: {used:5.2f}"
+
+    # Beats.
+
+    def _start_beats(self) -> None:
+        config, store = self.live.current, self.live.store
+
+        def beat(name: str, seconds: float, step: Callable[[], object]) -> None:
+            self._tasks.start(name, every(seconds, step))  # type: ignore[arg-type]
+
+        beat("hold-expiry", HOLD_BEAT_S, self._expire_holds)
+        beat("hold-recheck", RECHECK_BEAT_S, self._recheck_holds)
+        beat("log-sync", store.flush_interval_ms / 1000, self.log_sync.request)
+        beat("queue-flush", store.queue_flush_interval_ms / 1000, self._flush_queues)
+        beat("allocation", ALLOCATION_BEAT_S, self._allocate)
+        beat("retention", store.clean_interval_ms / 1000, self._clean)
+        beat("housekeeping", HOUSEKEEPING_BEAT_S, self._housekeeping)
+        beat("stats", 1.0, lambda: self.stats.sample(self._clock.now_ms()))
+        beat("offsets", config.flush_consumer_offset_interval / 1000, self.changes.save_offsets)
+        beat("delay-offsets", config.flush_delay_offset_interval / 1000, self._save_delays)
+        self._tasks.start("delay-levels", self._delay_loop())
+
+    def _expire_holds(self) -> None:
+        self._rerun(self.holds.expire(self._clock.now_ms()))
+        self.log_sync.expire()
+
+    def _recheck_holds(self) -> None:
+        self._rerun(self.holds.behind(self.store.max_offset))
+        for server in self._servers:
+            server.expire_requests()
+
+    def _housekeeping(self) -> None:
+        now_ms = self._clock.now_ms()
+        self._heartbeat.expire(now_ms)
+        self.locks.expire(now_ms)
+
+    async def _delay_loop(self) -> None:
+        await asyncio.sleep(DELAY_FIRST_S)
+        while True:
+            try:
+                more = self.delays.step(self._clock.now_ms())
+                wait_s = 0.0 if more else DELAY_BEAT_S
+            except Refused as refusal:
+                log.warning("delayed messages wait reason=%s", refusal.remark)
+                wait_s = DELAY_ERROR_S
+            self._end_turn()
+            await asyncio.sleep(wait_s)
+
+    async def _save_delays(self) -> None:
+        """Progress may reach the disk only after the messages it speaks of."""
+        if self.delays.dirty and await self.log_sync.wait(self.store.max_physical_offset):
+            await self.changes.save_delays()
+
+    async def _flush_queues(self) -> None:
+        plan = self.store.plan_queue_flush(self._clock.now_ms())
+        if plan is not None:
+            await run_blocking(plan.run)
+            try:
+                self.store.queues_flushed(plan)
+            except StoreError as error:
+                self.log_sync.abandon(str(error))
+
+    async def _allocate(self) -> None:
+        plan = self.store.plan_allocation()
+        if plan is not None:
+            await run_blocking(plan.run)
+            self.store.allocated(plan)
+
+    async def _clean(self) -> None:
+        usage = self._files.disk_usage(self.store.layout.root)
+        plan = self.store.plan_retention(self._clock.now_ms(), usage)
+        if plan is not None:
+            await run_blocking(plan.run)
+
+    # End.
+
+    def _fail(self, why: str) -> None:
+        if self.failure is None:
+            log.error("broker can not go on reason=%s", why)
+            self.failure = why
+            self._failed.set()
+
+    async def wait_failed(self) -> str:
+        """Wait until the broker can not go on; returns the reason. The caller stops it then."""
+        await self._failed.wait()
+        return self.failure or ""
+
+    async def stop(self) -> None:
+        """Leave the name servers, stop to accept, finish what is in hand, persist, close the store."""
+        await self.registration.stop()
+        self._rerun(self.holds.drain())
+        await asyncio.sleep(0)
+        if self.failure is None:
+            self.log_sync.request()
+        await self.log_sync.finish()
+        await asyncio.sleep(0)
+        for server in self._servers:
+            await server.stop()
+        await self._requests.stop()
+        await self._tasks.stop()
+        await self._client.close()
+        await self.log_sync.finish()
+        await run_blocking(self._close)
+        log.info("broker stopped name=%s", self.name)
+
+    def _close(self) -> None:
+        if self.failure is None:
+            self.changes.save_all_now()
+        self.store.close(self._clock.now_ms())
+
+
+def _advertised_host(config: BrokerConfig) -> str:
+    host = config.broker_ip1 or config.bind_address
+    if host in {"", "0.0.0.0", "::"}:
+        raise ConfigError("brokerIP1 is not set and the bind address is not a specific one")
+    try:
+        host_bytes(host, 1)
+    except ValueError:
+        raise ConfigError(
+            f"brokerIP1={host!r} is not an IP address: records and message ids carry one"
+        ) from None
+    return host
+
+
+async def _free_ports(bind: str) -> tuple[int, int]:
+    """A free port whose second neighbour below is free too: the main and the fast port."""
+    loop = asyncio.get_running_loop()
+    for _ in range(PORT_TRIES):
+        probe = await loop.create_server(asyncio.Protocol, bind, 0)
+        port = int(probe.sockets[0].getsockname()[1])
+        second = None
+        try:
+            second = await loop.create_server(asyncio.Protocol, bind, port - 2)
+        except OSError:
+            continue
+        finally:
+            probe.close()
+            if second is not None:
+                second.close()
+        return port, port - 2
+    raise OSError(f"no two free ports two apart on {bind} in {PORT_TRIES} tries")

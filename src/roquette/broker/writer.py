@@ -1,0 +1,137 @@
+"""Puts messages into the store on the broker's own account or by way of a slow path: delay levels, refusals.
+
+The plain send in `processors/send.py` calls the store itself; everything with a special property comes here.
+Apache: HookUtils.handleScheduleMessage, SendMessageProcessor.handlePutMessageResult.
+"""
+
+from collections.abc import Callable, Sequence
+
+from roquette.base.javatypes import java_hash
+from roquette.errors import MessageIllegal, Refused, StoreClosed, StoreError, StoreFull
+from roquette.message import names, properties, sysflag
+from roquette.message.properties import encode_properties
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Appended
+from roquette.wire.codes import ResponseCode
+
+TAG_CACHE = 10_000  # distinct tags whose hashes are kept
+_HOST_BITS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+
+
+class MessageWriter:
+    """Appends messages whose properties are known by name.
+
+    Args:
+        delay_ms: how long each delay level waits, level 1 first.
+        disk_text: the part of the disk in use, for the refusal of a full disk.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        delay_ms: Sequence[int],
+        max_message_size: int,
+        disk_text: Callable[[], str],
+    ) -> None:
+        self._store: MessageStore = store
+        self._delay_ms: Sequence[int] = delay_ms
+        self._max_message_size: int = max_message_size
+        self._disk_text: Callable[[], str] = disk_text
+        self._tags_codes: dict[str, int] = {}
+
+    def tags_code(self, tag: str | None) -> int:
+        """The number consumers filter by: the tag's Java hash, 0 without a tag."""
+        if not tag:
+            return 0
+        code = self._tags_codes.get(tag)
+        if code is None:
+            code = java_hash(tag)
+            if len(self._tags_codes) < TAG_CACHE:
+                self._tags_codes[tag] = code
+        return code
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        named: dict[str, str],
+        body: bytes,
+        *,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        now_ms: int,
+    ) -> Appended:
+        """Append a message; one with a delay level goes to its level's queue (transformDelayLevelMessage).
+
+        Raises:
+            Refused: the store does not take it.
+        """
+        level = delay_level(named)
+        tags_code = self.tags_code(named.get(properties.TAGS))
+        if level > 0:
+            level = min(level, len(self._delay_ms))
+            named = dict(named)
+            named[properties.DELAY] = str(level)
+            named[properties.REAL_TOPIC] = topic
+            named[properties.REAL_QID] = str(queue_id)
+            topic, queue_id = names.SCHEDULE_TOPIC, level - 1
+            tags_code = now_ms + self._delay_ms[level - 1]  # there: the time of delivery
+        try:
+            return self._store.append(
+                topic,
+                queue_id,
+                flag,
+                sys_flag & ~_HOST_BITS,
+                born_ms,
+                born_host,
+                reconsume_times,
+                encode_properties(named),
+                tags_code,
+                body,
+                now_ms,
+                keys=named.get(properties.KEYS),
+                uniq_key=named.get(properties.UNIQ_KEY),
+            )
+        except StoreError as error:
+            raise self.refusal(error) from None
+
+    def illegal(self) -> Refused:
+        """The refusal of a message that breaks a size limit."""
+        return Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. msg body length "
+            f"limit {self._max_message_size}B, msg properties length limit 32KB.",
+        )
+
+    def refusal(self, error: StoreError) -> Refused:
+        """What a sender is told when the store refuses."""
+        if isinstance(error, MessageIllegal):
+            return self.illegal()
+        if isinstance(error, StoreFull | StoreClosed):
+            return Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now. It may be caused by one of the following reasons: the "
+                f"broker's disk is full [{self._disk_text()}], messages are put to the slave, message "
+                "store has been shut down, etc.",
+            )
+        return Refused(ResponseCode.SYSTEM_ERROR, f"UNKNOWN_ERROR {error}")
+
+
+def delay_level(named: dict[str, str]) -> int:
+    """The delay level a message asks for; 0 is none (Message.getDelayTimeLevel).
+
+    Raises:
+        Refused: the property is not a number.
+    """
+    text = named.get(properties.DELAY)
+    if text is None:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f'NumberFormatException: For input string: "{text[:40]}"'
+        ) from None
