@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pyspark.sql import types
-from tests.spark.records_pulled import Pulled
 
+from roquette.client.blocking import Pulled
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties

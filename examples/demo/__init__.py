@@ -1,0 +1,1 @@
+"""The main job: a real data set through name servers, brokers, consumers and Spark. Run: make demo."""

@@ -1,0 +1,120 @@
+"""A name server and broker in one, in a thread, over real sockets: for clients that block."""
+
+import socketserver
+import threading
+from types import TracebackType
+
+from roquette.message.message import MessageQueue
+from roquette.wire.bodies import BrokerData, QueueData, TopicRouteData
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
+from roquette.wire.connection import Connection
+from roquette.wire.header_codec import encode_dict, ext_dict
+from roquette.wire.json_body import encode_body
+
+
+class FakeCluster:
+    """Serves the records it is given, `per_pull` at a time; `requests` counts what was asked."""
+
+    def __init__(
+        self, queues: dict[MessageQueue, list[bytes]], *, per_pull: int = 32, oldest: int = 0
+    ) -> None:
+        self.queues = queues
+        self.per_pull = per_pull
+        self.oldest = oldest
+        self.requests: list[tuple[int, dict[str, str]]] = []
+        self.hang_up_after: int | None = None
+        cluster = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                wire = Connection()
+                while data := self.request.recv(65536):
+                    for command in wire.receive_data(data):
+                        if (
+                            cluster.hang_up_after is not None
+                            and len(cluster.requests) >= cluster.hang_up_after
+                        ):
+                            cluster.hang_up_after = None
+                            return
+                        code, ext, body = cluster.answer(command)
+                        remark = None if code == 0 else "no"
+                        wire.send_reply(command.opaque, code, remark, encode_dict(ext), body)
+                    self.request.sendall(b"".join(wire.data_to_send()))
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        )
+
+    def __enter__(self) -> "FakeCluster":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, command: Command) -> tuple[int, dict[str, str], bytes]:
+        ext = ext_dict(command.ext)
+        self.requests.append((command.code, ext))
+        if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return self._route(ext["topic"])
+        broker = next(q.broker_name for q in self.queues if q.topic == ext["topic"])
+        records = self.queues[MessageQueue(ext["topic"], broker, int(ext["queueId"]))]
+        if command.code == RequestCode.GET_MAX_OFFSET:
+            return 0, {"offset": str(len(records))}, b""
+        if command.code == RequestCode.GET_MIN_OFFSET:
+            return 0, {"offset": str(self.oldest)}, b""
+        if command.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+            return 0, {"offset": str(min(len(records), int(ext["timestamp"])))}, b""
+        assert command.code == RequestCode.PULL_MESSAGE, command.code
+        return self._pull(records, int(ext["queueOffset"]), int(ext["maxMsgNums"]))
+
+    def _route(self, topic: str) -> tuple[int, dict[str, str], bytes]:
+        queues = [q for q in self.queues if q.topic == topic]
+        if not queues:
+            return ResponseCode.TOPIC_NOT_EXIST, {}, b""
+        brokers = sorted({q.broker_name for q in queues})
+        route = TopicRouteData(
+            queue_datas=[
+                QueueData(
+                    broker_name=name,
+                    read_queue_nums=sum(q.broker_name == name for q in queues),
+                    write_queue_nums=1,
+                    perm=6,
+                    topic_sys_flag=0,
+                )
+                for name in brokers
+            ],
+            broker_datas=[
+                BrokerData(cluster="C", broker_name=name, broker_addrs={0: self.address})
+                for name in brokers
+            ],
+        )
+        return 0, {}, encode_body(route)
+
+    def _pull(
+        self, records: list[bytes], offset: int, count: int
+    ) -> tuple[int, dict[str, str], bytes]:
+        found = (
+            records[offset : offset + min(count, self.per_pull)] if offset >= self.oldest else []
+        )
+        reached = offset + len(found) if offset >= self.oldest else self.oldest
+        ext = {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": str(reached),
+            "minOffset": str(self.oldest),
+            "maxOffset": str(len(records)),
+        }
+        if found:
+            return 0, ext, b"".join(found)
+        moved = offset < self.oldest
+        return (ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND), ext, b""

@@ -1,0 +1,135 @@
+"""Real Spark jobs over a cluster of our own in this process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import FakeCluster
+from tests.spark.records import make_record
+
+from roquette.message.message import MessageQueue
+from roquette.spark.jdk import spark_session
+
+pytestmark = pytest.mark.spark
+
+Q0, Q1, Q2 = (MessageQueue("T", "broker-a", queue_id) for queue_id in range(3))
+
+
+def records(count: int, queue_id: int = 0) -> list[bytes]:
+    return [
+        make_record(
+            i,
+            b"body %d" % i,
+            {"TAGS": "AB"[i % 2], "KEYS": f"k{i}", "n": str(i)},
+            queue_id=queue_id,
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    session = spark_session("roquette-tests", 2)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster({Q0: records(1000), Q1: records(300, 1), Q2: []}) as cluster:
+        yield cluster
+
+
+def source(reader: Any, cluster: FakeCluster, **options: str) -> Any:
+    given = {"namesrvAddr": cluster.address, "subscribe": "T"} | options
+    return reader.format("rocketmq").options(**given)
+
+
+def test_a_batch_has_every_message_with_all_columns(spark: Any, cluster: FakeCluster) -> None:
+    frame = source(spark.read, cluster).load()
+
+    rows = frame.orderBy("queue_id", "queue_offset").collect()
+
+    assert len(rows) == 1300
+    assert [r.queue_offset for r in rows[:1000]] == list(range(1000))
+    row = rows[7]
+    assert (row.topic, row.broker_name, row.body, row.key, row.tags) == (
+        "T",
+        "broker-a",
+        b"body 7",
+        "k7",
+        "B",
+    )
+    assert (row["keys"], row.properties, row.store_host) == (["k7"], {"n": "7"}, "127.0.0.1:10911")
+    assert row.store_timestamp.timestamp() == 1_700_000_000.107
+
+
+def test_the_schema_prunes_columns_and_ranges_are_split(spark: Any, cluster: FakeCluster) -> None:
+    frame = (
+        source(spark.read, cluster, maxRecordsPerPartition="400")
+        .schema("body string, queue_offset long")
+        .load()
+    )
+
+    assert frame.rdd.getNumPartitions() == 4
+    assert frame.where("body = 'body 999'").collect() == [("body 999", 999)]
+
+
+def test_sql_reads_a_topic(spark: Any, cluster: FakeCluster) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW v USING rocketmq "
+        f"OPTIONS (namesrvAddr '{cluster.address}', subscribe 'T', startingOffsets '{{\"T\":{{\"broker-a\":{{\"0\":990}}}}}}')"
+    )
+
+    assert spark.sql("SELECT count(*), min(queue_offset) FROM v WHERE queue_id = 0").first() == (
+        10,
+        990,
+    )
+
+
+def test_wrong_options_are_told_in_one_line(spark: Any, cluster: FakeCluster) -> None:
+    with pytest.raises(Exception, match="unknown option subscrib; did you mean subscribe"):
+        source(spark.read, cluster, subscrib="x").load()
+
+
+def test_an_empty_topic_is_an_empty_table(spark: Any, cluster: FakeCluster) -> None:
+    assert source(spark.read, cluster, startingOffsets="latest").load().count() == 0
+
+
+def test_a_stream_restarts_from_its_checkpoint_without_loss_or_duplicates(
+    spark: Any, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    def run() -> int:
+        stream = source(
+            spark.readStream, cluster, startingOffsets="earliest", maxOffsetsPerTrigger="400"
+        )
+        query = (
+            stream.schema("queue_id int, queue_offset long, body string")
+            .load()
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return sum(1 for progress in query.recentProgress if progress["numInputRows"])
+
+    def found() -> list[tuple[int, int]]:
+        rows = (
+            spark.read.parquet(str(tmp_path / "out")).select("queue_id", "queue_offset").collect()
+        )
+        return sorted(map(tuple, rows))
+
+    assert run() == 4  # 1,300 messages, 400 at a time
+    assert run() == 0
+    cluster.queues[Q0] += records(1100)[1000:]
+    cluster.queues[Q2] += records(5, 2)
+    for name in ("3", ".3.crc"):  # as after a crash before the last commit
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    assert run() >= 1
+
+    expected = [(0, i) for i in range(1100)]
+    expected += [(1, i) for i in range(300)] + [(2, i) for i in range(5)]
+    assert found() == expected
