@@ -11,6 +11,9 @@ from examples.demo.flights import Totals
 
 FEW = 30  # a mean of fewer flights says nothing: such cells stay empty
 _RAMP = ("#e4eef9", "#bcd6f0", "#8fbae4", "#5f9ad4", "#3678bd", "#1c5796", "#0d386b")
+_STYLE_RAMP = "".join(f".h{i}{{fill:{colour}}}" for i, colour in enumerate(_RAMP))
+_STYLE_RAMP += "@media (prefers-color-scheme:dark){"  # on a dark page, much is bright
+_STYLE_RAMP += "".join(f".h{i}{{fill:{colour}}}" for i, colour in enumerate(reversed(_RAMP))) + "}"
 _STEPS = (5, 10, 15, 20, 30, 40)  # minutes between the colours
 
 _STYLE = """
@@ -84,7 +87,7 @@ def write_report(path: Path, story: Story) -> None:
     path.write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>Flights through Roquette</title><style>{_STYLE}</style></head><body><main>"
+        f"<title>Flights through Roquette</title><style>{_STYLE}{_STYLE_RAMP}</style></head><body><main>"
         "<h1>New York flights of 2013, by way of Roquette</h1>"
         '<p class="soft">Every flight travelled as one message through two brokers to three consumers, '
         "and through PySpark into a Parquet table. The plots are drawn from that table.</p>"
@@ -128,7 +131,7 @@ def _by_hour(summary: list[dict[str, Any]]) -> list[tuple[int, float, int]]:
 
 def _bars(items: list[tuple[str, float, str]]) -> str:
     """Horizontal bars: name, length, and the text at the end of the bar."""
-    left, width, step = 190, 900, 28
+    left, width, step = 205, 900, 28
     scale = (width - left - 190) / max((value for _, value, _ in items), default=1)
     parts = []
     for index, (name, value, text) in enumerate(items):
@@ -173,7 +176,7 @@ def _heat_map(story: Story) -> str:
     order = [name for name, _, _ in _by_airline(story)]
     codes = [code for name in order for n, code in names if n == name]
     hours = [hour for hour, _, _ in _by_hour(story.summary)]
-    left, width, step = 190, 900, 26
+    left, width, step = 205, 900, 26
     cell = (width - left) / max(1, len(hours))
     parts = [
         f'<text class="soft" x="{left + (i + 0.5) * cell:.1f}" y="14" text-anchor="middle">{hour}</text>'
@@ -186,42 +189,44 @@ def _heat_map(story: Story) -> str:
         for i, hour in enumerate(hours):
             mean, count = _mean([cells[code, hour]] if (code, hour) in cells else [])
             known = mean is not None and count >= FEW
-            fill = f'fill="{_colour(mean or 0)}"' if known else 'class="none"'
+            shade = f"h{_shade(mean or 0)}" if known else "none"
             title = (
                 f"{name}, {hour}:00: {mean:.1f} min, {count:,} flights"
                 if known
                 else "too few flights"
             )
             parts.append(
-                f'<rect {fill} x="{left + i * cell + 1:.1f}" y="{y}" width="{cell - 2:.1f}" '
+                f'<rect class="{shade}" x="{left + i * cell + 1:.1f}" y="{y}" width="{cell - 2:.1f}" '
                 f'height="{step - 2}" rx="2"><title>{title}</title></rect>'
             )
     y = 34 + len(codes) * step
     bounds = [f"under {_STEPS[0]}", *(f"{a}-{b}" for a, b in itertools.pairwise(_STEPS))]
-    for i, (colour, text) in enumerate(
-        zip(_RAMP, [*bounds, f"over {_STEPS[-1]} min"], strict=True)
-    ):
-        x = left + i * 98
+    for i, text in enumerate([*bounds, f"over {_STEPS[-1]} min"]):
+        x = left + i * 96
         parts.append(
-            f'<rect fill="{colour}" x="{x}" y="{y}" width="16" height="16" rx="2"/>'
+            f'<rect class="h{i}" x="{x}" y="{y}" width="16" height="16" rx="2"/>'
             f'<text class="soft" x="{x + 22}" y="{y + 13}">{text}</text>'
         )
     return _svg(width, y + 22, "".join(parts), "mean delay by airline and hour")
 
 
-def _colour(minutes: float) -> str:
-    return _RAMP[sum(minutes >= step for step in _STEPS)]
+def _shade(minutes: float) -> int:
+    return sum(minutes >= step for step in _STEPS)
 
 
 def _table(totals: dict[str, Totals]) -> str:
+    """One column per place, one row per total."""
     first = next(iter(totals.values()))
-    columns = [name.replace("_", " ") for name in asdict(first)]
-    head = "".join(f"<th>{escape(name)}</th>" for name in ["counted in", *columns, ""])
+    head = "".join(f"<th>{escape(place)}</th>" for place in ["", *totals])
     body = ""
-    for place, found in totals.items():
-        cells = "".join(f"<td>{value:,}</td>" for value in asdict(found).values())
-        verdict = '<td class="good">equal</td>' if found == first else "<td>DIFFERS</td>"
-        body += f"<tr><td>{escape(place)}</td>{cells}{verdict}</tr>"
+    for name in asdict(first):
+        cells = "".join(f"<td>{getattr(found, name):,}</td>" for found in totals.values())
+        body += f"<tr><td>{escape(name.replace('_', ' '))}</td>{cells}</tr>"
+    verdicts = "".join(
+        '<td class="good">equal</td>' if found == first else "<td>DIFFERS</td>"
+        for found in list(totals.values())[1:]
+    )
+    body += f"<tr><td>compared with {escape(next(iter(totals)))}</td><td></td>{verdicts}</tr>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
