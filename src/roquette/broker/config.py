@@ -22,6 +22,9 @@ class BrokerConfig:
         "DefaultCluster", java="brokerClusterName", help="Cluster this broker belongs to."
     )
     broker_id: int = setting(0, java="brokerId", help="0 is the master, others are replicas.")
+    broker_role: str = setting(
+        "ASYNC_MASTER", java="brokerRole", help="Only masters so far; SLAVE is refused at start."
+    )
     broker_ip1: str = setting(
         "", java="brokerIP1", help="Address told to clients; empty takes the bind address."
     )
@@ -176,6 +179,28 @@ class BrokerConfig:
     max_connections: int = setting(
         20_000, java="maxConnections", help="Connections a port accepts; further ones are closed."
     )
+
+
+IGNORED_KEYS = (
+    "rocketmqHome",
+    "haListenPort",
+    "haMasterAddress",
+    "sendMessageThreadPoolNums",
+    "pullMessageThreadPoolNums",
+    "useReentrantLockWhenPutMessage",
+    "transientStorePoolEnable",
+    "warmMapedFileEnable",
+    "storePathConsumeQueue",
+    "storePathIndex",
+    "storeCheckpoint",
+    "abortFile",
+    "timerWheelEnable",
+    "fetchNamesrvAddrByAddressServer",
+    "aclEnable",
+    "slaveTimeout",
+    "inSyncReplicas",
+)
+"""Apache's keys often found in broker.conf that do nothing here, and need no warning."""
 
 
 class LiveConfig:

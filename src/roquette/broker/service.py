@@ -486,6 +486,8 @@ class Broker:
 
 
 def _advertised_host(config: BrokerConfig) -> str:
+    if config.broker_role == "SLAVE" or config.broker_id != 0:
+        raise ConfigError("replicas are not served yet: brokerRole must be a master's, brokerId 0")
     host = config.broker_ip1 or config.bind_address
     if host in {"", "0.0.0.0", "::"}:
         raise ConfigError("brokerIP1 is not set and the bind address is not a specific one")

@@ -1,0 +1,92 @@
+"""The broker as a process: settings from file, environment and flags; one loop; exit codes."""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Mapping
+
+from roquette.apps import running
+from roquette.base.clock import SystemClock
+from roquette.base.config import load
+from roquette.base.entropy import Entropy
+from roquette.base.files import OsFiles
+from roquette.base.logs import configure
+from roquette.broker.config import IGNORED_KEYS, BrokerConfig
+from roquette.broker.service import Broker
+from roquette.store.config import StoreConfig
+
+log = logging.getLogger("roquette.apps")
+
+ANY_ADDRESS = {"", "0.0.0.0", "::"}
+
+
+def broker_main(
+    config_file: str | None,
+    namesrv: str | None,
+    listen: str | None,
+    store: str | None,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> int:
+    """Run a broker until SIGTERM; 0 after a clean stop, 1 when its disk failed.
+
+    Raises:
+        ConfigError: a setting is wrong. StoreError: the store can not be opened. OSError: the port is taken.
+    """
+    configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
+    flags = dict(overrides)
+    if namesrv is not None:
+        flags["namesrvAddr"] = namesrv
+    if store is not None:
+        flags["storePathRootDir"] = store
+    config, store_config = broker_settings(
+        running.read_config(config_file), listen, flags, environ, config_file or "the config file"
+    )
+
+    async def body(stop: asyncio.Event) -> int:
+        broker = Broker(
+            config, store_config, files=OsFiles(), clock=SystemClock(), entropy=Entropy()
+        )
+        await broker.start()
+        running.settle_memory()
+        running.print_ready(broker=broker.address)
+        failure = await running.wait_end(stop, broker.wait_failed)
+        await broker.stop()
+        return 0 if failure is None else 1
+
+    return running.run(body)
+
+
+def broker_settings(
+    file_text: str | None,
+    listen: str | None,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str],
+    file_name: str = "the config file",
+) -> tuple[BrokerConfig, StoreConfig]:
+    """Both rooms' settings, completed by what only the machine knows: its name and address."""
+    flags = dict(overrides)
+    advertised = ""
+    if listen is not None:
+        host, port = running.split_listen(listen)
+        flags["bindAddress"], flags["listenPort"] = host, str(port)
+        advertised = "" if host in ANY_ADDRESS else host
+    (config, store_config), warnings = load(
+        (BrokerConfig, StoreConfig),
+        file_text=file_text,
+        file_name=file_name,
+        environ=environ,
+        overrides=flags,
+        known_foreign=IGNORED_KEYS,
+    )
+    for warning in warnings:
+        log.warning("%s", warning)
+    if config.bind_address not in ANY_ADDRESS:
+        advertised = config.bind_address
+    config = dataclasses.replace(
+        config,
+        broker_name=config.broker_name or running.host_name(),
+        broker_ip1=config.broker_ip1 or advertised or running.first_address(),
+        namesrv_addr=config.namesrv_addr or environ.get("NAMESRV_ADDR", ""),
+    )
+    return config, store_config
