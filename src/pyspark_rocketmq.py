@@ -8,7 +8,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(name)
     try:
         from roquette.spark.datasource import RocketmqDataSource
-    except ImportError as error:  # Spark imports this module for any Python source: never break others
+    except ImportError as error:
+        # Spark imports this module for any Python source: its failure must not break the others.
         warnings.warn(f"format rocketmq is not available: {error}", stacklevel=2)
         raise AttributeError(name) from error
     return RocketmqDataSource
