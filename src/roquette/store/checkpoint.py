@@ -7,6 +7,7 @@
 | index timestamp: index files synced up to it | 8 |
 | master flushed offset (replicas) | 8 |
 | confirmed physical offset | 8 |
+| logical physical offset: queues synced up to it | 8 |
 
 4,096 bytes in all, the rest zeros (Apache: StoreCheckpoint). One sector, so never torn.
 """
@@ -18,19 +19,20 @@ from typing import Final
 from roquette.base.files import Files
 
 CHECKPOINT_SIZE: Final = 4096
-_FIELDS: Final = struct.Struct(">qqqqq")
+_FIELDS: Final = struct.Struct(">qqqqqq")
 _SAFETY_MS: Final = 3000  # Apache's issue 467: a record's time precedes its append a little
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The five numbers; times are epoch milliseconds, 0 for never."""
+    """The six numbers; times are epoch milliseconds, 0 for never."""
 
     physical_ms: int = 0
     logical_ms: int = 0
     index_ms: int = 0
     master_flushed_offset: int = 0
     confirmed_offset: int = 0
+    logical_offset: int = 0
 
     @property
     def trusted_ms(self) -> int:
@@ -45,6 +47,7 @@ class Checkpoint:
             self.index_ms,
             self.master_flushed_offset,
             self.confirmed_offset,
+            self.logical_offset,
         ).ljust(CHECKPOINT_SIZE, b"\0")
 
 

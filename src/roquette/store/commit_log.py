@@ -25,10 +25,10 @@ class CommitLog:
         "_ahead_directory",
         "_files",
         "_first_index",
-        "_pending_bytes",
         "active",
         "directory",
         "directory_dirty",
+        "pending_bytes",
         "segment_size",
         "segments",
         "spare",
@@ -50,7 +50,7 @@ class CommitLog:
         self.spare: File | None = None
         self.spare_offset: i64 = -1
         self._first_index: i64 = 0
-        self._pending_bytes: i64 = 0
+        self.pending_bytes: i64 = 0
 
     @property
     def min_offset(self) -> i64:
@@ -94,20 +94,18 @@ class CommitLog:
         return active.base_offset + active.appended
 
     def append(self, record: bytes) -> None:
-        """Append where `place` said."""
+        """Append where `place` said; the caller writes before `pending_bytes` grows too big."""
         active = self.active
         assert active is not None
         active.append(record)
-        self._pending_bytes += len(record)
-        if self._pending_bytes >= PENDING_LIMIT:
-            self.write_pending()
+        self.pending_bytes += len(record)
 
     def write_pending(self) -> None:
         """Hand everything appended to the system. Raises OSError."""
         active = self.active
-        if active is not None and self._pending_bytes:
+        if active is not None and self.pending_bytes:
             active.write_pending()
-            self._pending_bytes = 0
+            self.pending_bytes = 0
 
     def _roll(self) -> Segment:
         last = self.active
@@ -121,7 +119,7 @@ class CommitLog:
             assert remaining >= BLANK_SIZE
             last.append(encode_blank(i32(remaining)))
             last.fill()
-            self._pending_bytes = 0
+            self.pending_bytes = 0
         else:
             self._first_index = base // self.segment_size
         self.segments.append(segment)

@@ -191,7 +191,6 @@ class ConsumeQueue:
             self.limit -= per_file
             gone = self._loaded.pop()
             if gone is not None:
-                gone.map.close()
                 gone.file.close()
             self._files.remove(self.file_path(self.limit))
             self.directory_dirty = True
@@ -309,10 +308,9 @@ class ConsumeQueue:
         self._loaded = []
 
     def close(self) -> None:
-        """Release maps and files."""
+        """Release files; maps go with their last reference."""
         for opened in self._loaded:
             if opened is not None:
-                opened.map.close()
                 opened.file.close()
         self._map = None
         self._loaded = [None] * len(self._loaded)

@@ -1,22 +1,24 @@
 """All consume queues: topic -> queue id -> ConsumeQueue."""
 
 from roquette.base.files import Files
-from roquette.base.javatypes import java_hash
-from roquette.errors import MessageIllegal
+from roquette.message.record import MAX_TOPIC_V1
 from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, count_valid
+from roquette.store.keys import TopicKeys
 from roquette.store.layout import StoreLayout, parse_offset_name
+from roquette.store.limits import check_topic
 
 _SCAN_UNITS = 4096
 
 
 class TopicQueues:
-    """What the store keeps ready per topic: its bytes, its key hash prefix, its queues."""
+    """What the store keeps ready per topic: its bytes, its key hashes, its queues."""
 
-    __slots__ = ("key_seed", "name", "queues")
+    __slots__ = ("keys", "long_name", "name", "queues")
 
     def __init__(self, topic: str) -> None:
         self.name: bytes = topic.encode()
-        self.key_seed: int = java_hash(topic + "#")
+        self.long_name: bool = len(self.name) > MAX_TOPIC_V1
+        self.keys: TopicKeys = TopicKeys(topic)
         self.queues: dict[int, ConsumeQueue] = {}
 
 
@@ -40,8 +42,7 @@ class ConsumeQueues:
         """The topic's entry, made when new."""
         known = self.topics.get(topic)
         if known is None:
-            if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
-                raise MessageIllegal(f"topic {topic!r} can not name a directory")
+            check_topic(topic)
             known = self.topics[topic] = TopicQueues(topic)
         return known
 

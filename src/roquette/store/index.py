@@ -117,31 +117,13 @@ class Index:
         self._index_files.append(opened)
         self.directory_dirty = True
 
-    def put_message(
-        self,
-        seed: int,
-        uniq_key: str | None,
-        keys: str | None,
-        physical_offset: int,
-        store_ms: int,
-    ) -> None:
-        """Index one record under its unique id and each of its keys.
-
-        Args:
-            seed: the Java hash of "topic#".
-            keys: the KEYS property, split at blanks.
-        """
-        if uniq_key:
-            self._put(java_hash(uniq_key, seed), physical_offset, store_ms)
-        if keys:
-            for key in keys.split(" "):
-                if key:
-                    self._put(java_hash(key, seed), physical_offset, store_ms)
-
-    def _put(self, key_hash: int, physical_offset: int, store_ms: int) -> None:
-        if not self._index_files or self._index_files[-1].full:
-            self.reserve(store_ms)
-        self._index_files[-1].put(positive_hash(key_hash), physical_offset, store_ms)
+    def put_message(self, hashes: list[int], physical_offset: int, store_ms: int) -> None:
+        """Index one record under positive key hashes; files roll as they fill."""
+        while hashes:
+            if not self._index_files or self._index_files[-1].full:
+                self.reserve(store_ms)
+            taken = self._index_files[-1].put_all(hashes, physical_offset, store_ms)
+            hashes = hashes[taken:]
 
     def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets of records that may carry the key, newest first."""

@@ -103,34 +103,46 @@ class IndexFile:
         """No entry fits any more."""
         return self.count >= self._capacity
 
-    def put(self, key_hash: i64, physical_offset: i64, store_ms: i64) -> None:
-        """Add one entry; `key_hash` is positive."""
-        number = self.count
-        assert number < self._capacity
-        slot_at: i64 = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
+    def put_all(self, hashes: list[int], physical_offset: i64, store_ms: i64) -> int:
+        """Add an entry for each positive key hash of one record; returns how many still fitted."""
         index_map = self._map
-        previous: int = read_i32_be(index_map[slot_at : slot_at + SLOT_SIZE], 0)
-        if previous <= 0 or previous > number:
-            previous = 0
-        seconds: i64 = 0
-        if self.begin_timestamp_ms > 0:
-            seconds = (store_ms - self.begin_timestamp_ms) // 1000
-            if seconds < 0:
-                seconds = 0
-            elif seconds > MAX_SECONDS:
-                seconds = MAX_SECONDS
-        entry_at: i64 = self._entries_at + number * ENTRY_SIZE
-        _ENTRY.pack_into(index_map, entry_at, key_hash, physical_offset, seconds, previous)
-        _SLOT.pack_into(index_map, slot_at, number)
-        if number <= 1:
-            self.begin_physical = physical_offset
-            self.begin_timestamp_ms = store_ms
-        if previous == 0:
-            self.slots_used += 1
-        self.count = number + 1
+        number = self.count
+        taken = 0
+        for key_hash in hashes:
+            if number >= self._capacity:
+                break
+            slot_at: i64 = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
+            previous: int = read_i32_be(index_map[slot_at : slot_at + SLOT_SIZE], 0)
+            if previous <= 0 or previous > number:
+                previous = 0
+                self.slots_used += 1
+            _ENTRY.pack_into(
+                index_map,
+                self._entries_at + number * ENTRY_SIZE,
+                key_hash,
+                physical_offset,
+                self._seconds(store_ms),
+                previous,
+            )
+            _SLOT.pack_into(index_map, slot_at, number)
+            if number <= 1:  # Apache reckons the first entry's seconds before it sets the begin
+                self.begin_physical = physical_offset
+                self.begin_timestamp_ms = store_ms
+            number += 1
+            taken += 1
+        self.count = number
         self.end_physical = physical_offset
         self.end_timestamp_ms = store_ms
         self.dirty = True
+        return taken
+
+    def _seconds(self, store_ms: i64) -> i64:
+        if self.begin_timestamp_ms <= 0:
+            return 0
+        seconds: i64 = (store_ms - self.begin_timestamp_ms) // 1000
+        if seconds < 0:
+            return 0
+        return seconds if seconds < MAX_SECONDS else MAX_SECONDS
 
     def write_header(self) -> None:
         """Bring the header in the file up to date; done before a sync."""
@@ -262,6 +274,5 @@ class IndexFile:
         slots[key_hash % self._slots] = previous
 
     def close(self) -> None:
-        """Release map and file."""
-        self._map.close()
+        """Release the file; the map goes with its last reference."""
         self.file.close()

@@ -10,27 +10,24 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 from roquette.base.files import FileLock, Files
-from roquette.errors import MessageIllegal, StoreClosed, StoreFull
-from roquette.message.record import encode_record, record_size
+from roquette.errors import StoreClosed, StoreFull
+from roquette.message.record import MAX_PROPERTIES, encode_record
 from roquette.store import reading
-from roquette.store.checkpoint import load_checkpoint
-from roquette.store.commit_log import BLANK_SIZE, CommitLog
+from roquette.store.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
 from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
+from roquette.store.keys import property_value
 from roquette.store.layout import StoreLayout
+from roquette.store.limits import FIXED_SIZE, raise_illegal
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
-from roquette.store.recovery import Recovery, RecoveryReport, load_segments
-from roquette.store.reput import Reput, parse_delay_levels
+from roquette.store.recovery import Recovery, RecoveryReport
 from roquette.store.results import Appended, Arrival, Found, GetStatus
 from roquette.store.retention import DiskState
 from roquette.store.upkeep import Upkeep
 
 log = logging.getLogger("roquette.store")
-
-MAX_PROPERTIES = 32_767
-MAX_TOPIC = 255
 
 
 class MessageStore:
@@ -56,6 +53,8 @@ class MessageStore:
         )
         self._arrivals: list[Arrival] = []
         self._hot_bytes: i64 = files.memory_size() * config.memory_ratio // 100
+        self._max_body: i64 = config.max_message_size
+        self._max_record: i64 = config.segment_size - BLANK_SIZE
         self._last_store_ms: i64 = 0
         self._refusal: str | None = "the store is not open"
         self._full: bool = False  # the refusal is for want of space, and may pass
@@ -72,29 +71,18 @@ class MessageStore:
         """
         files, layout = self._files, self.layout
         files.make_dirs(layout.root)
-        self._lock = files.lock_file(layout.lock)
+        lock = files.lock_file(layout.lock)
         try:
-            abnormal = files.exists(layout.abort)
-            self._upkeep.checkpoint = load_checkpoint(files, layout.checkpoint)
-            self._log.install(load_segments(files, layout, self.config.segment_size))
-            reput = Reput(self._queues, self._index, parse_delay_levels(self.config.delay_levels))
-            recovery = Recovery(
-                files,
-                layout,
-                self._log,
-                self._queues,
-                self._index,
-                reput,
-                self.config.check_crc_on_recover,
-            )
-            report = recovery.run(abnormal, self._upkeep.checkpoint.trusted_ms)
-        except BaseException:
-            self._lock.release()
-            raise
+            recovery = Recovery(files, layout, self.config, self._log, self._queues, self._index)
+            report = recovery.run(self._upkeep.load_checkpoint())
+            self._lock = lock
+        finally:
+            if self._lock is None:
+                lock.release()
         self._last_store_ms = report.last_store_ms
         self._upkeep.started(now_ms, report.last_store_ms)
         self._refusal = None
-        if abnormal or report.dispatched:
+        if report.abnormal or report.dispatched:
             self.flush_all()
         files.open_file(layout.abort, create=True).close()
         files.sync_dir(layout.root)
@@ -169,11 +157,13 @@ class MessageStore:
         entry = self._queues.topics.get(topic)
         if entry is None:
             entry = self._queues.topic(topic)
-        property_bytes = properties.encode()
-        size: i64 = record_size(
-            len(body), len(entry.name), len(property_bytes), len(born_host), len(self._store_host)
-        )
-        self._check_sizes(entry.name, body, property_bytes, size)
+        data = properties.encode()
+        size: i64 = FIXED_SIZE + len(entry.name) + len(data) + len(body)
+        size += len(born_host) + len(self._store_host)
+        if entry.long_name:
+            size += 1
+        if len(body) > self._max_body or len(data) > MAX_PROPERTIES or size > self._max_record:
+            raise_illegal(self.config, len(body), len(data), size)
         kind = sys_flag & 0xC
         in_queue = kind != 0x4 and kind != 0xC  # noqa: PLR1714 - prepared and rollback stay out
         queue = entry.queues.get(queue_id)
@@ -186,7 +176,7 @@ class MessageStore:
                 self._index.reserve(now_ms)
             physical = self._log.place(size)
         except OSError as error:
-            self._refuse_for_space(error)
+            raise StoreFull(f"no space for another file of the store: {error}") from error
         offset: i64 = queue.next_offset if in_queue else 0
         record = encode_record(
             entry.name,
@@ -202,9 +192,10 @@ class MessageStore:
             reconsume_times,
             prepared_offset,
             body,
-            property_bytes,
+            data,
         )
-        self._append_record(record)
+        assert len(record) == size
+        self._log.append(record)
         self._last_store_ms = now_ms
         if in_queue:
             queue.append(physical, size, tags_code)
@@ -213,31 +204,12 @@ class MessageStore:
             self._arrivals.append(
                 Arrival(topic, queue_id, offset, tags_code, physical, size, now_ms)
             )
-        if self._index is not None and kind != 0xC and (uniq_key or keys):
-            self._index.put_message(entry.key_seed, uniq_key, keys, physical, now_ms)
+        if self._index is not None and kind != 0xC:
+            tags = property_value(properties, "TAGS") if tags_code else None
+            self._index.put_message(entry.keys.hashes(uniq_key, keys, tags), physical, now_ms)
+        if self._log.pending_bytes >= PENDING_LIMIT:
+            self.write_pending()
         return Appended(physical, offset, size, physical + size)
-
-    def _append_record(self, record: bytes) -> None:
-        try:
-            self._log.append(record)
-        except OSError as error:
-            self._fail_write(error)
-
-    def _check_sizes(self, topic: bytes, body: bytes, properties: bytes, size: i64) -> None:
-        if len(body) > self.config.max_message_size:
-            raise MessageIllegal(
-                f"the message body size {len(body)} is above maxMessageSize "
-                f"{self.config.max_message_size}"
-            )
-        if len(properties) > MAX_PROPERTIES:
-            raise MessageIllegal(f"the properties take {len(properties)} bytes, not 32767 at most")
-        if len(topic) > MAX_TOPIC:
-            raise MessageIllegal(f"the topic takes {len(topic)} bytes, not 255 at most")
-        if size + BLANK_SIZE > self._log.segment_size:
-            raise MessageIllegal(f"a record of {size} bytes does not fit into a commit log file")
-
-    def _refuse_for_space(self, error: OSError) -> None:
-        raise StoreFull(f"no space for another file of the store: {error}") from error
 
     def _fail_write(self, error: OSError) -> None:
         # The queues already point to what could not be written: nothing more may be promised.
@@ -260,13 +232,11 @@ class MessageStore:
         Args:
             entries: (flag, properties, tags code, body, KEYS, UNIQ_KEY) of each.
         """
-        name = self._queues.topic(topic).name
-        for _, properties, _, body, _, _ in entries:
-            data = properties.encode()
-            size = record_size(
-                len(body), len(name), len(data), len(born_host), len(self._store_host)
-            )
-            self._check_sizes(name, body, data, size)
+        fixed = FIXED_SIZE + len(self._queues.topic(topic).name) + 1 + len(born_host)
+        for _, properties, _, body, _, _ in entries:  # all are checked before one is appended
+            data_size = len(properties.encode())
+            size = fixed + len(self._store_host) + len(body) + data_size
+            raise_illegal(self.config, len(body), data_size, size)
         done: list[Appended] = []
         for flag, properties, tags_code, body, keys, uniq_key in entries:
             done.append(
@@ -446,11 +416,6 @@ class MessageStore:
         return self._log.end_offset
 
     @property
-    def appended(self) -> int:
-        """Like `max_physical_offset`: how far records were appended."""
-        return self._log.end_offset
-
-    @property
     def wrote(self) -> int:
         """How far the log was handed to the system."""
         return self._log.wrote_offset
@@ -531,14 +496,4 @@ class MessageStore:
 
     def runtime_info(self) -> dict[str, str]:
         """The store's part of GET_BROKER_RUNTIME_INFO, under Apache's keys."""
-        ratio = f"{self._disk.used_percent / 100:.4f}"
-        return {
-            "commitLogMinOffset": str(self._log.min_offset),
-            "commitLogMaxOffset": str(self._log.end_offset),
-            "commitLogDiskRatio": ratio,
-            "consumeQueueDiskRatio": ratio,
-            "dispatchBehindBytes": "0",
-            "remainHowManyDataToFlush": f"{self._log.end_offset - self._log.synced} B",
-            "remainHowManyDataToCommit": f"{self._log.end_offset - self._log.wrote_offset} B",
-            "earliestMessageTimeStamp": str(self.earliest_store_time()),
-        }
+        return self._upkeep.runtime_info(self._disk)

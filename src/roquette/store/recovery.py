@@ -15,11 +15,12 @@ from roquette.base.files import Files
 from roquette.errors import CorruptRecord, StoreError
 from roquette.message.record import BLANK_MAGIC, StoredRecord, decode_record, peek_size_magic
 from roquette.store.commit_log import CommitLog
+from roquette.store.config import StoreConfig
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
 from roquette.store.layout import StoreLayout, parse_offset_name
 from roquette.store.reading import store_time_at
-from roquette.store.reput import Reput
+from roquette.store.reput import Reput, parse_delay_levels
 from roquette.store.segment import Segment
 
 log = logging.getLogger("roquette.store")
@@ -121,25 +122,29 @@ class Recovery:
         self,
         files: Files,
         layout: StoreLayout,
+        config: StoreConfig,
         commit_log: CommitLog,
         queues: ConsumeQueues,
         index: Index | None,
-        reput: Reput,
-        check_crc: bool,
     ) -> None:
         self._files = files
         self._layout = layout
+        self._config = config
         self._log = commit_log
         self._queues = queues
         self._index = index
-        self._reput = reput
-        self._check_crc = check_crc
+        self._reput = Reput(queues, index, parse_delay_levels(config.delay_levels))
         self.report = RecoveryReport()
 
-    def run(self, abnormal: bool, trusted_ms: int) -> RecoveryReport:
-        """Recover; the segments were installed as if full. Blocks."""
+    def run(self, trusted_ms: int) -> RecoveryReport:
+        """Load and recover everything. Blocks.
+
+        Args:
+            trusted_ms: the checkpoint's word: what was stored before is on the disk.
+        """
         report = self.report
-        report.abnormal = abnormal
+        abnormal = report.abnormal = self._files.exists(self._layout.abort)
+        self._log.install(load_segments(self._files, self._layout, self._config.segment_size))
         self._queues.load(thorough=abnormal)
         if self._index is not None:
             self._index.load()
@@ -165,7 +170,7 @@ class Recovery:
         self.report.last_store_ms = record.store_timestamp_ms
 
     def _walk(self, start: int, on_record: Callable[[StoredRecord], None]) -> int:
-        return walk(self._log, start, self._check_crc, on_record)
+        return walk(self._log, start, self._config.check_crc_on_recover, on_record)
 
     def _trusted_start(self, trusted_ms: int) -> int:
         """The newest file whose first record the checkpoint vouches for, or the oldest file."""

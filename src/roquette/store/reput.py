@@ -7,6 +7,7 @@ from roquette.message.record import StoredRecord
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
+from roquette.store.keys import property_value
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TRANSACTION_MASK: Final = 0xC
@@ -18,17 +19,6 @@ _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 def parse_delay_levels(text: str) -> list[int]:
     """Milliseconds of levels 1, 2, 3 ... from "1s 5s 10s" (Apache: ScheduleMessageService)."""
     return [int(word[:-1]) * _UNIT_MS[word[-1]] for word in text.split()]
-
-
-def property_value(properties: str, name: str) -> str | None:
-    """One value out of a stored property string; None when absent or empty."""
-    wanted = name + "\x01"
-    at = 0 if properties.startswith(wanted) else properties.find("\x02" + wanted) + 1
-    if at == 0 and not properties.startswith(wanted):
-        return None
-    start = at + len(wanted)
-    end = properties.find("\x02", start)
-    return (properties[start:] if end < 0 else properties[start:end]) or None
 
 
 class Reput:
@@ -108,10 +98,9 @@ class Reput:
         index = self._index
         if index is None or record.physical_offset < self.index_from:
             return
-        uniq_key = property_value(record.properties, "UNIQ_KEY")
-        keys = property_value(record.properties, "KEYS")
-        if uniq_key or keys:
-            seed = self._queues.topic(record.topic).key_seed
-            index.put_message(
-                seed, uniq_key, keys, record.physical_offset, record.store_timestamp_ms
-            )
+        hashes = self._queues.topic(record.topic).keys.hashes(
+            property_value(record.properties, "UNIQ_KEY"),
+            property_value(record.properties, "KEYS"),
+            property_value(record.properties, "TAGS"),
+        )
+        index.put_message(hashes, record.physical_offset, record.store_timestamp_ms)

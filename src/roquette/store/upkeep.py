@@ -7,7 +7,7 @@ import logging
 import os
 
 from roquette.base.files import File, Files
-from roquette.store.checkpoint import Checkpoint
+from roquette.store.checkpoint import Checkpoint, load_checkpoint
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import UNIT_SIZE
@@ -48,6 +48,11 @@ class Upkeep:
         self._last_thorough_ms = 0
         self._synced_to: list[tuple[Segment, int]] = []
         self.checkpoint = Checkpoint()
+
+    def load_checkpoint(self) -> int:
+        """Read the checkpoint; returns the time before which everything is on the disk."""
+        self.checkpoint = load_checkpoint(self._files, self._layout.checkpoint)
+        return self.checkpoint.trusted_ms
 
     def started(self, now_ms: int, last_store_ms: int) -> None:
         """Recovery is over: what it found is on the disk."""
@@ -121,6 +126,7 @@ class Upkeep:
                     self._index.directory_dirty = False
             self._last_thorough_ms = self._last_thorough_ms if now_ms is None else now_ms
             self.checkpoint.logical_ms = last_store_ms
+            self.checkpoint.logical_offset = self._log.end_offset
             if self._index is not None:
                 self.checkpoint.index_ms = self._index.end_timestamp_ms
             checkpoint = self.checkpoint.encode()
@@ -184,3 +190,18 @@ class Upkeep:
             paths.extend(self._index.drop_files_before(min_physical))
         log.info("deleting %d files of the store reason=%s", len(paths), why.value)
         return DeletionPlan(self._files, paths, why.value)
+
+    def runtime_info(self, disk: DiskState) -> dict[str, str]:
+        """Numbers under the keys of Apache's DefaultMessageStore.getRuntimeInfo."""
+        commit_log = self._log
+        ratio = f"{disk.used_percent / 100:.4f}"
+        return {
+            "commitLogMinOffset": str(commit_log.min_offset),
+            "commitLogMaxOffset": str(commit_log.end_offset),
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "dispatchBehindBytes": "0",
+            "remainHowManyDataToFlush": f"{commit_log.end_offset - commit_log.synced} B",
+            "remainHowManyDataToCommit": f"{commit_log.end_offset - commit_log.wrote_offset} B",
+            "earliestMessageTimeStamp": str(store_time_at(commit_log, commit_log.min_offset)),
+        }
