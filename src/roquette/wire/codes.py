@@ -19,8 +19,11 @@ class RequestCode(IntEnum):
     UPDATE_AND_CREATE_TOPIC = 17
     UPDATE_AND_CREATE_TOPIC_LIST = 18
     GET_ALL_TOPIC_CONFIG = 21
+    GET_TOPIC_CONFIG_LIST = 22
+    GET_TOPIC_NAME_LIST = 23
     UPDATE_BROKER_CONFIG = 25
     GET_BROKER_CONFIG = 26
+    TRIGGER_DELETE_FILES = 27
     GET_BROKER_RUNTIME_INFO = 28
     SEARCH_OFFSET_BY_TIMESTAMP = 29
     GET_MAX_OFFSET = 30
@@ -39,6 +42,7 @@ class RequestCode(IntEnum):
     GET_ALL_CONSUMER_OFFSET = 43
     GET_ALL_DELAY_OFFSET = 45
     CHECK_CLIENT_CONFIG = 46
+    GET_CLIENT_CONFIG = 47
     GET_TIMER_CHECK_POINT = 60
     GET_TIMER_METRICS = 61
     PUT_KV_CONFIG = 100
@@ -57,6 +61,12 @@ class RequestCode(IntEnum):
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
     DELETE_SUBSCRIPTIONGROUP = 207
     GET_CONSUME_STATS = 208
+    SUSPEND_CONSUMER = 209
+    RESUME_CONSUMER = 210
+    RESET_CONSUMER_OFFSET_IN_CONSUMER = 211
+    RESET_CONSUMER_OFFSET_IN_BROKER = 212
+    ADJUST_CONSUMER_THREAD_POOL = 213
+    WHO_CONSUME_THE_MESSAGE = 214
     DELETE_TOPIC_IN_BROKER = 215
     DELETE_TOPIC_IN_NAMESRV = 216
     REGISTER_TOPIC_IN_NAMESRV = 217
@@ -68,6 +78,8 @@ class RequestCode(IntEnum):
     GET_TOPICS_BY_CLUSTER = 224
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = 225
     QUERY_TOPIC_CONSUME_BY_WHO = 300
+    REGISTER_FILTER_SERVER = 301
+    REGISTER_MESSAGE_FILTER_CLASS = 302
     QUERY_CONSUME_TIME_SPAN = 303
     GET_SYSTEM_TOPIC_LIST_FROM_NS = 304
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER = 305
@@ -77,8 +89,8 @@ class RequestCode(IntEnum):
     CONSUME_MESSAGE_DIRECTLY = 309
     SEND_MESSAGE_V2 = 310
     GET_UNIT_TOPIC_LIST = 311
-    HAS_UNIT_SUB = 312
-    HAS_UNIT_SUB_UNUNIT = 313
+    GET_HAS_UNIT_SUB_TOPIC_LIST = 312
+    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = 313
     CLONE_GROUP_OFFSET = 314
     VIEW_BROKER_STATS_DATA = 315
     CLEAN_UNUSED_TOPIC = 316
@@ -143,6 +155,7 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    SWITCH_TIMER_ENGINE = 5001
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -150,12 +163,26 @@ class RequestCode(IntEnum):
     NOTIFICATION = 200054
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
+    POP_LITE_MESSAGE = 200070
+    LITE_SUBSCRIPTION_CTL = 200071
+    ACK_LITE_MESSAGE = 200072
+    NOTIFY_UNSUBSCRIBE_LITE = 200073
+    GET_BROKER_LITE_INFO = 200074
+    GET_PARENT_TOPIC_INFO = 200075
+    GET_LITE_TOPIC_INFO = 200076
+    GET_LITE_CLIENT_INFO = 200077
+    GET_LITE_GROUP_INFO = 200078
+    TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
 
 
 class ResponseCode(IntEnum):
-    """What an answer says."""
+    """What an answer says. The negative ones are kept within a process."""
 
+    RPC_TIME_OUT = -1006
+    RPC_SEND_TO_CHANNEL_FAILED = -1004
+    RPC_ADDR_IS_NULL = -1002
+    RPC_UNKNOWN = -1000
     SUCCESS = 0
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2
@@ -216,6 +243,8 @@ class ResponseCode(IntEnum):
     CONTROLLER_BROKER_ID_INVALID = 2014
     CONTROLLER_JRAFT_INTERNAL_ERROR = 2015
     CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS = 2016
+    LMQ_QUOTA_EXCEEDED = 2017
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
 
@@ -242,23 +271,26 @@ CURRENT_VERSION: Final = 513
 """Ordinal of V5_5_0, the line we speak."""
 
 
-def version_text(ordinal: int) -> str:
-    """The name of a version ordinal, as MQVersion.getVersionDesc gives it: 513 -> "V5_5_0".
-
-    Releases of the 4.x and 5.x lines come in pairs: NAME_SNAPSHOT, then NAME.
-    """
-    if ordinal >= 612:
-        return "HIGHER_VERSION"
-    for major, minor, first in _LINES:
-        if ordinal >= first:
-            patch, release = divmod(ordinal - first, 2)
-            name = f"V{major}_{minor}_{patch}"
-            return name if release else name + "_SNAPSHOT"
-    return f"V3_{ordinal}"
+def _version_names() -> list[str]:
+    names = ["V3_0_0_SNAPSHOT", *(f"V3_0_0_{step}" for step in _FIRST_STEPS.split())]
+    releases = [f"V3_0_{patch}" for patch in range(1, 16)]
+    for major, minor in [(3, n) for n in range(1, 10)] + [
+        (m, n) for m in (4, 5) for n in range(10)
+    ]:
+        start = 1 if major == 3 and minor > 2 else 0  # 3.3 to 3.9 count their patches from 1
+        releases += [f"V{major}_{minor}_{patch}" for patch in range(start, 10)]
+    for release in releases:
+        names += [release + "_SNAPSHOT", release]
+    return [*names, "HIGHER_VERSION"]
 
 
-# (major, minor, ordinal of x_y_0_SNAPSHOT): each minor line reserves ten patch releases, two ordinals each.
-_LINES: Final = tuple(
-    [(5, minor, 412 + 20 * minor) for minor in range(9, -1, -1)]
-    + [(4, minor, 212 + 20 * minor) for minor in range(9, -1, -1)]
+_FIRST_STEPS: Final = (
+    "ALPHA1 BETA1 BETA2 BETA3 BETA4 BETA5 BETA6_SNAPSHOT BETA6 BETA7_SNAPSHOT BETA7 "
+    "BETA8_SNAPSHOT BETA8 BETA9_SNAPSHOT BETA9 FINAL"
 )
+_VERSION_NAMES: Final = tuple(_version_names())
+
+
+def version_text(ordinal: int) -> str:
+    """The name of a version ordinal: 513 is "V5_5_0", too high a one "HIGHER_VERSION" (MQVersion.getVersionDesc)."""
+    return _VERSION_NAMES[max(0, min(ordinal, len(_VERSION_NAMES) - 1))]

@@ -50,6 +50,15 @@ class GetConsumerListByGroupResponseBody(msgspec.Struct, rename="camel"):
     consumer_id_list: list[str] = msgspec.field(default_factory=list)
 
 
+class CheckClientRequestBody(msgspec.Struct, rename="camel"):
+    """Body of CHECK_CLIENT_CONFIG: may the group subscribe like this?"""
+
+    client_id: str | None = None
+    group: str | None = None
+    namespace: str | None = None
+    subscription_data: SubscriptionData | None = None
+
+
 class Connection(msgspec.Struct, rename="camel"):
     """One client's connection."""
 
@@ -73,6 +82,22 @@ class ProducerConnection(msgspec.Struct, rename="camel"):
     """Answer of GET_PRODUCER_CONNECTION_LIST."""
 
     connection_set: list[Connection] = msgspec.field(default_factory=list)
+
+
+class ProducerInfo(msgspec.Struct, rename="camel"):
+    """One producer connection; `last_update_timestamp` is when it was last heard of (ms)."""
+
+    client_id: str = ""
+    remote_ip: str = msgspec.field(name="remoteIP", default="")
+    language: str | None = None
+    version: int = 0
+    last_update_timestamp: int = 0
+
+
+class ProducerTableInfo(msgspec.Struct, rename="camel"):
+    """Answer of GET_ALL_PRODUCER_INFO: producers by group."""
+
+    data: dict[str, list[ProducerInfo]] = {}
 
 
 class LockBatchRequestBody(msgspec.Struct, rename="camel"):
@@ -106,7 +131,7 @@ class ProcessQueueInfo(msgspec.Struct, rename="camel", kw_only=True):
     cached_msg_min_offset: int = 0
     cached_msg_max_offset: int = 0
     cached_msg_count: int = 0
-    cached_msg_size_in_mi_b: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    cached_msg_size_mib: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
     transaction_msg_min_offset: int = 0
     transaction_msg_max_offset: int = 0
     transaction_msg_count: int = 0
@@ -116,6 +141,14 @@ class ProcessQueueInfo(msgspec.Struct, rename="camel", kw_only=True):
     droped: bool = False
     last_pull_timestamp: int = 0
     last_consume_timestamp: int = 0
+
+
+class PopProcessQueueInfo(msgspec.Struct, rename="camel"):
+    """State of one queue a consumer pops from. `droped` is Java's spelling."""
+
+    wait_ack_count: int = 0
+    droped: bool = False
+    last_pop_timestamp: int = 0
 
 
 class ConsumeStatus(msgspec.Struct, kw_only=True):
@@ -135,6 +168,7 @@ class ConsumerRunningInfo(msgspec.Struct, rename="camel", kw_only=True):
     properties: dict[str, str] = {}
     subscription_set: list[SubscriptionData] = msgspec.field(default_factory=list)
     mq_table: dict[MessageQueue, ProcessQueueInfo] = {}
+    mq_pop_table: dict[MessageQueue, PopProcessQueueInfo] = {}
     status_table: dict[str, ConsumeStatus] = {}
     user_consumer_info: dict[str, str] = {}
     jstack: str | None = None

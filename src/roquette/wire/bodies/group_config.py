@@ -19,7 +19,7 @@ class CustomizedRetryPolicy(msgspec.Struct, rename="camel"):
     next: list[int] = msgspec.field(default_factory=list)
 
 
-class GroupRetryPolicy(msgspec.Struct, rename="camel", omit_defaults=True):
+class GroupRetryPolicy(msgspec.Struct, rename="camel"):
     """How long a failed message waits before it comes again."""
 
     type: str = "CUSTOMIZED"
@@ -46,9 +46,7 @@ class SubscriptionGroupConfig(msgspec.Struct, rename="camel", kw_only=True):
     consume_message_orderly: bool = False
     retry_queue_nums: int = 1
     retry_max_times: int = 16
-    group_retry_policy: GroupRetryPolicy = msgspec.field(
-        default_factory=lambda: GroupRetryPolicy(type="CUSTOMIZED")
-    )
+    group_retry_policy: GroupRetryPolicy = msgspec.field(default_factory=GroupRetryPolicy)
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
@@ -56,6 +54,20 @@ class SubscriptionGroupConfig(msgspec.Struct, rename="camel", kw_only=True):
     consume_timeout_minute: int = 15
     subscription_data_set: list[SimpleSubscriptionData] | None = None
     attributes: dict[str, str] = {}
+
+
+class SubscriptionGroupList(msgspec.Struct, rename="camel"):
+    """Body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
+
+    group_config_list: list[SubscriptionGroupConfig] = msgspec.field(default_factory=list)
+
+
+class GroupForbidden(msgspec.Struct, rename="camel"):
+    """Answer of UPDATE_AND_GET_GROUP_FORBIDDEN."""
+
+    group: str | None = None
+    topic: str | None = None
+    readable: bool | None = None
 
 
 class SubscriptionGroupWrapper(msgspec.Struct, rename="camel"):

@@ -3,6 +3,7 @@
 import msgspec
 
 from roquette.message.message import MessageQueue
+from roquette.wire.bodies.clients import SubscriptionData
 from roquette.wire.bodies.data_version import DataVersion
 
 
@@ -49,6 +50,98 @@ class ConsumeStats(msgspec.Struct, rename="camel"):
 
     offset_table: dict[MessageQueue, OffsetWrapper] = {}
     consume_tps: float = 0.0
+
+
+class ConsumeStatsList(msgspec.Struct, rename="camel"):
+    """Answer of GET_BROKER_CONSUME_STATS: per group, a ConsumeStats for each topic."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = msgspec.field(default_factory=list)
+    broker_addr: str | None = None
+    total_diff: int = 0
+    total_inflight_diff: int = 0
+
+
+class QueueOffset(msgspec.Struct, rename="camel"):
+    """One queue and an offset in it."""
+
+    topic: str = ""
+    broker_name: str = ""
+    queue_id: int = 0
+    offset: int = 0
+
+
+class ResetOffsetBodyForC(msgspec.Struct, rename="camel"):
+    """ResetOffsetBody as C++ clients read it: a list, since object keys are not JSON."""
+
+    offset_table: list[QueueOffset] = msgspec.field(default_factory=list)
+
+
+class QueueTimeSpan(msgspec.Struct, rename="camel"):
+    """Store times (ms) of a queue's first, last and last consumed message."""
+
+    message_queue: MessageQueue | None = None
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+
+
+class QueryConsumeTimeSpanBody(msgspec.Struct, rename="camel"):
+    """Answer of QUERY_CONSUME_TIME_SPAN."""
+
+    consume_time_span_set: list[QueueTimeSpan] = msgspec.field(default_factory=list)
+
+
+class QueryCorrectionOffsetBody(msgspec.Struct, rename="camel"):
+    """Answer of QUERY_CORRECTION_OFFSET: queue id to offset."""
+
+    correction_offsets: dict[int, int] = {}
+
+
+class BrokerStatsItem(msgspec.Struct, rename="camel"):
+    """A counter over one span; `avgpt` is the average per put."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStatsData(msgspec.Struct, rename="camel"):
+    """Answer of VIEW_BROKER_STATS_DATA."""
+
+    stats_minute: BrokerStatsItem | None = None
+    stats_hour: BrokerStatsItem | None = None
+    stats_day: BrokerStatsItem | None = None
+
+
+class ConsumeQueueData(msgspec.Struct, rename="camel"):
+    """One unit of a consume queue, and whether a group's filter takes it."""
+
+    physic_offset: int = 0
+    physic_size: int = 0
+    tags_code: int = 0
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+class QueryConsumeQueueResponseBody(msgspec.Struct, rename="camel"):
+    """Answer of QUERY_CONSUME_QUEUE."""
+
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+    queue_data: list[ConsumeQueueData] | None = None
+    max_queue_index: int = 0
+    min_queue_index: int = 0
+
+
+class QuerySubscriptionResponseBody(msgspec.Struct, rename="camel"):
+    """Answer of QUERY_SUBSCRIPTION_BY_CONSUMER."""
+
+    subscription_data: SubscriptionData | None = None
+    group: str | None = None
+    topic: str | None = None
 
 
 class ResetOffsetBody(msgspec.Struct, rename="camel"):

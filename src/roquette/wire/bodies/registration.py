@@ -6,9 +6,9 @@ Compressed (Apache: RegisterBrokerBody.decode), inside one zlib stream:
     | length, filter-server JSON | mapping count | per mapping: length, TopicQueueMappingInfo JSON
 """
 
-import json
 import struct
 import zlib
+from typing import Final
 
 import msgspec
 
@@ -21,8 +21,8 @@ from roquette.wire.bodies.topic_config import (
 )
 from roquette.wire.json_body import decode_body, encode_body
 
-MAX_DECOMPRESSED = 256 << 20
-V5_0_0 = 413
+MAX_DECOMPRESSED: Final = 64 << 20  # a million topics; the frame holds at most 16 MiB
+V5_0_0: Final = 413
 
 
 class RegisterBrokerBody(msgspec.Struct, rename="camel"):
@@ -50,7 +50,9 @@ def decode_register_broker_body(
         data = inflater.decompress(body, MAX_DECOMPRESSED)
     except zlib.error as error:
         raise RemoteProtocolError(f"the registration is not a zlib stream: {error}") from None
-    if inflater.unconsumed_tail:
+    if not inflater.eof and not inflater.unconsumed_tail and len(data) < MAX_DECOMPRESSED:
+        raise RemoteProtocolError("the registration's zlib stream is cut off")
+    if not inflater.eof:
         raise RemoteProtocolError(
             f"the registration inflates to more than {MAX_DECOMPRESSED} bytes"
         )
@@ -85,7 +87,7 @@ class _Parts:
         for _ in range(self._int()):
             topic = _decode_topic(self._bytes().decode())
             wrapper.topic_config_table[topic.topic_name] = topic
-        filters = decode_body(list[str], self._bytes() or b"[]")
+        filters = _decode_filters(self._bytes())
         if with_mappings and self._pos + 4 <= len(self._data):
             for _ in range(self._int()):
                 mapping = decode_body(TopicQueueMappingInfo, self._bytes())
@@ -93,6 +95,10 @@ class _Parts:
         return RegisterBrokerBody(
             topic_config_serialize_wrapper=wrapper, filter_server_list=filters
         )
+
+
+def _decode_filters(part: bytes) -> list[str]:
+    return [] if part in (b"", b"null") else decode_body(list[str], part)
 
 
 def _decode_topic(text: str) -> TopicConfig:
@@ -105,7 +111,7 @@ def _decode_topic(text: str) -> TopicConfig:
         topic_filter_type=parts[4],
     )
     if len(parts) > 5 and parts[5].strip():
-        topic.attributes = {str(k): str(v) for k, v in json.loads(parts[5]).items()}
+        topic.attributes = decode_body(dict[str, str], parts[5].encode())
     return topic
 
 

@@ -15,7 +15,7 @@ class QueueData(msgspec.Struct, rename="camel", frozen=True):
     topic_sys_flag: int = 0
 
 
-class BrokerData(msgspec.Struct, rename="camel", omit_defaults=False):
+class BrokerData(msgspec.Struct, rename="camel"):
     """A broker name and its members' addresses by id; id 0 is the master."""
 
     cluster: str = ""
@@ -25,12 +25,12 @@ class BrokerData(msgspec.Struct, rename="camel", omit_defaults=False):
     zone_name: str | None = None
 
 
-class TopicRouteData(msgspec.Struct, rename="camel", omit_defaults=True):
+class TopicRouteData(msgspec.Struct, rename="camel"):
     """Where a topic's queues are."""
 
     queue_datas: list[QueueData] = msgspec.field(default_factory=list)
     broker_datas: list[BrokerData] = msgspec.field(default_factory=list)
-    filter_server_table: dict[str, list[str]] = msgspec.field(default_factory=lambda: {})  # noqa: PIE807 (a plain dict would be omitted)
+    filter_server_table: dict[str, list[str]] = {}
     order_topic_conf: str | None = None
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
 
@@ -56,7 +56,7 @@ class GetBrokerMemberGroupResponseBody(msgspec.Struct, rename="camel"):
     broker_member_group: BrokerMemberGroup | None = None
 
 
-class TopicList(msgspec.Struct, rename="camel", omit_defaults=False):
+class TopicList(msgspec.Struct, rename="camel"):
     """Names of topics; `broker_addr` is one broker that can be asked further."""
 
     topic_list: list[str] = msgspec.field(default_factory=list)

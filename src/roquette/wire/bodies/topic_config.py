@@ -30,6 +30,12 @@ class TopicQueueMappingInfo(msgspec.Struct, rename="camel"):
     curr_id_map: dict[int, int] = {}
 
 
+class CreateTopicListRequestBody(msgspec.Struct, rename="camel"):
+    """Body of UPDATE_AND_CREATE_TOPIC_LIST."""
+
+    topic_config_list: list[TopicConfig] = msgspec.field(default_factory=list)
+
+
 class TopicConfigSerializeWrapper(msgspec.Struct, rename="camel"):
     """topics.json, and answers to GET_ALL_TOPIC_CONFIG of old brokers."""
 

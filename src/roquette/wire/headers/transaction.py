@@ -1,0 +1,67 @@
+"""Transactions, replies and recall: 37, 39, 323, 326, 370."""
+
+import msgspec
+
+
+class EndTransactionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's EndTransactionRequestHeader."""
+
+    topic: str | None = None
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    from_transaction_check: bool = False
+    msg_id: str
+    transaction_id: str | None = None
+
+
+class CheckTransactionStateRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's CheckTransactionStateRequestHeader."""
+
+    topic: str | None = None
+    tran_state_table_offset: int
+    commit_log_offset: int
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+
+
+class ResumeCheckHalfMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's ResumeCheckHalfMessageRequestHeader."""
+
+    topic: str | None = None
+    msg_id: str | None = None
+
+
+class ReplyMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's ReplyMessageRequestHeader."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp: int
+
+
+class RecallMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's RecallMessageRequestHeader."""
+
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+
+
+class RecallMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's RecallMessageResponseHeader."""
+
+    msg_id: str
