@@ -1,0 +1,229 @@
+"""An asyncio event loop in virtual time, with a network in memory: one seed decides everything.
+
+No thread, no socket, no wall clock: time jumps to the next timer when nothing is ready. Unmodified asyncio
+programs run on it. What breaks a replay is iteration over sets (of texts: the hash seed; of objects: their
+addresses), `asyncio.wait`, the order in which a TaskGroup cancels, and clocks or random numbers that are
+not passed in.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import hashlib
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from roquette.base.entropy import Entropy
+from roquette.testing.memory_network import MemoryNetwork, MemoryServer, MemoryTransport
+from roquette.testing.process import Process, process_of, run_if_alive
+
+T = TypeVar("T")
+
+EXECUTOR_LATENCY_S = (0.0001, 0.005)
+
+
+class _NoSelector(selectors.BaseSelector):
+    """Never waits: the loop advances its clock instead."""
+
+    def __init__(self, loop: "SimLoop") -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise RuntimeError("deadlock: every task waits and no timer is set")
+        self._loop.now += max(timeout, 0.0)
+        return []
+
+    def register(self, *_: Any) -> Any:
+        raise NotImplementedError("no file descriptors in the simulation")
+
+    def unregister(self, *_: Any) -> Any:
+        raise NotImplementedError("no file descriptors in the simulation")
+
+    def get_map(self) -> Any:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """The loop. `now` is virtual seconds, `random` the seeded source of every delay and split."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._selector = _NoSelector(self)
+        self._clock_resolution = 1e-9
+        self.random = Entropy(seed, process_id=1).random
+        self.network = MemoryNetwork(self)
+        self.events = 0
+        self.crashes: list[dict[str, Any]] = []
+        self._digest = hashlib.sha256()
+        self._frozen: str | None = None
+        self._dead: list[Process] = []
+        self.set_exception_handler(self._remember_crash)
+
+    def _remember_crash(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback raised: kept for the test to assert on, and shown."""
+        if self._frozen is None:
+            self.crashes.append(context)
+            self.default_exception_handler(context)
+
+    def time(self) -> float:
+        return self.now
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        raise RuntimeError("call_soon_threadsafe from a thread")
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        process = process_of(context)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        return super().call_soon(run_if_alive, process, callback, args, context=context)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        process = process_of(context)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        return super().call_at(when, run_if_alive, process, callback, args, context=context)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        context: contextvars.Context | None = options.get("context")
+        process = process_of(context)
+        task: asyncio.Task[Any] = super().create_task(coro, **options)
+        if process is not None:
+            process.tasks[task] = None
+            task.add_done_callback(process.tasks.pop)
+        return task
+
+    def trace(self, *what: object) -> None:
+        """Whatever is traced is part of the fingerprint of the run."""
+        self.events += 1
+        self._digest.update(f"{self.now:.9f} {what}\n".encode())
+
+    def fingerprint(self) -> str:
+        """A hash of everything that was traced: connections, every chunk of bytes, file calls."""
+        return self._frozen or self._digest.hexdigest()[:16]
+
+    def stall(self, seconds: float) -> None:
+        """The running callback takes so long: time passes, nothing else happens."""
+        self.now += seconds
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> "asyncio.Future[T]":
+        """The call runs whole, on the loop, and its result arrives after a drawn latency.
+
+        The call of a process that died before does not happen.
+        """
+        future: asyncio.Future[T] = self.create_future()
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            self.trace("executor", getattr(func, "__qualname__", type(func).__name__))
+            try:
+                future.set_result(func(*args))
+            except Exception as error:  # noqa: BLE001 - the caller's, as a thread pool gives it
+                future.set_exception(error)
+
+        self.call_later(self.random.uniform(*EXECUTOR_LATENCY_S), run)
+        return future
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
+        return [(2, 1, 6, "", (host, port))]
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: Any = None, port: Any = None, **_: Any
+    ) -> MemoryServer:
+        return self.network.listen(protocol_factory, host, port or 0)
+
+    async def create_connection(
+        self,
+        protocol_factory: Callable[[], Any],
+        host: Any = None,
+        port: Any = None,
+        **options: Any,
+    ) -> tuple[MemoryTransport, Any]:
+        local = options.get("local_addr")
+        return await self.network.connect(
+            protocol_factory, local[0] if local else None, (host, port)
+        )
+
+    # Processes
+
+    def new_process(self, host: str) -> Process:
+        """A process on `host`; run code in it with `run_in`."""
+        return Process(host)
+
+    async def run_in(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` as part of `process`; whatever it starts belongs to that process."""
+        task: asyncio.Task[T] = self.create_task(work, context=process.context.copy())
+        return await task
+
+    def kill(self, process: Process) -> None:
+        """SIGKILL: not one more instruction of `process` runs; the machine resets its connections."""
+        if process.alive:
+            process.alive = False
+            self.trace("kill", process.host)
+            self.network.kill(process)
+            self._dead.append(process)
+
+    async def unwind(self) -> None:
+        """End what the run left behind: close the dead's coroutines, cancel the living's tasks."""
+        self._frozen = self.fingerprint()
+        buried: dict[asyncio.Task[Any], None] = {}
+        for process in self._dead:
+            context = process.context.copy()
+            for task in process.tasks:
+                buried[task] = None
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with contextlib.suppress(RuntimeError, ValueError):  # it awaits in a `finally`
+                    context.run(task.get_coro().close)
+        here = asyncio.current_task()
+        left = [task for task in asyncio.all_tasks(self) if task is not here and task not in buried]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+def run(main: Callable[[SimLoop], Coroutine[Any, Any, Any]], seed: int = 1) -> SimLoop:
+    """Run `main(loop)` to its end in virtual time and return the loop, with its fingerprint.
+
+    Raises:
+        AssertionError: a callback crashed on the way.
+    """
+    loop = SimLoop(seed)
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(main(loop))
+        loop.run_until_complete(loop.unwind())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    assert not loop.crashes, loop.crashes
+    return loop
