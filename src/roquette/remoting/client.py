@@ -63,7 +63,9 @@ class RemotingClient:
     def peer(self, address: str) -> Peer | None:
         """The live connection to `address`, if there is one."""
         peer = self._peers.get(address)
-        return peer if peer is not None and not peer.closed else None
+        if peer is None or peer.closed or peer.transport.is_closing():
+            return None
+        return peer
 
     async def connect(self, address: str) -> Peer:
         """The connection to `address`, opened when there is none; concurrent callers share one attempt.
@@ -101,7 +103,12 @@ class RemotingClient:
             async with asyncio.timeout(self._connect_timeout_s):
                 await self._loop.create_connection(
                     lambda: PeerProtocol(
-                        self._dispatcher, self._next_id, self._noise, made.append, lost
+                        self._dispatcher,
+                        self._next_id,
+                        self._noise,
+                        made.append,
+                        lost,
+                        reads_always=True,
                     ),
                     host,
                     port,
@@ -111,6 +118,8 @@ class RemotingClient:
                     not made
                 ):  # connection_made may be scheduled, not called, when create_connection returns
                     await asyncio.sleep(0)
+            if made[0].closed:
+                raise ConnectError("the connection was closed at once")
             self._peers[address] = made[0]
             if not attempt.done():
                 attempt.set_result(made[0])

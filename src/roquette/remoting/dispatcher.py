@@ -238,27 +238,29 @@ class Dispatcher:
 
     def _turn(self) -> None:
         """Everything that arrived since the last turn: process, finish the turn, write."""
-        self._scheduled = False
         now_ms = self._clock.now_ms()
         more = False
-        for lane in self._lanes:
-            if lane.jobs:
-                jobs = lane.jobs
-                budget: int = lane.limits.budget
-                if len(jobs) > budget:
-                    lane.jobs = jobs[budget:]
-                    jobs = jobs[:budget]
-                    more = True
-                else:
-                    lane.jobs = []
-                wait_ms: int = lane.limits.wait_ms
-                for job in jobs:
-                    if wait_ms and now_ms - job.arrived_ms > wait_ms:
-                        self._too_late(job, now_ms, len(lane.jobs))
+        try:
+            for lane in self._lanes:
+                if lane.jobs:
+                    jobs = lane.jobs
+                    budget: int = lane.limits.budget
+                    if len(jobs) > budget:
+                        lane.jobs = jobs[budget:]
+                        jobs = jobs[:budget]
+                        more = True
                     else:
-                        job.now_ms = now_ms
-                        self._run(job)
-        self._end_turn()
+                        lane.jobs = []
+                    wait_ms: int = lane.limits.wait_ms
+                    for job in jobs:
+                        if wait_ms and now_ms - job.arrived_ms > wait_ms:
+                            self._too_late(job, now_ms, len(lane.jobs))
+                        else:
+                            job.now_ms = now_ms
+                            self._run(job)
+            self._end_turn()
+        finally:
+            self._scheduled = False  # only now: answers of this turn need no turn of their own
         self._flush()
         if more:
             self._schedule()

@@ -93,6 +93,7 @@ class Server:
         await self._tasks.stop()
         if self._listener is not None:
             self._listener.close()
+        await asyncio.sleep(0)  # let the answers of this turn leave
         for peer in list(self.peers.values()):
             peer.transport.close()
         await asyncio.sleep(0)

@@ -24,7 +24,8 @@ def host_of(ip: str, port: int) -> bytes:
 class PeerProtocol(asyncio.Protocol):
     """One connection, whichever side opened it.
 
-    A peer that does not read its answers is not read from either, so that its backlog stays bounded.
+    A server does not read from a peer that does not read its answers, so that their backlog stays bounded.
+    A client reads always: if both ends stopped, neither would ever go on.
     """
 
     def __init__(
@@ -34,12 +35,15 @@ class PeerProtocol(asyncio.Protocol):
         noise: RateLimited,
         on_made: Callable[[Peer], None],
         on_lost: Callable[[Peer, Exception | None], None],
+        *,
+        reads_always: bool = False,
     ) -> None:
         self._dispatcher: Dispatcher = dispatcher
         self._number: int = number
         self._noise: RateLimited = noise
         self._on_made: Callable[[Peer], None] = on_made
         self._on_lost: Callable[[Peer, Exception | None], None] = on_lost
+        self._reads_always: bool = reads_always
         self._peer: Peer | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -85,12 +89,14 @@ class PeerProtocol(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        if self._peer is not None and not self._peer.transport.is_closing():
-            self._peer.transport.pause_reading()
+        peer = self._peer
+        if peer is not None and not self._reads_always and not peer.transport.is_closing():
+            peer.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self._peer is not None and not self._peer.transport.is_closing():
-            self._peer.transport.resume_reading()
+        peer = self._peer
+        if peer is not None and not self._reads_always and not peer.transport.is_closing():
+            peer.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         peer = self._peer
