@@ -1,1 +1,1 @@
-"""The core room."""
+"""The client's decisions: pure, without sockets, clocks or tasks."""

@@ -1,0 +1,53 @@
+"""Settings of a client; names say their units, defaults are those of Apache's Java client."""
+
+from dataclasses import dataclass
+
+from roquette.message.compression import Compression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """How a client behaves.
+
+    Attributes:
+        name_servers: "host:port;host:port".
+        instance_name: part of the client id; None makes one per client.
+        local_host: address to call from and to name in the client id; None finds it.
+        send_attempts: 1 + retryTimesWhenSendFailed.
+        max_in_flight: unanswered pipelined sends (`send_soon`) per client.
+        offset_root: where broadcasting consumers keep their offsets; None is ~/.rocketmq_offsets.
+    """
+
+    name_servers: str
+    instance_name: str | None = None
+    local_host: str | None = None
+    call_timeout_ms: int = 3_000
+    connect_timeout_ms: int = 3_000
+    poll_routes_ms: int = 30_000
+    heartbeat_ms: int = 30_000
+    persist_offsets_ms: int = 5_000
+    rebalance_ms: int = 20_000
+    compare_name_servers_ms: int = 30_000
+
+    send_timeout_ms: int = 3_000
+    send_attempts: int = 3
+    compress_over_bytes: int = 4_096
+    compression: Compression = Compression.ZLIB
+    compression_level: int = 5
+    max_message_size: int = 4 * 1024 * 1024
+    create_topic_key: str = "TBW102"
+    default_topic_queues: int = 4
+    latency_fault_tolerance: bool = False
+    max_in_flight: int = 1_000
+
+    pull_batch: int = 32
+    pull_hold_ms: int = 15_000
+    pull_timeout_ms: int = 30_000
+    pull_retry_ms: int = 1_000
+    pull_threshold_count: int = 1_000
+    pull_threshold_bytes: int = 100 * 1024 * 1024
+    pull_threshold_span: int = 2_000
+    pull_pause_ms: int = 50
+    orderly_suspend_ms: int = 1_000
+    lock_interval_ms: int = 20_000
+    offset_root: str | None = None

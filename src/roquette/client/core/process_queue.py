@@ -1,0 +1,64 @@
+"""What a consumer holds of one queue: messages in work, and the offset that may be committed. Pure."""
+
+import heapq
+from collections.abc import Iterable
+
+from roquette.message.message import MessageQueue, ReceivedMessage
+
+
+class ProcessQueue:
+    """Bookkeeping of one assigned queue (Apache: ProcessQueue).
+
+    The offset to commit is the smallest unfinished one, or the next to pull when all are finished.
+    """
+
+    __slots__ = (
+        "_heap",
+        "_unfinished",
+        "count",
+        "dropped",
+        "last_pull_ms",
+        "locked",
+        "next_offset",
+        "queue",
+        "size",
+    )
+
+    def __init__(self, queue: MessageQueue, next_offset: int) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        self.count = 0
+        self.size = 0
+        self.dropped = False
+        self.locked = False
+        self.last_pull_ms = 0
+        self._unfinished: dict[int, int] = {}  # queue offset -> body size
+        self._heap: list[int] = []
+
+    def take(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
+        """Remember what was pulled; `next_offset` is where the next pull begins."""
+        for message in messages:
+            offset = message.queue_offset
+            if offset not in self._unfinished:
+                self._unfinished[offset] = len(message.body)
+                heapq.heappush(self._heap, offset)
+                self.count += 1
+                self.size += len(message.body)
+        self.next_offset = next_offset
+
+    def finish(self, message: ReceivedMessage) -> None:
+        """A message was consumed, or handed back to the broker."""
+        size = self._unfinished.pop(message.queue_offset, None)
+        if size is not None:
+            self.count -= 1
+            self.size -= size
+
+    def committable(self) -> int:
+        """The offset from which a successor must continue."""
+        while self._heap and self._heap[0] not in self._unfinished:
+            heapq.heappop(self._heap)
+        return self._heap[0] if self._heap else self.next_offset
+
+    def span(self) -> int:
+        """Distance from the oldest unfinished offset to the newest pulled one."""
+        return max(0, self.next_offset - self.committable())

@@ -1,0 +1,107 @@
+"""Who gets which queue. Pure: every member computes the same table from the same lists.
+
+Results equal those of Apache's AllocateMessageQueueStrategy classes (golden: tests/golden/allocation).
+"""
+
+import bisect
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from roquette.message.message import MessageQueue
+
+Strategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
+"""(own client id, sorted client ids, sorted queues) -> own queues."""
+
+_VIRTUAL_NODES: Final = 10
+
+
+def averagely(
+    client_id: str, clients: Sequence[str], queues: Sequence[MessageQueue]
+) -> list[MessageQueue]:
+    """AVG: contiguous shares; the first members get one more (AllocateMessageQueueAveragely)."""
+    if client_id not in clients or not queues:
+        return []
+    index, rest = clients.index(client_id), len(queues) % len(clients)
+    size = 1 if len(queues) <= len(clients) else len(queues) // len(clients) + (index < rest)
+    start = index * size if rest and index < rest else index * size + rest
+    return list(queues[start : start + size])
+
+
+def averagely_by_circle(
+    client_id: str, clients: Sequence[str], queues: Sequence[MessageQueue]
+) -> list[MessageQueue]:
+    """AVG_BY_CIRCLE: dealt like cards (AllocateMessageQueueAveragelyByCircle)."""
+    if client_id not in clients:
+        return []
+    return list(queues[clients.index(client_id) :: len(clients)])
+
+
+def consistent_hash(
+    client_id: str, clients: Sequence[str], queues: Sequence[MessageQueue]
+) -> list[MessageQueue]:
+    """CONSISTENT_HASH: ten virtual nodes a member on a ring of MD5 (AllocateMessageQueueConsistentHash)."""
+    if client_id not in clients:
+        return []
+    ring = sorted(
+        (_ring_hash(f"{client}-{node}"), client)
+        for client in clients
+        for node in range(_VIRTUAL_NODES)
+    )
+    places = [place for place, _ in ring]
+    found = []
+    for queue in queues:
+        at = bisect.bisect_left(places, _ring_hash(_queue_text(queue)))
+        if ring[at % len(ring)][1] == client_id:
+            found.append(queue)
+    return found
+
+
+def _queue_text(queue: MessageQueue) -> str:
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+
+
+def _ring_hash(text: str) -> int:
+    """ConsistentHashRouter.MD5Hash: the first four bytes of the digest."""
+    return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
+
+
+def by_config(assigned: Sequence[MessageQueue]) -> Strategy:
+    """CONFIG: the queues somebody wrote down."""
+
+    def allocate(
+        client_id: str, clients: Sequence[str], queues: Sequence[MessageQueue]
+    ) -> list[MessageQueue]:
+        return list(assigned)
+
+    return allocate
+
+
+def by_machine_room(rooms: frozenset[str]) -> Strategy:
+    """MACHINE_ROOM: only brokers named `room@broker` of the given rooms (AllocateMessageQueueByMachineRoom)."""
+
+    def allocate(
+        client_id: str, clients: Sequence[str], queues: Sequence[MessageQueue]
+    ) -> list[MessageQueue]:
+        if client_id not in clients:
+            return []
+        wanted = [
+            q
+            for q in queues
+            if len(q.broker_name.split("@")) == 2 and q.broker_name.split("@")[0] in rooms
+        ]
+        index, (share, rest) = clients.index(client_id), divmod(len(wanted), len(clients))
+        found = wanted[index * share : (index + 1) * share]
+        if rest > index:
+            found.append(wanted[index + share * len(clients)])
+        return found
+
+    return allocate
+
+
+STRATEGIES: Final[dict[str, Strategy]] = {
+    "AVG": averagely,
+    "AVG_BY_CIRCLE": averagely_by_circle,
+    "CONSISTENT_HASH": consistent_hash,
+}
+"""Strategies without parameters, by Apache's names."""

@@ -1,0 +1,60 @@
+"""What a failed send deserves: another broker, a fresh route, or an end. Pure."""
+
+from typing import Final
+
+from roquette.errors import BrokerError, ClientClosed, ClientError
+from roquette.wire.codes import ResponseCode
+
+RETRY_CODES: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Answers after which Java's producer tries another broker (DefaultMQProducer.retryResponseCodes)."""
+
+STALE_ROUTE_CODES: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+        ResponseCode.GO_AWAY,
+    }
+)
+
+STORED_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+"""Answers to a send after which the message is in the log."""
+
+
+def broker_error(code: int, remark: str | None, address: str) -> BrokerError:
+    """The error an answer means, with its two flags."""
+    return BrokerError(
+        code,
+        remark or "",
+        address=address,
+        retriable=code in RETRY_CODES,
+        stale_route=code in STALE_ROUTE_CODES,
+    )
+
+
+def may_retry(error: ClientError, attempt: int, attempts: int, left_ms: int) -> bool:
+    """Whether attempt number `attempt` (1 is the first) of `attempts` may be followed by another."""
+    return (
+        error.retriable
+        and not isinstance(error, ClientClosed)
+        and attempt < attempts
+        and left_ms > 0
+    )

@@ -1,0 +1,100 @@
+"""From a topic's route to queues: which may be written, which read, and where their brokers are. Pure."""
+
+from roquette.message.message import MessageQueue
+from roquette.message.names import PERM_READ, PERM_WRITE
+from roquette.wire.bodies import TopicRouteData
+
+MASTER_ID = 0
+
+
+class TopicRoute:
+    """One topic's route, worked out once per change (MQClientInstance.topicRouteData2Topic*Info).
+
+    Attributes:
+        publish: queues that take messages: their broker has a master and write permission.
+        subscribe: queues that can be read, sorted.
+        addresses: broker name -> broker id -> address.
+    """
+
+    __slots__ = ("addresses", "data", "ordered", "publish", "subscribe", "topic")
+
+    def __init__(self, topic: str, data: TopicRouteData) -> None:
+        self.topic = topic
+        self.data = data
+        self.addresses = {
+            broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas
+        }
+        self.ordered = bool(data.order_topic_conf)
+        self.publish = self._ordered_queues() if data.order_topic_conf else self._writable()
+        self.subscribe = sorted(
+            MessageQueue(topic, queue.broker_name, number)
+            for queue in data.queue_datas
+            if queue.perm & PERM_READ
+            for number in range(queue.read_queue_nums)
+        )
+
+    def _writable(self) -> list[MessageQueue]:
+        return [
+            MessageQueue(self.topic, queue.broker_name, number)
+            for queue in sorted(self.data.queue_datas, key=lambda q: q.broker_name)
+            if queue.perm & PERM_WRITE and MASTER_ID in self.addresses.get(queue.broker_name, {})
+            for number in range(queue.write_queue_nums)
+        ]
+
+    def _ordered_queues(self) -> list[MessageQueue]:
+        """orderTopicConf `broker:count;broker:count` replaces the queues of the route."""
+        found = []
+        for word in (self.data.order_topic_conf or "").split(";"):
+            name, _, count = word.partition(":")
+            if name and count.isdigit():
+                found += [MessageQueue(self.topic, name, number) for number in range(int(count))]
+        return found
+
+    def master_of(self, broker_name: str) -> str | None:
+        """Address of a broker name's master, if it has one."""
+        return self.addresses.get(broker_name, {}).get(MASTER_ID)
+
+    def address_for_read(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
+        """Address of the wanted member, else of any other."""
+        members = self.addresses.get(broker_name)
+        if not members:
+            return None
+        return members.get(broker_id) or members[min(members)]
+
+    def same_as(self, other: "TopicRoute") -> bool:
+        """True when both say the same, whatever the order of their parts."""
+        return canonical(self.data) == canonical(other.data)
+
+
+def canonical(data: TopicRouteData) -> tuple[object, ...]:
+    """A route in a form that compares equal when it means the same."""
+    return (
+        tuple(
+            sorted(
+                (q.broker_name, q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag)
+                for q in data.queue_datas
+            )
+        ),
+        tuple(
+            sorted(
+                (b.broker_name, b.cluster, tuple(sorted(b.broker_addrs.items())))
+                for b in data.broker_datas
+            )
+        ),
+        data.order_topic_conf or "",
+    )
+
+
+def route_from_template(topic: str, template: TopicRouteData, default_queues: int) -> TopicRoute:
+    """The route of a topic that does not exist yet: TBW102's, with at most `default_queues` queues (document A)."""
+    queues = [
+        type(queue)(
+            broker_name=queue.broker_name,
+            read_queue_nums=min(default_queues, queue.read_queue_nums),
+            write_queue_nums=min(default_queues, queue.write_queue_nums),
+            perm=queue.perm,
+            topic_sys_flag=queue.topic_sys_flag,
+        )
+        for queue in template.queue_datas
+    ]
+    return TopicRoute(topic, TopicRouteData(queue_datas=queues, broker_datas=template.broker_datas))
