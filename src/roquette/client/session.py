@@ -1,0 +1,385 @@
+"""One client process in one cluster: connections, routes, heartbeats, and who is told of what.
+
+Name servers: a random one first, the next one when a call fails (mission row N7). Routes are refreshed every
+30 s and compared between name servers, since one that disagrees does harm in silence (row N8).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from roquette.base.clock import Clock
+from roquette.base.entropy import Entropy
+from roquette.base.lifecycle import Tasks, every
+from roquette.base.logs import RateLimited
+from roquette.client.broker_api import BrokerApi
+from roquette.client.config import ClientConfig
+from roquette.client.core.route_cache import TopicRoute, canonical, route_from_template
+from roquette.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    ConnectError,
+    Refused,
+    RouteNotFound,
+)
+from roquette.message.message import MessageQueue
+from roquette.remoting.client import RemotingClient
+from roquette.remoting.dispatcher import RequestContext, Row
+from roquette.remoting.outcomes import Outcome, Silent
+from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.headers import (
+    GetConsumerRunningInfoRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+
+log = logging.getLogger("roquette.client")
+
+
+class Consumer(Protocol):
+    """What the session needs of a consumer that is part of a group."""
+
+    group: str
+
+    def describe(self) -> ConsumerData:
+        """Its part of a heartbeat."""
+        ...
+
+    def topics(self) -> list[str]:
+        """Topics whose routes it needs."""
+        ...
+
+    def rebalance_soon(self) -> None:
+        """The group's members changed."""
+        ...
+
+    def running_info(self, jstack: bool) -> Outcome:
+        """Answer to GET_CONSUMER_RUNNING_INFO."""
+        ...
+
+
+class Session:
+    """Shared by the producers and consumers of one `Client`. `start` before use, `close` after."""
+
+    def __init__(
+        self, config: ClientConfig, *, clock: Clock, entropy: Entropy, local_host: str
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.entropy = entropy
+        self.local_host = local_host
+        self.name_servers = parse_name_servers(config.name_servers)
+        instance = config.instance_name or f"{entropy.process_id}#{entropy.token(6)}"
+        self.client_id = f"{local_host}@{instance}"
+        self.tasks = Tasks()
+        self.noise = RateLimited(log, clock)
+        self._current = entropy.below(len(self.name_servers))
+        self._routes: dict[str, TopicRoute] = {}
+        self._fetching: dict[str, asyncio.Future[TopicRoute]] = {}
+        self._producer_groups: dict[str, None] = {}
+        self._consumers: dict[str, Consumer] = {}
+        self._heartbeat_lock = asyncio.Lock()
+        self._greeted: set[str] = set()
+        self._closed = False
+        rows = [
+            Row(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                self._ids_changed,
+                NotifyConsumerIdsChangedRequestHeader,
+                0,
+            ),
+            Row(
+                RequestCode.GET_CONSUMER_RUNNING_INFO,
+                self._running_info,
+                GetConsumerRunningInfoRequestHeader,
+                0,
+            ),
+        ]
+        self.remoting = RemotingClient(
+            clock,
+            rows=rows,
+            on_lost=self._connection_lost,
+            connect_timeout_s=config.connect_timeout_ms / 1000,
+            local_host=config.local_host,
+        )
+        self.api = BrokerApi(self.remoting, config.call_timeout_ms)
+
+    async def start(self) -> None:
+        """Begin the periodic work."""
+        config = self.config
+        self.tasks.start("routes", every(config.poll_routes_ms / 1000, self.refresh_routes))
+        self.tasks.start(
+            "heartbeats", every(config.heartbeat_ms / 1000, self.heartbeat, first_s=1.0)
+        )
+        if len(self.name_servers) > 1:
+            step = config.compare_name_servers_ms / 1000
+            self.tasks.start(
+                "compare-name-servers", every(step, self.compare_name_servers, first_s=step / 2)
+            )
+
+    # name servers and routes
+
+    async def ask_name_servers(self, call: Callable[[str], Awaitable[TopicRoute]]) -> TopicRoute:
+        """Run `call` with the current name server, and with each other one while connections fail.
+
+        Raises:
+            ConnectError: none can be reached.
+            RouteNotFound, BrokerError: the one that answered said so.
+        """
+        last: ClientError = ConnectError("no name server is configured")
+        for _ in range(len(self.name_servers)):
+            address = self.name_servers[self._current % len(self.name_servers)]
+            try:
+                return await call(address)
+            except (RouteNotFound, BrokerError):
+                raise
+            except ClientError as error:
+                last = error
+                self._current += 1  # round robin from the one that failed
+        raise ConnectError(
+            f"no name server of {';'.join(self.name_servers)} can be reached: {last}"
+        ) from last
+
+    def known_route(self, topic: str) -> TopicRoute | None:
+        """The route as it is cached."""
+        return self._routes.get(topic)
+
+    async def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
+        """A topic's route; concurrent callers share one request. Raises RouteNotFound or ConnectError."""
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        known = self._routes.get(topic)
+        if known is not None and not fresh:
+            return known
+        pending = self._fetching.get(topic)
+        if pending is None:
+            pending = asyncio.get_running_loop().create_future()
+            self._fetching[topic] = pending
+            self.tasks.start(f"route-{topic}", self._fetch(topic, pending))
+        return await asyncio.shield(pending)
+
+    async def _fetch(self, topic: str, result: "asyncio.Future[TopicRoute]") -> None:
+        async def call(address: str) -> TopicRoute:
+            return TopicRoute(topic, await self.api.route(address, topic))
+
+        try:
+            route = await self.ask_name_servers(call)
+        except ClientError as error:
+            result.set_exception(error)
+            result.exception()  # seen, even when every caller has gone
+        except asyncio.CancelledError:
+            result.set_exception(ClientClosed("the client was closed"))
+            result.exception()
+            raise
+        else:
+            self._learn(topic, route)
+            result.set_result(route)
+        finally:
+            self._fetching.pop(topic, None)
+
+    def _learn(self, topic: str, route: TopicRoute) -> None:
+        old = self._routes.get(topic)
+        self._routes[topic] = route
+        if old is not None and not old.same_as(route):
+            log.info("route changed topic=%s", topic)
+            for consumer in self._consumers.values():
+                if topic in consumer.topics():
+                    consumer.rebalance_soon()
+
+    async def publish_route(self, topic: str) -> TopicRoute:
+        """The route to send by: the topic's own, or TBW102's for a topic still to be created (row T1).
+
+        Raises:
+            RouteNotFound: there is neither.
+        """
+        try:
+            route = await self.route(topic)
+        except RouteNotFound:
+            try:
+                template = await self.route(self.config.create_topic_key)
+            except RouteNotFound:
+                raise RouteNotFound(topic) from None
+            return route_from_template(topic, template.data, self.config.default_topic_queues)
+        return route
+
+    async def refresh_routes(self) -> None:
+        """Every 30 s: ask again for every topic in use, and drop connections to brokers that are gone."""
+        for topic in sorted(
+            set(self._routes) | {t for c in self._consumers.values() for t in c.topics()}
+        ):
+            try:
+                await self.route(topic, fresh=True)
+            except RouteNotFound:
+                self._routes.pop(topic, None)
+            except ClientError as error:
+                self.noise.warning("routes", "route refresh failed topic=%s error=%s", topic, error)
+                return
+
+    async def compare_name_servers(self) -> None:
+        """Warn when name servers do not tell the same route for a topic (row N8)."""
+        for topic in sorted(self._routes):
+            seen: dict[object, list[str]] = {}
+            for address in self.name_servers:
+                try:
+                    form: object = canonical(await self.api.route(address, topic))
+                except RouteNotFound:
+                    form = None
+                except ClientError:
+                    continue  # one that is down is no contradiction
+                seen.setdefault(form, []).append(address)
+            if len(seen) > 1:
+                sides = " / ".join(",".join(addresses) for addresses in seen.values())
+                self.noise.warning(
+                    f"disagree-{topic}", "name servers disagree topic=%s servers=%s", topic, sides
+                )
+
+    # addresses
+
+    def master_of(self, queue: MessageQueue) -> str:
+        """Where a queue is written and its group's offsets live; raises ConnectError when unknown."""
+        route = self._routes.get(queue.topic)
+        address = route.master_of(queue.broker_name) if route is not None else None
+        if address is None:
+            address = self.address_of_broker(queue.broker_name)
+        return address
+
+    def address_of_broker(self, broker_name: str) -> str:
+        """Any address of a broker name, the master's first; raises ConnectError when none is known."""
+        for route in self._routes.values():
+            address = route.address_for_read(broker_name)
+            if address is not None:
+                return address
+        raise ConnectError(f"no route names broker {broker_name}")
+
+    def broker_addresses(self) -> list[str]:
+        """Addresses of all brokers of all routes in use, sorted."""
+        return sorted(
+            {
+                address
+                for route in self._routes.values()
+                for members in route.addresses.values()
+                for address in members.values()
+            }
+        )
+
+    def _connection_lost(self, address: str) -> None:
+        self._greeted.discard(address)
+        if not self._closed and address not in self.name_servers:
+            log.info("connection lost address=%s", address)
+
+    # groups
+
+    def add_producer_group(self, group: str) -> None:
+        """Heartbeats name this producer group from now on."""
+        self._producer_groups[group] = None
+
+    async def add_consumer(self, consumer: Consumer) -> None:
+        """Heartbeats name this consumer from now on; one per group."""
+        if consumer.group in self._consumers:
+            raise ConfigError(
+                f"this client already has a consumer of group {consumer.group}: use another Client"
+            )
+        self._consumers[consumer.group] = consumer
+
+    async def remove_consumer(self, consumer: Consumer) -> None:
+        """Leave the group on every broker, so that the others take over at once."""
+        if self._consumers.get(consumer.group) is not consumer:
+            return
+        del self._consumers[consumer.group]
+        for address in self.broker_addresses():
+            if self.remoting.peer(address) is None:
+                continue
+            try:
+                await self.api.unregister(address, self.client_id, consumer_group=consumer.group)
+            except ClientError as error:
+                self.noise.warning(
+                    "leave", "leaving failed group=%s error=%s", consumer.group, error
+                )
+
+    def _heartbeat_data(self) -> HeartbeatData:
+        return HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group_name=group) for group in self._producer_groups],
+            consumer_data_set=[consumer.describe() for consumer in self._consumers.values()],
+        )
+
+    async def heartbeat(self) -> None:
+        """Tell every broker of our routes who we are; a broker that is down is skipped."""
+        data = self._heartbeat_data()
+        if not data.producer_data_set and not data.consumer_data_set:
+            return
+        async with self._heartbeat_lock:
+            for address in self.broker_addresses():
+                try:
+                    await self.api.heartbeat(address, data)
+                    self._greeted.add(address)
+                except ClientError as error:
+                    self.noise.warning(
+                        f"beat-{address}", "heartbeat failed address=%s error=%s", address, error
+                    )
+
+    async def greet(self, address: str) -> None:
+        """Make sure a broker knows us before we rely on it (the first send or pull)."""
+        if address not in self._greeted:
+            self._greeted.add(address)
+            data = self._heartbeat_data()
+            try:
+                await self.api.heartbeat(address, data)
+            except ClientError:
+                self._greeted.discard(address)
+
+    def _ids_changed(
+        self, ctx: RequestContext, header: NotifyConsumerIdsChangedRequestHeader, body: bytes
+    ) -> Outcome:
+        consumer = self._consumers.get(header.consumer_group or "")
+        if consumer is not None:
+            consumer.rebalance_soon()
+        return Silent()
+
+    def _running_info(
+        self, ctx: RequestContext, header: GetConsumerRunningInfoRequestHeader, body: bytes
+    ) -> Outcome:
+
+        consumer = self._consumers.get(header.consumer_group)
+        if consumer is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer Group <{header.consumer_group}> not exist in this consumer",
+            )
+        return consumer.running_info(header.jstack_enable)
+
+    async def close(self) -> None:
+        """Leave producer groups, end the periodic work, close connections."""
+        if self._closed:
+            return
+        for group in self._producer_groups:
+            for address in self.broker_addresses():
+                if self.remoting.peer(address) is not None:
+                    try:
+                        await self.api.unregister(address, self.client_id, producer_group=group)
+                    except ClientError as error:
+                        log.debug("leaving failed group=%s error=%s", group, error)
+        self._closed = True
+        await self.tasks.stop()
+        await self.remoting.close()
+
+
+def parse_name_servers(text: str) -> list[str]:
+    """ "host:port;host:port" (or with commas, or a rocketmq:// prefix) -> addresses; raises ConfigError."""
+    words = [
+        word.strip().removeprefix("rocketmq://").rstrip("/")
+        for word in text.replace(",", ";").split(";")
+    ]
+    found = [word for word in words if word]
+    for word in found:
+        host, _, port = word.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConfigError(f"name server address {word!r} is not of the form host:port")
+    if not found:
+        raise ConfigError(
+            "no name server address is given: pass 'host:port;host:port' or set NAMESRV_ADDR"
+        )
+    return found
