@@ -109,7 +109,7 @@ class AdminProcessor:
             "commitLogDiskRatio": repr(ratio),
             "consumeQueueDiskRatio": repr(ratio),
             "dispatchBehindBytes": "0",
-            "remainHowManyDataToFlush": f"{max(0, store.max_physical_offset - store.synced)} B",
+            "remainHowManyDataToFlush": f"{max(0, store.max_physical_offset - store.synced_offset)} B",
             "remainTransientStoreBufferNumbs": "2147483647",
             "pageCacheLockTimeMills": "0",
             "dispatchMaxBuffer": "0",

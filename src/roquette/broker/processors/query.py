@@ -39,10 +39,10 @@ class QueryProcessor:
             header.begin_timestamp,
             header.end_timestamp,
         )
-        last_ms, last_offset = self._store.index_progress()
         ext = encode_ext(
             QueryMessageResponseHeader(
-                index_last_update_timestamp=last_ms, index_last_update_phyoffset=last_offset
+                index_last_update_timestamp=self._store.index_last_timestamp_ms,
+                index_last_update_phyoffset=self._store.index_last_physical_offset,
             )
         )
         if not found:
@@ -51,7 +51,8 @@ class QueryProcessor:
                 "can not find message, maybe time range not correct",
                 ext,
             )
-        kept, size = [], 0
+        kept: list[bytes] = []
+        size = 0
         for record in found:
             size += len(record)
             if kept and size > self._max_bytes:
