@@ -1,0 +1,182 @@
+"""What name servers are told: all of them, at start, on changes before the answer, periodically, at the end."""
+
+import asyncio
+
+from roquette.base.clock import LoopClock
+from roquette.base.lifecycle import Tasks
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Row
+from roquette.remoting.outcomes import Reply
+from roquette.remoting.server import Server
+from roquette.wire.bodies import decode_register_broker_body
+from roquette.wire.header_codec import ext_dict
+
+NS = "10.0.1.1"
+
+
+class FakeNameServer:
+    """Remembers what brokers say."""
+
+    def __init__(self, loop, host=NS):
+        self.loop, self.host = loop, host
+        self.seen: list[tuple[float, dict, object]] = []
+        self.gone: list[dict] = []
+        self.answer = Reply()
+        clock = LoopClock(loop)
+        rows = [Row(103, self.register, None, 0), Row(104, self.unregister, None, 0)]
+        dispatcher = Dispatcher(rows, [LaneLimits("all", 1000)], clock, loop, Tasks())
+        self.server = Server(dispatcher, clock)
+
+    async def start(self):
+        await self.server.start(self.host, 9876)
+        return self
+
+    def register(self, ctx, header, body):
+        data = decode_register_broker_body(body, compressed=False, version=479)
+        wrapper = data.topic_config_serialize_wrapper
+        self.seen.append((self.loop.time(), ext_dict(ctx.command.ext), wrapper))
+        return self.answer
+
+    def unregister(self, ctx, header, body):
+        self.gone.append(ext_dict(ctx.command.ext))
+        return Reply()
+
+    def topics(self, index=-1):
+        return self.seen[index][2].topic_config_table
+
+
+def test_registration_at_start_carries_every_topic_and_unregistration_follows(run_broker):
+    kept = []
+
+    async def scenario(case):
+        server = await FakeNameServer(case.loop).start()
+        kept.append(server)
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await case.broker.registration.settled()
+        _, header, wrapper = server.seen[0]
+
+        assert header == {
+            "brokerName": "broker-a",
+            "brokerAddr": "10.0.0.1:10911",
+            "clusterName": "DefaultCluster",
+            "haServerAddr": "10.0.0.1:10912",
+            "brokerId": "0",
+            "compressed": "false",
+            "bodyCrc32": header["bodyCrc32"],
+        }
+        assert int(header["bodyCrc32"]) > 0
+        assert {"TBW102", "broker-a", "DefaultCluster", "SCHEDULE_TOPIC_XXXX"} <= set(
+            wrapper.topic_config_table
+        )
+        assert wrapper.topic_config_table["TBW102"].perm == 7
+
+    run_broker(scenario)
+
+    assert kept[0].gone[0]["brokerName"] == "broker-a"
+
+
+def test_an_auto_created_topic_is_known_before_the_send_is_answered(run_broker):
+    async def scenario(case):
+        servers = [await FakeNameServer(case.loop, f"10.0.1.{n}").start() for n in (1, 2)]
+        case.broker.live.update({"namesrvAddr": "10.0.1.1:9876;10.0.1.2:9876"})
+        await case.broker.registration.settled()
+        client = await case.client()
+        reply = await client.produce("New")
+
+        assert reply.code == 0
+        for server in servers:
+            assert list(server.topics()) == ["New"]
+            assert server.seen[-1][2].data_version == case.broker.topics.data_version
+
+    run_broker(scenario)
+
+
+def test_a_dead_name_server_delays_the_answer_by_500_ms_at_most(run_broker):
+    async def scenario(case):
+        case.loop.network.isolate("10.0.1.9")
+        case.broker.live.update({"namesrvAddr": "10.0.1.9:9876"})
+        client = await case.client()
+        started = case.loop.time()
+        reply = await client.produce("New")
+        again = case.loop.time()
+        await client.produce("New")
+
+        assert reply.code == 0
+        assert again - started < 0.6
+        assert case.loop.time() - again < 0.05
+
+    run_broker(scenario)
+
+
+def test_everything_is_told_again_every_period_and_to_new_name_servers(run_broker):
+    async def scenario(case):
+        first = await FakeNameServer(case.loop).start()
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await asyncio.sleep(65)
+        second = await FakeNameServer(case.loop, "10.0.1.2").start()
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876;10.0.1.2:9876"})
+        await case.broker.registration.settled()
+
+        assert len(first.seen) == 3
+        assert "TBW102" in first.topics()
+        assert "TBW102" in second.topics()
+
+    run_broker(scenario)
+
+
+def test_a_refused_or_lost_registration_is_made_good(run_broker):
+    async def scenario(case):
+        server = await FakeNameServer(case.loop).start()
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await case.broker.registration.settled()
+        server.answer = Reply(b"", None, 1, "register broker failed")
+        client = await case.client()
+        await client.produce("New")
+        server.answer = Reply()
+        await asyncio.sleep(3)
+
+        assert {"New", "TBW102"} <= set(server.topics())
+
+    run_broker(scenario)
+
+
+def test_a_restarted_name_server_learns_all_at_once(run_broker):
+    async def scenario(case):
+        server = await FakeNameServer(case.loop).start()
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await case.broker.registration.settled()
+        await server.server.stop()
+        fresh = await FakeNameServer(case.loop).start()
+        await asyncio.sleep(3)
+
+        assert "TBW102" in fresh.topics()
+
+    run_broker(scenario)
+
+
+def test_the_brokers_permission_masks_every_topic_and_moves_the_version(run_broker):
+    async def scenario(case):
+        server = await FakeNameServer(case.loop).start()
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await case.broker.registration.settled()
+        before = server.seen[-1][2].data_version
+        case.broker.live.update({"brokerPermission": "4"})
+        await case.broker.registration.settled()
+
+        assert server.topics()["TBW102"].perm == 4
+        assert server.seen[-1][2].data_version != before
+
+    run_broker(scenario)
+
+
+def test_topics_the_name_servers_call_ordered_become_so(run_broker):
+    async def scenario(case):
+        server = await FakeNameServer(case.loop).start()
+        client = await case.client()
+        await client.produce("New")
+        server.answer = Reply(b"", b'{"table":{"New":"broker-a:4"}}')
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await asyncio.sleep(1)
+
+        assert case.broker.topics.find("New").order is True
+
+    run_broker(scenario)

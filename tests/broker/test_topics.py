@@ -1,0 +1,86 @@
+"""The topic table: templates, versions, system topics."""
+
+from roquette.broker.config import BrokerConfig
+from roquette.broker.topics import TopicTable, system_topics
+from roquette.wire.bodies import TopicConfig
+
+CONFIG = BrokerConfig(broker_name="broker-a")
+
+
+def table():
+    topics = TopicTable(1)
+    topics.add_system(system_topics(CONFIG))
+    return topics
+
+
+def create(topics, name="New", *, template="TBW102", queues=4, enabled=True):
+    return topics.auto_create(
+        name, default_topic=template, queues=queues, sys_flag=0, enabled=enabled, now_ms=9
+    )
+
+
+def test_a_new_topic_takes_the_smaller_queue_count_and_loses_inherit():
+    assert create(table(), queues=4).write_queues == 4
+    assert create(table(), queues=40).write_queues == 8
+    assert create(table()).perm == 6
+
+
+def test_no_template_no_topic():
+    topics = table()
+    topics.put(TopicConfig(topic_name="Plain", perm=6), 2)
+
+    assert create(topics, template="nope") is None
+    assert create(topics, template="Plain") is None
+    assert create(topics, queues=0) is None
+    assert create(topics, enabled=False) is None
+    assert create(topics, template="broker-a", enabled=False) is not None
+
+
+def test_every_change_moves_the_version_and_tells():
+    topics = table()
+    told = []
+    topics.changed = told.append
+    create(topics)
+    topics.put(TopicConfig(topic_name="New", perm=2), 10)
+    topics.delete("New", 11)
+
+    assert told == ["New", "New", "New"]
+    assert (topics.data_version.counter, topics.data_version.timestamp) == (3, 11)
+    assert topics.delete("New", 12) is False
+
+
+def test_a_changed_topic_keeps_its_counters():
+    topics = table()
+    topic = create(topics)
+    topic.put_count = 5
+    topics.put(TopicConfig(topic_name="New", write_queue_nums=2, read_queue_nums=2), 10)
+
+    assert (topic.put_count, topic.write_queues) == (5, 2)
+
+
+def test_system_topics_are_apaches():
+    found = {
+        t.topic_name: (t.read_queue_nums, t.write_queue_nums, t.perm) for t in system_topics(CONFIG)
+    }
+
+    assert found == {
+        "SELF_TEST_TOPIC": (1, 1, 6),
+        "TBW102": (8, 8, 7),
+        "BenchmarkTest": (1024, 1024, 6),
+        "DefaultCluster": (16, 16, 7),
+        "broker-a": (1, 1, 7),
+        "OFFSET_MOVED_EVENT": (1, 1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 18, 6),
+        "DefaultCluster_REPLY_TOPIC": (1, 1, 6),
+        "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 8, 6),
+        "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1, 1),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 1, 6),
+    }
+
+
+def test_a_topic_prints_as_apache_prints_it():
+    assert str(create(table())) == (
+        "TopicConfig [topicName=New, readQueueNums=4, writeQueueNums=4, perm=RW-, "
+        "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false, attributes={}]"
+    )
