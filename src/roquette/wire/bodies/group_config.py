@@ -1,8 +1,17 @@
 """Subscription groups, as brokers keep them."""
 
+from typing import Final
+
 import msgspec
 
 from roquette.wire.bodies.data_version import DataVersion
+
+RETRY_WAITS_MS: Final = (
+    *(1_000, 5_000, 10_000, 30_000),
+    *(60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000, 480_000, 540_000, 600_000),
+    *(1_200_000, 1_800_000, 3_600_000, 7_200_000),
+)
+"""CustomizedRetryPolicy's own: the delay levels."""
 
 
 class ExponentialRetryPolicy(msgspec.Struct, rename="camel"):
@@ -16,7 +25,7 @@ class ExponentialRetryPolicy(msgspec.Struct, rename="camel"):
 class CustomizedRetryPolicy(msgspec.Struct, rename="camel"):
     """Waits by attempt; milliseconds."""
 
-    next: list[int] = msgspec.field(default_factory=list)
+    next: list[int] = msgspec.field(default_factory=lambda: list(RETRY_WAITS_MS))
 
 
 class GroupRetryPolicy(msgspec.Struct, rename="camel"):
