@@ -173,11 +173,10 @@ SCALARS = st.one_of(
 )
 
 
-@given(data=st.data(), name=st.sampled_from(ALL))
-def test_any_ext_fields_are_read_or_refused(data: st.DataObject, name: str) -> None:
+@given(name=st.sampled_from(ALL), values=st.lists(SCALARS, min_size=16, max_size=16))
+def test_any_ext_fields_are_read_or_refused(name: str, values: list[Any]) -> None:
     kind = getattr(headers, name)
-    names = [f.encode_name for f in msgspec.structs.fields(kind)]
-    ext = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(names, SCALARS)))
+    ext = {f.encode_name: v for f, v in zip(msgspec.structs.fields(kind), values) if v is not None}
 
     with contextlib.suppress(BadHeader):
         header = decode_ext(kind, msgspec.Raw(msgspec.json.encode(ext)))

@@ -223,8 +223,8 @@ def test_bodies_survive_the_round_trip(
     table: dict[MessageQueue, OffsetWrapper], offsets: dict[str, dict[int, int]], java_keys: bool
 ) -> None:
     for body in (ConsumeStats(table, 1.5), ConsumerOffsetSerializeWrapper(offsets)):
-        assert decode_body(type(body), encode_body(body, java_keys=java_keys)) == body  # type: ignore[arg-type]
-        assert decode_body(type(body), fastjson_pretty(body)) == body  # type: ignore[arg-type]
+        assert decode_body(type(body), encode_body(body, java_keys=java_keys)) == body
+        assert decode_body(type(body), fastjson_pretty(body)) == body
 
 
 def test_heartbeats_of_other_languages_are_read() -> None:
