@@ -17,6 +17,7 @@ from roquette.broker.persistence import ConfigFiles, Saver
 from roquette.broker.registration import Registration
 from roquette.broker.topics import TopicTable
 from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
@@ -41,6 +42,7 @@ class Changes:
         offsets: OffsetTable,
         delays: DelayLevels,
         registration: Registration,
+        store: MessageStore,
     ) -> None:
         self._files = files
         self._tasks = tasks
@@ -51,6 +53,7 @@ class Changes:
         self._offsets = offsets
         self._delays = delays
         self._registration = registration
+        self._store = store
         self._topic_file = Saver(files, persistence.TOPICS, self._topic_wrapper)
         self._group_file = Saver(files, persistence.GROUPS, groups.to_wrapper)
         self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper)
@@ -97,6 +100,7 @@ class Changes:
 
     def _settings_changed(self, keys: list[str]) -> None:
         log.info("settings changed keys=%s", ",".join(keys))
+        self._store.config = self._live.store
         if "brokerPermission" in keys:
             self._topics.touch(self._clock.now_ms())
             self._topic_file.mark()

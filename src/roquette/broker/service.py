@@ -9,6 +9,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks, every
+from roquette.broker.addresses import advertised_host, free_ports
 from roquette.broker.changes import Changes
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
@@ -61,7 +62,6 @@ DELAY_ERROR_S = 10.0
 RECHECK_BEAT_S = 5.0
 ALLOCATION_BEAT_S = 0.2
 HOUSEKEEPING_BEAT_S = 10.0
-PORT_TRIES = 20
 
 
 class Broker:
@@ -87,7 +87,7 @@ class Broker:
         self._requests = Tasks()
         now_ms = clock.now_ms()
         self.live = LiveConfig(config, store_config, now_ms)
-        self.host = _advertised_host(config)
+        self.host = advertised_host(config)
         self.port = config.listen_port
         self.fast_port = 0
         self.failure: str | None = None
@@ -117,20 +117,25 @@ class Broker:
         """
         self._loop = asyncio.get_running_loop()
         if self.port == 0:
-            self.port, self.fast_port = await _free_ports(self.live.current.bind_address)
+            self.port, self.fast_port = await free_ports(self.live.current.bind_address)
         else:
             self.fast_port = self.port - 2
         store_host = host_bytes(self.host, self.port)
         self.store = MessageStore(self.live.store, self._files, store_host)
         report = await run_blocking(self.store.open, self._clock.now_ms())
         log.info("store open root=%s report=%s", self.store.layout.root, report)
+        self._build(store_host)
+        started = False
         try:
-            self._build(store_host)
             self._load()
             await self._listen()
-        except BaseException:
-            self.store.close(self._clock.now_ms())
-            raise
+            started = True
+        finally:
+            if not started:
+                for server in self._servers:
+                    await server.stop()
+                await self._client.close()
+                self.store.close(self._clock.now_ms())
         self._start_beats()
         await self.registration.start()
         log.info(
@@ -182,6 +187,7 @@ class Broker:
             self.offsets,
             self.delays,
             self.registration,
+            store,
         )
         rows = processor_table(self._processors(store_host))
         self._main = self._door(rows)
@@ -293,9 +299,18 @@ class Broker:
 
     async def _listen(self) -> None:
         bind = self.live.current.bind_address
-        await self._servers[0].start(bind, self.port)
+        try:
+            await self._servers[0].start(bind, self.port)
+        except OSError as error:
+            raise ConfigError(
+                f"can not listen on {bind}:{self.port}: {error.strerror or error}; "
+                "set another listenPort, or 0 for a free one"
+            ) from None
         if self.fast_port > 0:
-            await self._servers[1].start(bind, self.fast_port)
+            try:
+                await self._servers[1].start(bind, self.fast_port)
+            except OSError as error:
+                log.warning("no second port %d (listenPort-2): %s", self.fast_port, error)
 
     # The turn: what was appended is written before any reply leaves, then held pulls see it.
 
@@ -483,37 +498,3 @@ class Broker:
         if self.failure is None:
             self.changes.save_all_now()
         self.store.close(self._clock.now_ms())
-
-
-def _advertised_host(config: BrokerConfig) -> str:
-    if config.broker_role == "SLAVE" or config.broker_id != 0:
-        raise ConfigError("replicas are not served yet: brokerRole must be a master's, brokerId 0")
-    host = config.broker_ip1 or config.bind_address
-    if host in {"", "0.0.0.0", "::"}:
-        raise ConfigError("brokerIP1 is not set and the bind address is not a specific one")
-    try:
-        host_bytes(host, 1)
-    except ValueError:
-        raise ConfigError(
-            f"brokerIP1={host!r} is not an IP address: records and message ids carry one"
-        ) from None
-    return host
-
-
-async def _free_ports(bind: str) -> tuple[int, int]:
-    """A free port whose second neighbour below is free too: the main and the fast port."""
-    loop = asyncio.get_running_loop()
-    for _ in range(PORT_TRIES):
-        probe = await loop.create_server(asyncio.Protocol, bind, 0)
-        port = int(probe.sockets[0].getsockname()[1])
-        second = None
-        try:
-            second = await loop.create_server(asyncio.Protocol, bind, port - 2)
-        except OSError:
-            continue
-        finally:
-            probe.close()
-            if second is not None:
-                second.close()
-        return port, port - 2
-    raise OSError(f"no two free ports two apart on {bind} in {PORT_TRIES} tries")

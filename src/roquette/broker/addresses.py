@@ -1,0 +1,44 @@
+"""Where a broker is found: the address it advertises, and free ports to listen on."""
+
+import asyncio
+
+from roquette.broker.config import BrokerConfig
+from roquette.errors import ConfigError
+from roquette.message.message_id import host_bytes
+
+PORT_TRIES = 20
+
+
+def advertised_host(config: BrokerConfig) -> str:
+    """The IP address told to clients and written into records; raises ConfigError."""
+    if config.broker_role == "SLAVE" or config.broker_id != 0:
+        raise ConfigError("replicas are not served yet: brokerRole must be a master's, brokerId 0")
+    host = config.broker_ip1 or config.bind_address
+    if host in {"", "0.0.0.0", "::"}:
+        raise ConfigError("brokerIP1 is not set and the bind address is not a specific one")
+    try:
+        host_bytes(host, 1)
+    except ValueError:
+        raise ConfigError(
+            f"brokerIP1={host!r} is not an IP address: records and message ids carry one"
+        ) from None
+    return host
+
+
+async def free_ports(bind: str) -> tuple[int, int]:
+    """A free port whose second neighbour below is free too: the main and the fast port."""
+    loop = asyncio.get_running_loop()
+    for _ in range(PORT_TRIES):
+        probe = await loop.create_server(asyncio.Protocol, bind, 0)
+        port = int(probe.sockets[0].getsockname()[1])
+        second = None
+        try:
+            second = await loop.create_server(asyncio.Protocol, bind, port - 2)
+        except OSError:
+            continue
+        finally:
+            probe.close()
+            if second is not None:
+                second.close()
+        return port, port - 2
+    raise OSError(f"no two free ports two apart on {bind} in {PORT_TRIES} tries")

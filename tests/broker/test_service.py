@@ -1,0 +1,164 @@
+"""The broker as a whole: failing disks acknowledge nothing, ports, roles."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from roquette.base.files import OsFile, OsFiles
+from roquette.broker.addresses import advertised_host
+from roquette.broker.config import BrokerConfig
+from roquette.errors import ConfigError
+from roquette.store.config import FlushDiskType
+
+
+class FailingFile(OsFile):
+    fail: dict[str, bool] = {}
+
+    def pwrite(self, data, position):
+        if self.fail.get("write") and "commitlog" in self.path:
+            raise OSError(5, "Input/output error")
+        super().pwrite(data, position)
+
+    def sync(self):
+        if self.fail.get("sync") and "commitlog" in self.path:
+            raise OSError(5, "Input/output error")
+        super().sync()
+
+
+class FailingFiles(OsFiles):
+    """A disk that fails when told."""
+
+    def __init__(self):
+        self.fail = {}
+
+    def open_file(self, path, size=None, create=False):
+        import os
+
+        file = super().open_file(path, size, create)
+        failing = FailingFile(path, os.dup(file._fd))
+        failing.fail = self.fail
+        file.close()
+        return failing
+
+
+def test_a_failed_sync_acknowledges_nothing_and_ends_the_broker(run_broker):
+    files = FailingFiles()
+
+    async def scenario(case):
+        client = await case.client()
+        await client.produce()
+        files.fail["sync"] = True
+        lost = await client.produce()
+        after = await client.produce()
+
+        assert (lost.code, after.code) == (14, 14)
+        assert "syncing the commit log failed" in await case.broker.wait_failed()
+        files.fail.clear()
+
+    run_broker(scenario, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH}, files=files)
+
+
+def test_a_failed_write_drops_the_connection_with_its_unsent_answers(run_broker):
+    files = FailingFiles()
+
+    async def scenario(case):
+        client = await case.client()
+        await client.produce()
+        files.fail["write"] = True
+        client.send(310, case.send_ext(), b"x")
+        with contextlib.suppress(ConnectionError):
+            assert await client.reader.read(100) == b""
+
+        assert "writing the commit log failed" in await case.broker.wait_failed()
+        files.fail.clear()
+
+    run_broker(scenario, files=files)
+
+
+def test_a_sync_that_takes_too_long_answers_flush_disk_timeout(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        await client.produce()
+        case.broker.log_sync.kick = lambda: None
+        started = case.loop.time()
+        reply = await client.produce()
+
+        assert reply.code == 10
+        assert case.ext(reply)["queueOffset"] == "1"
+        assert 0.9 < case.loop.time() - started < 1.3
+
+    run_broker(
+        scenario,
+        store={"flush_disk_type": FlushDiskType.SYNC_FLUSH, "sync_flush_timeout_ms": 1000},
+    )
+
+
+def test_many_synchronous_sends_share_syncs(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        await client.produce()
+        plans = []
+        plan_sync = case.broker.store.plan_sync
+
+        def counting():
+            plans.append(1)
+            return plan_sync()
+
+        case.broker.store.plan_sync = counting
+        opaques = [client.send(310, case.send_ext(), b"x") for _ in range(200)]
+        replies = [await client.receive() for _ in opaques]
+
+        assert {r.code for r in replies} == {0}
+        assert len(plans) < 20
+
+    run_broker(scenario, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
+
+
+def test_port_0_takes_free_ports_two_apart(run_broker):
+    async def scenario(case):
+        assert case.broker.port > 0
+        assert case.broker.fast_port == case.broker.port - 2
+        client = await case.client(case.broker.port)
+        assert (await client.produce()).code == 0
+
+    run_broker(scenario, broker={"listen_port": 0})
+
+
+def test_a_taken_port_is_said_in_words(run_broker):
+    async def scenario(case):
+        await asyncio.get_running_loop().create_server(asyncio.Protocol, "10.0.0.1", 20911)
+
+        other = type(case.broker)(
+            BrokerConfig(broker_name="b", bind_address="10.0.0.1", listen_port=20911),
+            type(case.broker.live.store)(root_dir=case.broker.live.store.root_dir + "2"),
+            files=OsFiles(),
+            clock=case.clock,
+            entropy=case.broker._entropy,
+        )
+        with pytest.raises(ConfigError, match="can not listen on 10\\.0\\.0\\.1:20911"):
+            await other.start()
+
+    run_broker(scenario)
+
+
+def test_what_can_not_be_advertised_is_refused():
+    with pytest.raises(ConfigError, match="brokerIP1 is not set"):
+        advertised_host(BrokerConfig())
+    with pytest.raises(ConfigError, match="is not an IP address"):
+        advertised_host(BrokerConfig(broker_ip1="some-host"))
+    with pytest.raises(ConfigError, match="replicas are not served"):
+        advertised_host(BrokerConfig(broker_ip1="1.2.3.4", broker_role="SLAVE"))
+
+
+def test_the_same_seed_gives_the_same_run(run_broker, tmp_path):
+    async def scenario(case):
+        client = await case.client()
+        for _ in range(20):
+            await client.produce(e=-1)
+        await asyncio.sleep(3)
+
+    first = run_broker(scenario, store={"root_dir": str(tmp_path / "a")}).fingerprint()
+    second = run_broker(scenario, store={"root_dir": str(tmp_path / "b")}).fingerprint()
+
+    assert first == second
