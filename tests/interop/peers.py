@@ -1,0 +1,381 @@
+"""Real peers for the interop tests: Apache's servers from Maven Central, Roquette's servers, as processes.
+
+Apache's jars are resolved by Maven from java/poms and our Java programs are compiled once; both stay in
+`.cache/interop` under a hash of what they were made from. Every server gets its own folder and free ports,
+and only what was started here is stopped.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import queue
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / ".cache" / "interop"
+BUILD_TIMEOUT_S = 600
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 20
+
+# What the JVM must open for Apache's servers (their own start scripts do the same).
+OPENED = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+SMALL_JVM = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8")
+
+# A store that fits a test machine; both brokers know these keys.
+SMALL_STORE = {
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 20_000),
+    "maxHashSlotNum": "50000",
+    "maxIndexNum": "200000",
+    "diskMaxUsedSpaceRatio": "95",
+    "flushDiskType": "ASYNC_FLUSH",
+}
+
+
+def require_java() -> None:
+    """Skip the test when JDK or Maven are absent; in CI (env CI=true) that is a failure."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        reason = f"needs JDK 17 and Maven for the Java peers; not found: {', '.join(missing)}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+def class_path(name: str) -> str:
+    """Class path of java/poms/<name>.xml: client49, client55 or servers55. Downloads on first use."""
+    pom = HERE / "java" / "poms" / f"{name}.xml"
+    kept = CACHE / f"{name}-{_digest(pom.read_bytes())}.classpath"
+    if kept.exists():
+        text = kept.read_text()
+        if all(Path(jar).exists() for jar in text.split(os.pathsep)):
+            return text
+    CACHE.mkdir(parents=True, exist_ok=True)
+    fresh = kept.with_suffix(f".{os.getpid()}")
+    goal = ("dependency:build-classpath", f"-Dmdep.outputFile={fresh}")
+    _run("mvn", "-q", "-B", "-f", str(pom), *goal)
+    fresh.write_text(fresh.read_text().strip())
+    fresh.replace(kept)
+    return kept.read_text()
+
+
+def compiled(name: str) -> str:
+    """Class path `name` with our own programs (java/src) compiled against it in front."""
+    jars = class_path(name)
+    sources = sorted((HERE / "java" / "src").glob("*.java"))
+    digest = _digest(jars.encode(), *(source.read_bytes() for source in sources))
+    classes = CACHE / f"{name}-{digest}.classes"
+    if not classes.exists():
+        fresh = CACHE / f"{name}-{digest}.{os.getpid()}"
+        options = ("-encoding", "UTF-8", "-nowarn", "-cp", jars, "-d", str(fresh))
+        _run("javac", *options, *map(str, sources))
+        with contextlib.suppress(OSError):  # another run compiled the same
+            fresh.rename(classes)
+    return f"{classes}{os.pathsep}{jars}"
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        pytest.fail(f"{command[0]} failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
+
+
+_next_port = itertools.count(20000 + os.getpid() * 16 % 10000, 4)
+
+
+def free_port() -> int:
+    """A port that is free now together with port-2 (the fast listener) and port+1 (HA)."""
+    for port in _next_port:
+        try:
+            with contextlib.ExitStack() as held:
+                for candidate in (port - 2, port, port + 1):
+                    listener = held.enter_context(socket.socket())
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    listener.bind(("127.0.0.1", candidate))
+            return port
+        except OSError:
+            continue
+    raise AssertionError("no free port")
+
+
+class Process:
+    """One started program: its lines are kept, the log goes to a file, stop() ends only it."""
+
+    def __init__(self, command: list[str], folder: Path, env: Mapping[str, str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.log = folder / "output.log"
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        with self.log.open("ab") as log:
+            self.popen = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, **env},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.popen.stdout is not None
+        with self.log.open("ab") as log:
+            for raw in self.popen.stdout:
+                log.write(raw)
+                log.flush()
+                self._lines.put(raw.decode("utf-8", "replace").rstrip("\r\n"))
+        self._lines.put(None)
+
+    def line(self, timeout_s: float) -> str:
+        """The next line of stdout; AssertionError with the log's end when none comes."""
+        try:
+            found = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise AssertionError(f"no line within {timeout_s} s\n{self.tail()}") from None
+        if found is None:
+            self._lines.put(None)
+            raise AssertionError(f"the process ended with {self.popen.wait()}\n{self.tail()}")
+        return found
+
+    def line_with(self, text: str, timeout_s: float) -> str:
+        """The next line that contains `text`."""
+        end = time.monotonic() + timeout_s
+        while text not in (line := self.line(max(0.1, end - time.monotonic()))):
+            pass
+        return line
+
+    def write(self, text: str) -> None:
+        """One line to its stdin."""
+        assert self.popen.stdin is not None
+        self.popen.stdin.write(text.encode() + b"\n")
+        self.popen.stdin.flush()
+
+    def tail(self, size: int = 4000) -> str:
+        """The end of what it printed."""
+        return f"--- {self.log}\n" + self.log.read_text("utf-8", "replace")[-size:]
+
+    def stop(self) -> int:
+        """SIGTERM, later SIGKILL; the exit code."""
+        if self.popen.poll() is None:
+            self.popen.terminate()
+            try:
+                self.popen.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+        with contextlib.suppress(OSError):
+            assert self.popen.stdin is not None
+            self.popen.stdin.close()
+        return self.popen.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would be."""
+        self.popen.kill()
+        self.popen.wait()
+
+
+class Server:
+    """A running server: `address` is host:port; `flavour` is "apache" or "roquette"."""
+
+    def __init__(self, process: Process, address: str, flavour: str, name: str) -> None:
+        self.process = process
+        self.address = address
+        self.flavour = flavour
+        self.name = name
+
+    def stop(self) -> int:
+        """End it cleanly; the exit code."""
+        return self.process.stop()
+
+
+def _java_server(main: str, folder: Path, heap: str, *arguments: str) -> Process:
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [
+        *("java", *SMALL_JVM, f"-Xmx{heap}", "-XX:MaxDirectMemorySize=512m", *OPENED),
+        *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
+        *("-cp", class_path("servers55"), main, *arguments),
+    ]
+    return Process(command, folder, {"ROCKETMQ_HOME": str(folder), "NAMESRV_ADDR": ""})
+
+
+def _properties(folder: Path, settings: Mapping[str, str]) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "server.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return str(path)
+
+
+def start_apache_namesrv(folder: Path, settings: Mapping[str, str] | None = None) -> Server:
+    """Apache's name server 5.5.0 on a free loopback port, ready."""
+    require_java()
+    port = free_port()
+    wanted = {"listenPort": str(port), "bindAddress": "127.0.0.1", **(settings or {})}
+    main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    process = _java_server(main, folder, "192m", "-c", _properties(folder, wanted))
+    server = Server(process, f"127.0.0.1:{port}", "apache", "namesrv")
+    return _ready(server, lambda: call(server.address, 106) is not None)
+
+
+def start_apache_broker(
+    folder: Path,
+    namesrv: str,
+    *,
+    name: str = "broker-a",
+    settings: Mapping[str, str] | None = None,
+) -> Server:
+    """Apache's broker 5.5.0 on a free loopback port, registered with `namesrv`, ready."""
+    require_java()
+    port = free_port()
+    wanted = {
+        **{"brokerName": name, "brokerClusterName": "DefaultCluster", "brokerId": "0"},
+        **{"brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1", "listenPort": str(port)},
+        **{"haListenPort": str(port + 1), "namesrvAddr": namesrv},
+        **{"storePathRootDir": str(folder / "store")},
+        "storePathCommitLog": str(folder / "store" / "commitlog"),
+        **{"timerWheelEnable": "false", "enableCalcFilterBitMap": "false"},
+        **SMALL_STORE,
+        **(settings or {}),
+    }
+    main = "org.apache.rocketmq.broker.BrokerStartup"
+    process = _java_server(main, folder, "512m", "-c", _properties(folder, wanted))
+    server = Server(process, f"127.0.0.1:{port}", "apache", name)
+    return _ready(server, lambda: serves(namesrv, name, server.address))
+
+
+def start_roquette_namesrv(folder: Path, settings: Mapping[str, str] | None = None) -> Server:
+    """Our name server on a free loopback port, ready."""
+    process = _roquette("namesrv", folder, "--listen", "127.0.0.1:0", settings=settings)
+    return Server(process, _announced(process, "namesrv"), "roquette", "namesrv")
+
+
+def start_roquette_broker(
+    folder: Path,
+    namesrv: str,
+    *,
+    name: str = "broker-a",
+    settings: Mapping[str, str] | None = None,
+) -> Server:
+    """Our broker on a free loopback port, registered with `namesrv`, ready."""
+    wanted = {"brokerName": name, "brokerClusterName": "DefaultCluster", **SMALL_STORE}
+    wanted |= {"brokerIP1": "127.0.0.1", **(settings or {})}
+    where = ("--listen", f"127.0.0.1:{free_port()}", "-n", namesrv, "--store", str(folder / "s"))
+    process = _roquette("broker", folder, *where, settings=wanted)
+    server = Server(process, _announced(process, "broker"), "roquette", name)
+    return _ready(server, lambda: serves(namesrv, name, server.address))
+
+
+def start_namesrv(flavour: str, folder: Path, settings: Mapping[str, str] | None = None) -> Server:
+    """A name server of "apache" or "roquette"."""
+    start = {"apache": start_apache_namesrv, "roquette": start_roquette_namesrv}[flavour]
+    return start(folder, settings)
+
+
+def start_broker(
+    flavour: str,
+    folder: Path,
+    namesrv: str,
+    *,
+    name: str = "broker-a",
+    settings: Mapping[str, str] | None = None,
+) -> Server:
+    """A broker of "apache" or "roquette"."""
+    start = {"apache": start_apache_broker, "roquette": start_roquette_broker}[flavour]
+    return start(folder, namesrv, name=name, settings=settings)
+
+
+def _roquette(
+    verb: str, folder: Path, *arguments: str, settings: Mapping[str, str] | None
+) -> Process:
+    program = Path(sys.executable).parent / "roquette"
+    pairs = [f"{key}={value}" for key, value in (settings or {}).items()]
+    flags = [word for pair in pairs for word in ("--set", pair)]
+    return Process([str(program), verb, *arguments, *flags], folder, {"NAMESRV_ADDR": ""})
+
+
+def _announced(process: Process, part: str) -> str:
+    """The address in the line `ready namesrv=HOST:PORT broker=HOST:PORT`."""
+    try:
+        line = process.line_with("ready ", START_TIMEOUT_S)
+        return dict(word.split("=", 1) for word in line.split()[1:])[part]
+    except BaseException:
+        process.stop()
+        raise
+
+
+def _ready(server: Server, probe: Any) -> Server:
+    """Wait until `probe()` is true; a server that does not get there is stopped and shown."""
+    end = time.monotonic() + START_TIMEOUT_S
+    try:
+        while not probe():
+            assert server.process.popen.poll() is None, f"ended early\n{server.process.tail()}"
+            assert time.monotonic() < end, f"not ready\n{server.process.tail()}"
+            time.sleep(0.05)
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def serves(namesrv: str, broker_name: str, address: str) -> bool:
+    """Whether the name server lists the broker at `address` and the broker answers."""
+    answer = call(namesrv, 106)
+    if answer is None or f'"{broker_name}"'.encode() not in answer[1]:
+        return False
+    return address.encode() in answer[1] and call(address, 28) is not None
+
+
+def call(
+    address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
+) -> tuple[dict[str, Any], bytes] | None:
+    """One request as a raw frame, on a connection of its own: header and body, None if refused."""
+    header = {"code": code, "language": "JAVA", "version": 493, "opaque": 1, "flag": 0}
+    header |= {"serializeTypeCurrentRPC": "JSON", "extFields": dict(fields or {})}
+    text = json.dumps(header).encode()
+    frame = struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5) as peer:
+            peer.sendall(frame)
+            (size,) = struct.unpack(">i", _exactly(peer, 4))
+            data = _exactly(peer, size)
+    except OSError:
+        return None
+    (length,) = struct.unpack(">i", data[:4])
+    length &= 0xFFFFFF
+    return json.loads(data[4 : 4 + length]), data[4 + length :]
+
+
+def _exactly(peer: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = peer.recv(size - len(data))
+        if not more:
+            raise ConnectionError("closed")
+        data += more
+    return data
