@@ -1,0 +1,94 @@
+"""The name server as a process: settings from file, environment and flags; one loop; exit codes."""
+
+import asyncio
+import dataclasses
+import logging
+import os.path
+from collections.abc import Mapping
+
+from roquette.apps import running
+from roquette.base.clock import SystemClock
+from roquette.base.config import load
+from roquette.base.files import OsFiles
+from roquette.base.logs import configure
+from roquette.errors import ConfigError
+from roquette.nameserver.config import IGNORED_KEYS, NamesrvConfig
+from roquette.nameserver.service import NameServer
+
+log = logging.getLogger("roquette.apps")
+
+
+def namesrv_main(
+    config_file: str | None,
+    listen: str | None,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> int:
+    """Run a name server until SIGTERM; 0 after a clean stop.
+
+    Raises:
+        ConfigError: a setting is wrong, or the port is taken.
+    """
+    configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
+    config = namesrv_settings(
+        running.read_config(config_file),
+        listen,
+        overrides,
+        environ,
+        config_file or "the config file",
+    )
+
+    async def body(stop: asyncio.Event) -> int:
+        server = await start_namesrv(config)
+        running.settle_memory()
+        running.print_ready(namesrv=shown_address(config, server.port))
+        await stop.wait()
+        await server.stop()
+        return 0
+
+    return running.run(body)
+
+
+def namesrv_settings(
+    file_text: str | None,
+    listen: str | None,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str],
+    file_name: str = "the config file",
+) -> NamesrvConfig:
+    """The settings from all sources; unknown keys are warned of."""
+    flags = dict(overrides)
+    if listen is not None:
+        host, port = running.split_listen(listen)
+        flags["bindAddress"], flags["listenPort"] = host, str(port)
+    (config,), warnings = load(
+        (NamesrvConfig,),
+        file_text=file_text,
+        file_name=file_name,
+        environ=environ,
+        overrides=flags,
+        known_foreign=IGNORED_KEYS,
+    )
+    for warning in warnings:
+        log.warning("%s", warning)
+    path = os.path.expanduser(config.kv_config_path)
+    settings: NamesrvConfig = dataclasses.replace(config, kv_config_path=path)
+    return settings
+
+
+async def start_namesrv(config: NamesrvConfig) -> NameServer:
+    """A running name server on the machine's own clock, files and network."""
+    server = NameServer(config, files=OsFiles(), clock=SystemClock())
+    try:
+        await server.start()
+    except OSError as error:
+        raise ConfigError(
+            f"can not listen on {config.bind_address}:{config.listen_port}: {error.strerror or error}"
+        ) from None
+    return server
+
+
+def shown_address(config: NamesrvConfig, port: int) -> str:
+    """HOST:PORT under which clients reach it: the bind address, or the first one when it binds all."""
+    host = config.bind_address
+    return f"{running.first_address() if host in ('', '0.0.0.0', '::') else host}:{port}"

@@ -1,0 +1,414 @@
+"""Every request a name server answers. Apache: DefaultRequestProcessor, ClientRequestProcessor."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from roquette.base.config import format_properties, parse_properties, to_properties, update
+from roquette.errors import ConfigError, Refused, RemoteProtocolError
+from roquette.nameserver.config import NamesrvConfig, forbidden_keys
+from roquette.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
+from roquette.nameserver.route_table import BrokerIdentity, RouteTable
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Reply, Task
+from roquette.wire import headers
+from roquette.wire.bodies import (
+    BrokerMemberGroup,
+    DataVersion,
+    GetBrokerMemberGroupResponseBody,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicRouteData,
+    crc_of,
+    decode_register_broker_body,
+)
+from roquette.wire.codes import ResponseCode
+from roquette.wire.header_codec import encode_ext, ext_dict
+from roquette.wire.json_body import decode_body, encode_body
+
+V3_0_11: Final = 37  # brokers before it send topics alone
+FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+CACHED_ROUTES: Final = 20_000
+OK: Final = Reply()
+
+
+class RouteProcessor:
+    """What clients ask: routes. Answers are kept encoded until the table changes."""
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        kv: KvTable,
+        config: Callable[[], NamesrvConfig],
+        started_ms: Callable[[], int],
+    ) -> None:
+        self._routes = routes
+        self._kv = kv
+        self._config = config
+        self._started_ms = started_ms
+        self._encoded: dict[str, Reply] = {}
+        self._encoded_for: tuple[int, int, NamesrvConfig] | None = None
+
+    def find_route(
+        self, ctx: RequestContext, header: headers.GetRouteInfoRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_ROUTEINFO_BY_TOPIC."""
+        config = self._config()
+        if (
+            config.need_wait_for_service
+            and ctx.now_ms - self._started_ms() < config.wait_seconds_for_service * 1000
+        ):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        zone = _zone_of(ctx)
+        if zone is not None:
+            found = self._find(header.topic, config)
+            return Reply(body=encode_body(_of_zone(found, zone)))
+        state = (self._routes.revision, self._kv.version, config)
+        if self._encoded_for != state:
+            self._encoded.clear()
+            self._encoded_for = state
+        reply = self._encoded.get(header.topic)
+        if reply is None:
+            reply = Reply(body=encode_body(self._find(header.topic, config)))
+            if len(self._encoded) < CACHED_ROUTES:
+                self._encoded[header.topic] = reply
+        return reply
+
+    def _find(self, topic: str, config: NamesrvConfig) -> TopicRouteData:
+        found = self._routes.find_route(topic, support_acting_master=config.support_acting_master)
+        if found is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}{FAQ}",
+            )
+        if config.order_message_enable:
+            found.order_topic_conf = self._kv.find(ORDER_TOPIC_CONFIG, topic)
+        return found
+
+
+def _zone_of(ctx: RequestContext) -> str | None:
+    """The zone a client wants to stay in (ZoneRouteRPCHook)."""
+    raw = ctx.command.ext
+    if raw is None or b"__ZONE_MODE" not in bytes(raw):
+        return None
+    fields = ext_dict(raw)
+    name = fields.get("__ZONE_NAME", "")
+    return name if name and fields.get("__ZONE_MODE", "").lower() == "true" else None
+
+
+def _of_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
+    """Brokers of one zone, and those whose master is gone."""
+    route.broker_datas = [
+        broker
+        for broker in route.broker_datas
+        if 0 not in broker.broker_addrs or (broker.zone_name or "").lower() == zone.lower()
+    ]
+    names = [broker.broker_name for broker in route.broker_datas]
+    addresses = [a for broker in route.broker_datas for a in broker.broker_addrs.values()]
+    route.queue_datas = [data for data in route.queue_datas if data.broker_name in names]
+    route.filter_server_table = {
+        a: servers for a, servers in route.filter_server_table.items() if a in addresses
+    }
+    return route
+
+
+class BrokerProcessor:
+    """What brokers tell and ask: registrations, heartbeats, members."""
+
+    def __init__(
+        self, routes: RouteTable, kv: KvTable, config: Callable[[], NamesrvConfig]
+    ) -> None:
+        self._routes = routes
+        self._kv = kv
+        self._config = config
+
+    def register(
+        self, ctx: RequestContext, header: headers.RegisterBrokerRequestHeader, body: bytes
+    ) -> Reply:
+        """REGISTER_BROKER."""
+        if header.body_crc32 and body and crc_of(body) != header.body_crc32:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        registration = _decode_registration(header, body, ctx.command.version)
+        wrapper = registration.topic_config_serialize_wrapper
+        config = self._config()
+        result = self._routes.register(
+            BrokerIdentity(
+                header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
+            ),
+            wrapper.topic_config_table,
+            wrapper.data_version,
+            connection=ctx.peer.id,
+            now_ms=ctx.now_ms,
+            ha_address=header.ha_server_addr,
+            timeout_ms=header.heartbeat_timeout_millis,
+            enable_acting_master=header.enable_acting_master,
+            zone=_registered_zone(ctx),
+            filter_servers=registration.filter_server_list,
+            mappings=wrapper.topic_queue_mapping_info_map,
+            delete_absent=config.delete_topic_with_broker_registration,
+        )
+        if result is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        answer = headers.RegisterBrokerResponseHeader(
+            ha_server_addr=result.ha_address, master_addr=result.master_address
+        )
+        ordered = None
+        if config.return_order_topic_config_to_broker:
+            ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
+        return Reply(
+            encode_ext(answer), None if ordered is None else encode_body(KVTable(table=ordered))
+        )
+
+    def unregister(
+        self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader, body: bytes
+    ) -> Reply:
+        """UNREGISTER_BROKER: done when answered."""
+        self._routes.unregister(
+            BrokerIdentity(
+                header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
+            ),
+            connection=ctx.peer.id,
+        )
+        return OK
+
+    def query_data_version(
+        self, ctx: RequestContext, header: headers.QueryDataVersionRequestHeader, body: bytes
+    ) -> Reply:
+        """QUERY_DATA_VERSION: must this broker register again? Counts as a sign of life."""
+        version = _decode(DataVersion, body)
+        cluster, address = header.cluster_name, header.broker_addr
+        changed = self._routes.is_changed(cluster, address, version)
+        self._routes.touch(cluster, address, connection=ctx.peer.id, now_ms=ctx.now_ms)
+        stored = self._routes.find_data_version(cluster, address)
+        return Reply(
+            encode_ext(headers.QueryDataVersionResponseHeader(changed=changed)),
+            None if stored is None else encode_body(stored),
+        )
+
+    def heartbeat(
+        self, ctx: RequestContext, header: headers.BrokerHeartbeatRequestHeader, body: bytes
+    ) -> Reply:
+        """BROKER_HEARTBEAT."""
+        self._routes.touch(
+            header.cluster_name, header.broker_addr, connection=ctx.peer.id, now_ms=ctx.now_ms
+        )
+        return OK
+
+    def find_members(
+        self, ctx: RequestContext, header: headers.GetBrokerMemberGroupRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_BROKER_MEMBER_GROUP."""
+        group = BrokerMemberGroup(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_addrs=self._routes.find_members(header.broker_name),
+        )
+        return Reply(body=encode_body(GetBrokerMemberGroupResponseBody(broker_member_group=group)))
+
+    def cluster_info(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_BROKER_CLUSTER_INFO."""
+        return Reply(body=encode_body(self._routes.cluster_info()))
+
+    def wipe_write_perm(
+        self, ctx: RequestContext, header: headers.WipeWritePermOfBrokerRequestHeader, body: bytes
+    ) -> Reply:
+        """WIPE_WRITE_PERM_OF_BROKER."""
+        count = self._routes.wipe_write_perm(header.broker_name)
+        return Reply(
+            encode_ext(headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+        )
+
+    def add_write_perm(
+        self, ctx: RequestContext, header: headers.AddWritePermOfBrokerRequestHeader, body: bytes
+    ) -> Reply:
+        """ADD_WRITE_PERM_OF_BROKER."""
+        count = self._routes.add_write_perm(header.broker_name)
+        return Reply(encode_ext(headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)))
+
+
+def _decode_registration(
+    header: headers.RegisterBrokerRequestHeader, body: bytes, version: int
+) -> RegisterBrokerBody:
+    if not body:
+        return RegisterBrokerBody()
+    try:
+        if version >= V3_0_11:
+            return decode_register_broker_body(body, compressed=header.compressed, version=version)
+        old = decode_body(TopicConfigSerializeWrapper, body)
+    except RemoteProtocolError as error:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"Failed to decode RegisterBrokerBody: {error}"
+        ) from None
+    wrapper = TopicConfigAndMappingSerializeWrapper(
+        topic_config_table=old.topic_config_table, data_version=old.data_version
+    )
+    return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
+
+
+def _registered_zone(ctx: RequestContext) -> str | None:
+    raw = ctx.command.ext
+    if raw is None or b"__ZONE_NAME" not in bytes(raw):
+        return None
+    return ext_dict(raw).get("__ZONE_NAME") or None
+
+
+def _decode(kind: Any, body: bytes) -> Any:
+    try:
+        return decode_body(kind, body)
+    except RemoteProtocolError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+class TopicProcessor:
+    """Lists of topics, and their removal."""
+
+    def __init__(self, routes: RouteTable, config: Callable[[], NamesrvConfig]) -> None:
+        self._routes = routes
+        self._config = config
+
+    def all_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        if not self._config().enable_all_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+        return _topic_list(self._routes.topics())
+
+    def of_cluster(
+        self, ctx: RequestContext, header: headers.GetTopicsByClusterRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_TOPICS_BY_CLUSTER."""
+        self._check_enabled()
+        return _topic_list(self._routes.topics_of_cluster(header.cluster))
+
+    def system_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
+        topics, address = self._routes.system_topics()
+        return _topic_list(topics, address)
+
+    def unit_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_UNIT_TOPIC_LIST."""
+        self._check_enabled()
+        return _topic_list(self._routes.topics_with_flags(unit=True))
+
+    def unit_sub_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_HAS_UNIT_SUB_TOPIC_LIST."""
+        self._check_enabled()
+        return _topic_list(self._routes.topics_with_flags(unit_sub=True))
+
+    def unit_sub_not_unit_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
+        self._check_enabled()
+        return _topic_list(self._routes.topics_with_flags(unit=False, unit_sub=True))
+
+    def delete(
+        self, ctx: RequestContext, header: headers.DeleteTopicFromNamesrvRequestHeader, body: bytes
+    ) -> Reply:
+        """DELETE_TOPIC_IN_NAMESRV."""
+        self._routes.delete_topic(header.topic, header.cluster_name or None)
+        return OK
+
+    def register(
+        self, ctx: RequestContext, header: headers.RegisterTopicRequestHeader, body: bytes
+    ) -> Reply:
+        """REGISTER_TOPIC_IN_NAMESRV."""
+        route: TopicRouteData = _decode(TopicRouteData, body)
+        self._routes.register_topic(header.topic, route.queue_datas)
+        return OK
+
+    def _check_enabled(self) -> None:
+        if not self._config().enable_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+
+
+def _topic_list(topics: list[str], address: str | None = None) -> Reply:
+    return Reply(body=encode_body(TopicList(topic_list=topics, broker_addr=address)))
+
+
+class ConfigProcessor:
+    """The KV config, and the name server's own settings.
+
+    Args:
+        save_kv: write the KV table to disk; changes are answered when that is done.
+        replace: put another config in force.
+    """
+
+    def __init__(
+        self,
+        kv: KvTable,
+        save_kv: Callable[[], Coroutine[Any, Any, None]],
+        config: Callable[[], NamesrvConfig],
+        replace: Callable[[NamesrvConfig], None],
+    ) -> None:
+        self._kv = kv
+        self._save_kv = save_kv
+        self._config = config
+        self._replace = replace
+
+    def put(self, ctx: RequestContext, header: None, body: bytes) -> Task:
+        """PUT_KV_CONFIG."""
+        fields = ext_dict(ctx.command.ext)
+        namespace, key = fields.get("namespace"), fields.get("key")
+        if namespace is None or key is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        self._kv.put(namespace, key, fields.get("value", ""))
+        return Task(self._saved())
+
+    def get(
+        self, ctx: RequestContext, header: headers.GetKVConfigRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_KV_CONFIG."""
+        value = self._kv.find(header.namespace, header.key)
+        if value is None:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return Reply(encode_ext(headers.GetKVConfigResponseHeader(value=value)))
+
+    def delete(self, ctx: RequestContext, header: None, body: bytes) -> Task:
+        """DELETE_KV_CONFIG."""
+        fields = ext_dict(ctx.command.ext)
+        namespace, key = fields.get("namespace"), fields.get("key")
+        if namespace is None or key is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        self._kv.delete(namespace, key)
+        return Task(self._saved())
+
+    def list_namespace(
+        self, ctx: RequestContext, header: headers.GetKVListByNamespaceRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_KVLIST_BY_NAMESPACE."""
+        table = self._kv.namespace(header.namespace)
+        if table is None:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
+            )
+        return Reply(body=encode_body(KVTable(table=table)))
+
+    async def _saved(self) -> Reply:
+        try:
+            await self._save_kv()
+        except OSError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"the KV config could not be saved: {error}"
+            ) from None
+        return OK
+
+    def get_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_NAMESRV_CONFIG."""
+        return Reply(body=format_properties(to_properties(self._config())).encode())
+
+    def update_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """UPDATE_NAMESRV_CONFIG: only what may change while running, never an address or a path."""
+        try:
+            changes = parse_properties(body.decode())
+        except UnicodeDecodeError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the body is not UTF-8: {error}") from None
+        if forbidden_keys(changes):
+            raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        try:
+            self._replace(update(self._config(), changes))
+        except ConfigError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return OK

@@ -1,0 +1,493 @@
+"""All a name server knows of brokers and topics. Pure: time and connection numbers are arguments.
+
+Apache: RouteInfoManager. Where it differs, on purpose:
+
+- A topic is rewritten when the broker's DataVersion changed, as in Apache, and also when what the broker says
+  of this topic differs from what it said before. Two registrations of one version lose nothing that way.
+- A registration is taken away only by what was decided on it: the loss of, or an unregistration from, a
+  connection older than the one that registered last is stale and ignored (Apache's issue 11043).
+- An address that appears under another broker name leaves the old name.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from roquette.wire.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
+
+log = logging.getLogger("roquette.nameserver.route")
+
+MASTER_ID: Final = 0
+PERM_WRITE: Final = 2
+PERM_READ_WRITE: Final = 6
+UNIT: Final = 1  # TopicSysFlag
+UNIT_SUB: Final = 2
+DEFAULT_TIMEOUT_MS: Final = 120_000
+SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+BrokerKey = tuple[str, str]  # cluster, address
+
+
+class BrokerIdentity:
+    """Who registers: the fields of the registration header."""
+
+    __slots__ = ("address", "broker_id", "broker_name", "cluster")
+
+    def __init__(self, cluster: str, broker_name: str, address: str, broker_id: int) -> None:
+        self.cluster = cluster
+        self.broker_name = broker_name
+        self.address = address
+        self.broker_id = broker_id
+
+    @property
+    def key(self) -> BrokerKey:
+        """Cluster and address: by these a registration is found again."""
+        return (self.cluster, self.address)
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.broker_name}[{self.broker_id}]@{self.address}"
+
+
+class _Live:
+    """One registered broker process."""
+
+    __slots__ = (
+        "connection",
+        "data_version",
+        "ha_address",
+        "identity",
+        "timeout_ms",
+        "updated_ms",
+    )
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        ha_address: str,
+        timeout_ms: int,
+        data_version: DataVersion,
+        connection: int,
+        now_ms: int,
+    ) -> None:
+        self.identity = identity
+        self.ha_address = ha_address
+        self.timeout_ms = timeout_ms
+        self.data_version = data_version
+        self.connection = connection
+        self.updated_ms = now_ms
+
+
+class Registered:
+    """Answer to a registration; the addresses are for replicas."""
+
+    __slots__ = ("ha_address", "master_address")
+
+    def __init__(self, ha_address: str | None = None, master_address: str | None = None) -> None:
+        self.ha_address = ha_address
+        self.master_address = master_address
+
+
+class RouteTable:
+    """Topic, broker, cluster, liveness, filter-server and mapping tables.
+
+    `revision` grows whenever the answer to a lookup may have changed.
+    """
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._told: dict[
+            str, dict[str, QueueData]
+        ] = {}  # broker name -> topic -> what it said last
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._live: dict[BrokerKey, _Live] = {}
+        self._by_connection: dict[int, dict[BrokerKey, None]] = {}
+        self._filters: dict[BrokerKey, list[str]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+
+    # Registration
+
+    def register(
+        self,
+        identity: BrokerIdentity,
+        topics: dict[str, TopicConfig],
+        data_version: DataVersion,
+        *,
+        connection: int,
+        now_ms: int,
+        ha_address: str = "",
+        timeout_ms: int | None = None,
+        enable_acting_master: bool | None = None,
+        zone: str | None = None,
+        filter_servers: list[str] | None = None,
+        mappings: dict[str, TopicQueueMappingInfo] | None = None,
+        delete_absent: bool = False,
+    ) -> Registered | None:
+        """Take in what a broker says of itself; None refuses it.
+
+        `topics` may be a part: one changed topic, or one chunk of a split registration. The first word of an
+        unknown broker must not be a single topic, or the rest of its topics would be missing until later.
+
+        Args:
+            enable_acting_master: None marks a broker that has never heard of it (before 5.0).
+            delete_absent: topics that are not in `topics` are gone (deleteTopicWithBrokerRegistration).
+        """
+        self._leave_other_name(identity)
+        name, address, broker_id = identity.broker_name, identity.address, identity.broker_id
+        broker = self._brokers.get(name)
+        holder = None if broker is None else broker.broker_addrs.get(broker_id)
+        if holder is not None and holder != address:
+            other = self._live.get((identity.cluster, holder))
+            if other is not None and (
+                other.data_version.state_version > data_version.state_version
+            ):
+                log.warning("registration ignored broker=%s: %s holds its id", identity, holder)
+                self._drop_live(identity.key)
+                return Registered()
+        if holder is None and len(topics) == 1:
+            log.warning("registration refused broker=%s: one topic of an unknown broker", identity)
+            return None
+        broker, first = self._place(identity, zone, bool(enable_acting_master))
+        is_prime = enable_acting_master is not None and broker_id == min(broker.broker_addrs)
+        if broker_id == MASTER_ID or is_prime:
+            before = self._live.get(identity.key)
+            changed = first or before is None or before.data_version != data_version
+            if delete_absent and not mappings:
+                self._delete_absent(name, topics)
+            read_only = broker_id != MASTER_ID and broker.enable_acting_master
+            self._write_topics(name, topics, rewrite=changed, read_only=read_only)
+            if changed and mappings:
+                for topic, mapping in mappings.items():
+                    self._mappings.setdefault(topic, {})[mapping.bname] = mapping
+                self.revision += 1
+        if filter_servers is not None:
+            self._set_filters(identity.key, filter_servers)
+        self._keep_live(
+            _Live(
+                identity,
+                ha_address,
+                DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
+                data_version,
+                connection,
+                now_ms,
+            )
+        )
+        return self._answer(identity, broker)
+
+    def _leave_other_name(self, identity: BrokerIdentity) -> None:
+        """The process at this address was configured anew: its old name loses the address."""
+        before = self._live.get(identity.key)
+        if before is not None and before.identity.broker_name != identity.broker_name:
+            log.warning("broker renamed from=%s to=%s", before.identity, identity)
+            self._drop_live(identity.key)
+            self._remove_address(before.identity)
+
+    def _place(
+        self, identity: BrokerIdentity, zone: str | None, acting_master: bool
+    ) -> tuple[BrokerData, bool]:
+        """Enter address and cluster; True when the name or the id is seen for the first time."""
+        name, address, broker_id = identity.broker_name, identity.address, identity.broker_id
+        cluster = self._clusters.setdefault(identity.cluster, {})
+        if name not in cluster:
+            cluster[name] = None
+            self.revision += 1
+        broker = self._brokers.get(name)
+        if broker is None:
+            broker = self._brokers[name] = BrokerData(
+                cluster=identity.cluster, broker_name=name, broker_addrs={}
+            )
+            self._told[name] = {}
+        if broker.zone_name != zone or broker.enable_acting_master != acting_master:
+            broker.zone_name = zone
+            broker.enable_acting_master = acting_master
+            self.revision += 1
+        addresses = broker.broker_addrs
+        for other_id in [i for i, a in addresses.items() if a == address and i != broker_id]:
+            del addresses[other_id]  # a replica has become master: one entry per address
+        old = addresses.get(broker_id)
+        if old != address:
+            addresses[broker_id] = address
+            broker.broker_addrs = dict(sorted(addresses.items()))
+            self.revision += 1
+        return broker, old is None
+
+    def _write_topics(
+        self, broker_name: str, topics: dict[str, TopicConfig], *, rewrite: bool, read_only: bool
+    ) -> None:
+        told = self._told[broker_name]
+        for key, config in topics.items():
+            topic = config.topic_name or key
+            perm = config.perm & ~PERM_WRITE if read_only else config.perm
+            said = QueueData(
+                broker_name=broker_name,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                perm=perm,
+                topic_sys_flag=config.topic_sys_flag,
+            )
+            if not rewrite and told.get(topic) == said:
+                continue  # a wiped write permission survives heartbeats
+            told[topic] = said
+            queues = self._topics.setdefault(topic, {})
+            if queues.get(broker_name) != said:
+                queues[broker_name] = said
+                self.revision += 1
+
+    def _delete_absent(self, broker_name: str, topics: dict[str, TopicConfig]) -> None:
+        present = {config.topic_name or key for key, config in topics.items()}
+        for topic in [t for t in self._told[broker_name] if t not in present]:
+            self._remove_topic_of(broker_name, topic)
+
+    def _set_filters(self, key: BrokerKey, servers: list[str]) -> None:
+        if servers:
+            self._filters[key] = servers
+            self.revision += 1
+        elif self._filters.pop(key, None) is not None:
+            self.revision += 1
+
+    def _keep_live(self, live: _Live) -> None:
+        key = live.identity.key
+        if self._drop_live(key) is None:
+            log.info("broker registered broker=%s", live.identity)
+        self._live[key] = live
+        self._by_connection.setdefault(live.connection, {})[key] = None
+
+    def _drop_live(self, key: BrokerKey) -> _Live | None:
+        live = self._live.pop(key, None)
+        if live is not None:
+            keys = self._by_connection[live.connection]
+            del keys[key]
+            if not keys:
+                del self._by_connection[live.connection]
+        return live
+
+    def _answer(self, identity: BrokerIdentity, broker: BrokerData) -> Registered:
+        master = broker.broker_addrs.get(MASTER_ID)
+        if identity.broker_id == MASTER_ID or master is None:
+            return Registered()
+        live = self._live.get((identity.cluster, master))
+        return Registered() if live is None else Registered(live.ha_address, master)
+
+    def is_changed(self, cluster: str, address: str, data_version: DataVersion) -> bool:
+        """Whether a broker must register again: what is known of it is not of this version."""
+        live = self._live.get((cluster, address))
+        return live is None or live.data_version != data_version
+
+    def find_data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """The version a broker registered with last."""
+        live = self._live.get((cluster, address))
+        return None if live is None else live.data_version
+
+    def touch(self, cluster: str, address: str, *, connection: int, now_ms: int) -> None:
+        """A sign of life; from a newer connection it also binds the registration to that one."""
+        live = self._live.get((cluster, address))
+        if live is None:
+            return
+        live.updated_ms = now_ms
+        if connection > live.connection:
+            key = live.identity.key
+            self._drop_live(key)
+            live.connection = connection
+            self._live[key] = live
+            self._by_connection.setdefault(connection, {})[key] = None
+
+    # The ends of a registration
+
+    def unregister(self, identity: BrokerIdentity, *, connection: int) -> bool:
+        """A broker says good-bye; False when the word is stale or meets nothing."""
+        live = self._live.get(identity.key)
+        if live is None:
+            return False
+        if connection < live.connection or live.identity.broker_name != identity.broker_name:
+            log.warning("stale unregistration ignored broker=%s", identity)
+            return False
+        self._remove(identity.key, "unregistered")
+        return True
+
+    def connection_lost(self, connection: int) -> list[BrokerIdentity]:
+        """Remove what was registered over this connection and not over a newer one since."""
+        keys = list(self._by_connection.get(connection, ()))
+        return [self._remove(key, "its connection was lost") for key in keys]
+
+    def expire(self, now_ms: int) -> list[tuple[BrokerIdentity, int]]:
+        """Remove brokers whose heartbeat is overdue; returns them with their connections."""
+        late = [k for k, live in self._live.items() if live.updated_ms + live.timeout_ms < now_ms]
+        found: list[tuple[BrokerIdentity, int]] = []
+        for key in late:
+            connection = self._live[key].connection
+            found.append((self._remove(key, "its heartbeat is overdue"), connection))
+        return found
+
+    def _remove(self, key: BrokerKey, why: str) -> BrokerIdentity:
+        live = self._drop_live(key)
+        assert live is not None, key
+        log.info("broker removed broker=%s: %s", live.identity, why)
+        self._remove_address(live.identity)
+        return live.identity
+
+    def _remove_address(self, identity: BrokerIdentity) -> None:
+        name = identity.broker_name
+        self.revision += 1
+        self._filters.pop(identity.key, None)
+        broker = self._brokers.get(name)
+        if broker is None:
+            return
+        for broker_id in [i for i, a in broker.broker_addrs.items() if a == identity.address]:
+            del broker.broker_addrs[broker_id]
+        if not broker.broker_addrs:
+            self._remove_name(name)
+        elif broker.enable_acting_master and MASTER_ID not in broker.broker_addrs:
+            self._change_perm(name, lambda perm: perm & ~PERM_WRITE)
+
+    def _remove_name(self, name: str) -> None:
+        for topic in list(self._told[name]):
+            self._remove_topic_of(name, topic)
+        del self._told[name]
+        del self._brokers[name]
+        for cluster in [c for c, names in self._clusters.items() if name in names]:
+            del self._clusters[cluster][name]
+            if not self._clusters[cluster]:
+                del self._clusters[cluster]
+        for topic in [t for t, brokers in self._mappings.items() if name in brokers]:
+            del self._mappings[topic][name]
+            if not self._mappings[topic]:
+                del self._mappings[topic]
+
+    def _remove_topic_of(self, broker_name: str, topic: str) -> None:
+        self._told[broker_name].pop(topic, None)
+        queues = self._topics.get(topic)
+        if queues is not None and queues.pop(broker_name, None) is not None:
+            self.revision += 1
+            if not queues:
+                del self._topics[topic]
+
+    # Operators
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, everywhere or on the brokers of one cluster."""
+        names = self._topics.get(topic, {})
+        inside = names if cluster is None else self._clusters.get(cluster, {})
+        for name in [name for name in names if name in inside]:
+            self._remove_topic_of(name, topic)
+
+    def register_topic(self, topic: str, queues: list[QueueData]) -> None:
+        """Enter a topic for brokers that are known; others are skipped."""
+        for data in queues:
+            if data.broker_name in self._brokers:
+                self._told[data.broker_name][topic] = data
+                self._topics.setdefault(topic, {})[data.broker_name] = data
+                self.revision += 1
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """No new messages to a broker; lasts until its DataVersion changes. Returns topics touched."""
+        return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Undo `wipe_write_perm`: permission 6 on every topic of the broker, as Apache does."""
+        return self._change_perm(broker_name, lambda perm: PERM_READ_WRITE)
+
+    def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self._topics.values():
+            data = queues.get(broker_name)
+            if data is not None:
+                queues[broker_name] = msgspec.structs.replace(data, perm=change(data.perm))
+                count += 1
+        self.revision += 1
+        return count
+
+    # Lookups
+
+    def find_route(
+        self, topic: str, *, support_acting_master: bool = False
+    ) -> TopicRouteData | None:
+        """Where a topic is; None when no broker has it (RouteInfoManager.pickupTopicRouteData)."""
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        brokers = [self._brokers[name] for name in queues if name in self._brokers]
+        if not brokers:
+            return None
+        if support_acting_master and not topic.startswith(SYNC_MEMBER_PREFIX):
+            brokers = [_with_acting_master(broker, queues) for broker in brokers]
+        filters: dict[str, list[str]] = {}
+        if self._filters:
+            for broker in brokers:
+                for address in broker.broker_addrs.values():
+                    servers = self._filters.get((broker.cluster, address))
+                    if servers:
+                        filters[address] = servers
+        return TopicRouteData(
+            queue_datas=list(queues.values()),
+            broker_datas=brokers,
+            filter_server_table=filters,
+            topic_queue_mapping_by_broker=self._mappings.get(topic),
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """Every broker and cluster."""
+        return ClusterInfo(
+            broker_addr_table=dict(self._brokers),
+            cluster_addr_table={c: list(names) for c, names in self._clusters.items()},
+        )
+
+    def find_members(self, broker_name: str) -> dict[int, str]:
+        """Addresses of one broker name by id."""
+        broker = self._brokers.get(broker_name)
+        return {} if broker is None else dict(broker.broker_addrs)
+
+    def topics(self) -> list[str]:
+        """Every topic."""
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Topics on any broker of a cluster."""
+        names = self._clusters.get(cluster, {})
+        return [t for t, queues in self._topics.items() if any(name in names for name in queues)]
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """Cluster and broker names, which are topics too, and the address of one broker."""
+        found: list[str] = []
+        for cluster, names in self._clusters.items():
+            found += [cluster, *names]
+        for broker in self._brokers.values():
+            for address in broker.broker_addrs.values():
+                return found, address
+        return found, None
+
+    def topics_with_flags(
+        self, *, unit: bool | None = None, unit_sub: bool | None = None
+    ) -> list[str]:
+        """Topics by the unit bits of their first queue data; None does not care."""
+        found: list[str] = []
+        for topic, queues in self._topics.items():
+            flag = next(iter(queues.values())).topic_sys_flag
+            if (unit is None or bool(flag & UNIT) == unit) and (
+                unit_sub is None or bool(flag & UNIT_SUB) == unit_sub
+            ):
+                found.append(topic)
+        return found
+
+
+def _with_acting_master(broker: BrokerData, queues: dict[str, QueueData]) -> BrokerData:
+    """A group that has lost its master shows its first replica under id 0, for reading and locks."""
+    addresses = broker.broker_addrs
+    if not addresses or MASTER_ID in addresses or not broker.enable_acting_master:
+        return broker
+    if queues[broker.broker_name].perm & PERM_WRITE:
+        return broker
+    acting = min(addresses)
+    shown = {MASTER_ID: addresses[acting]}
+    shown.update({i: a for i, a in addresses.items() if i != acting})
+    return msgspec.structs.replace(broker, broker_addrs=shown)

@@ -1,0 +1,139 @@
+"""The name server: one table, its processors, a port, and a look for overdue brokers every 5 s."""
+
+import asyncio
+import logging
+
+from roquette.base.clock import Clock
+from roquette.base.executor import run_blocking
+from roquette.base.files import Files
+from roquette.base.lifecycle import Tasks, every
+from roquette.errors import ConfigError, RemoteProtocolError
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.kv_table import KvTable
+from roquette.nameserver.processor_table import rows
+from roquette.nameserver.processors import (
+    BrokerProcessor,
+    ConfigProcessor,
+    RouteProcessor,
+    TopicProcessor,
+)
+from roquette.nameserver.route_table import RouteTable
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Peer, Row
+from roquette.remoting.server import Server
+
+log = logging.getLogger("roquette.nameserver")
+
+
+class NameServer:
+    """A name server. Everything but the KV config lives in memory: it may be killed at any time.
+
+    Args:
+        files: keeps the KV config at `config.kv_config_path`.
+    """
+
+    def __init__(self, config: NamesrvConfig, *, files: Files, clock: Clock) -> None:
+        self.config = config
+        self.routes = RouteTable()
+        self.kv = KvTable()
+        self.port = 0
+        self._files = files
+        self._clock = clock
+        self._tasks = Tasks()
+        self._requests = Tasks()
+        self._server: Server | None = None
+        self._started_ms = 0
+        self._saving = asyncio.Lock()
+        self._saved_version = 0
+
+    async def start(self, host: str | None = None, port: int | None = None) -> int:
+        """Load the KV config and accept; returns the port.
+
+        Raises:
+            ConfigError: the KV config is not readable. OSError: the port is taken.
+        """
+        config = self.config
+        await self._load()
+        self._started_ms = self._clock.now_ms()
+        dispatcher = Dispatcher(
+            self._rows(),
+            [
+                LaneLimits("clients", config.client_request_thread_pool_queue_capacity),
+                LaneLimits("brokers", config.default_thread_pool_queue_capacity),
+            ],
+            self._clock,
+            asyncio.get_running_loop(),
+            self._requests,
+        )
+        self._server = Server(
+            dispatcher,
+            self._clock,
+            on_lost=self._connection_lost,
+            idle_s=config.server_channel_max_idle_time_seconds,
+        )
+        self.port = await self._server.start(
+            config.bind_address if host is None else host,
+            config.listen_port if port is None else port,
+        )
+        self._tasks.start(
+            "scan-brokers", every(config.scan_not_active_broker_interval / 1000, self._scan)
+        )
+        log.info("name server started port=%d", self.port)
+        return self.port
+
+    def _rows(self) -> list[Row]:
+        return rows(
+            RouteProcessor(self.routes, self.kv, self._config_now, lambda: self._started_ms),
+            BrokerProcessor(self.routes, self.kv, self._config_now),
+            TopicProcessor(self.routes, self._config_now),
+            ConfigProcessor(self.kv, self._save_kv, self._config_now, self._replace_config),
+        )
+
+    def _config_now(self) -> NamesrvConfig:
+        return self.config
+
+    def _replace_config(self, config: NamesrvConfig) -> None:
+        log.info("settings changed by a request now=%s", config)
+        self.config = config
+
+    async def _load(self) -> None:
+        path = self.config.kv_config_path
+        if not await run_blocking(self._files.exists, path):
+            return
+        try:
+            self.kv.load(await run_blocking(self._files.read_bytes, path))
+        except (OSError, RemoteProtocolError) as error:
+            raise ConfigError(
+                f"kvConfigPath={path!r} can not be read: {error}; mend it, or move it away"
+            ) from None
+        self._saved_version = self.kv.version
+
+    async def _save_kv(self) -> None:
+        """Return when the KV config as it is now, or a later one, is on disk; one write at a time."""
+        wanted = self.kv.version
+        async with self._saving:
+            if self._saved_version >= wanted:
+                return
+            version = self.kv.version
+            data = self.kv.encode()
+            await run_blocking(self._files.write_atomic, self.config.kv_config_path, data)
+            self._saved_version = version
+
+    def _connection_lost(self, peer: Peer) -> None:
+        self.routes.connection_lost(peer.id)
+
+    def _scan(self) -> None:
+        assert self._server is not None
+        for _, connection in self.routes.expire(self._clock.now_ms()):
+            peer = self._server.peers.get(connection)
+            if peer is not None:
+                peer.transport.close()
+
+    async def stop(self) -> None:
+        """Stop to accept, close every connection, let a running save end."""
+        if self._server is not None:
+            await self._server.stop()
+        await self._tasks.stop()
+        async with self._saving:
+            pass
+        await self._requests.stop()
+        log.info("name server stopped port=%d", self.port)
