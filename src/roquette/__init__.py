@@ -1,3 +1,65 @@
-"""Roquette: Apache RocketMQ in Python."""
+"""Roquette: Apache RocketMQ in Python.
+
+async with roquette.Client("127.0.0.1:9876") as mq:
+    await mq.send("orders", b"...")
+
+The names below are the public interface; they are imported when first used, so that servers do not load the client.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from roquette.client.client import Client
+    from roquette.client.config import ClientConfig
+    from roquette.client.producer import SendReceipt
+    from roquette.errors import (
+        BrokerError,
+        ClientClosed,
+        ClientError,
+        ConfigError,
+        ConnectError,
+        MessageIllegal,
+        RequestTimeout,
+        RoquetteError,
+        RouteNotFound,
+        TooManyRequests,
+    )
+    from roquette.message.message import Message, MessageQueue, ReceivedMessage
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BrokerError",
+    "Client",
+    "ClientClosed",
+    "ClientConfig",
+    "ClientError",
+    "ConfigError",
+    "ConnectError",
+    "Message",
+    "MessageIllegal",
+    "MessageQueue",
+    "ReceivedMessage",
+    "RequestTimeout",
+    "RoquetteError",
+    "RouteNotFound",
+    "SendReceipt",
+    "TooManyRequests",
+    "__version__",
+]
+
+_HOMES = {
+    "Client": "client.client",
+    "ClientConfig": "client.config",
+    "SendReceipt": "client.producer",
+    "Message": "message.message",
+    "MessageQueue": "message.message",
+    "ReceivedMessage": "message.message",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'roquette' has no attribute {name!r}")
+    return getattr(import_module(f"roquette.{_HOMES.get(name, 'errors')}"), name)

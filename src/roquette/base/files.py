@@ -309,3 +309,8 @@ def zero_fill(file: File, size: int, sync_every: int = 16 << 20) -> None:
             file.sync()
             unsynced = 0
     file.sync()
+
+
+def home_directory() -> str:
+    """The user's home: below it Apache's clients and brokers keep files by default."""
+    return os.path.expanduser("~")

@@ -321,15 +321,17 @@ class Session:
                         f"beat-{address}", "heartbeat failed address=%s error=%s", address, error
                     )
 
-    async def greet(self, address: str) -> None:
-        """Make sure a broker knows us before we rely on it (the first send or pull)."""
-        if address not in self._greeted:
+    def greet_soon(self, address: str) -> None:
+        """Make sure a broker we rely on knows us before the next heartbeat is due."""
+        if address not in self._greeted and not self._closed:
             self._greeted.add(address)
-            data = self._heartbeat_data()
-            try:
-                await self.api.heartbeat(address, data)
-            except ClientError:
-                self._greeted.discard(address)
+            self.tasks.start("greet", self._greet(address))
+
+    async def _greet(self, address: str) -> None:
+        try:
+            await self.api.heartbeat(address, self._heartbeat_data())
+        except ClientError:
+            self._greeted.discard(address)
 
     def _ids_changed(
         self, ctx: RequestContext, header: NotifyConsumerIdsChangedRequestHeader, body: bytes

@@ -1,0 +1,354 @@
+"""The client as applications see it: send, consume, subscribe, pull."""
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from roquette.base.clock import Clock, SystemClock
+from roquette.base.entropy import Entropy
+from roquette.base.files import Files, OsFiles, home_directory
+from roquette.client.config import ClientConfig
+from roquette.client.core.rebalance import STRATEGIES
+from roquette.client.producer import Producer, Selector, SendReceipt
+from roquette.client.pull_consumer import PullConsumer
+from roquette.client.push_consumer import (
+    ConsumerOptions,
+    Handler,
+    Model,
+    PushConsumer,
+    StartFrom,
+)
+from roquette.client.session import Session
+from roquette.client.stream import MessageStream
+from roquette.errors import ClientClosed, ConfigError
+from roquette.message.message import Message, MessageQueue, ReceivedMessage
+from roquette.message.names import DEFAULT_PRODUCER_GROUP, client_group_error
+from roquette.remoting.address import local_address
+
+
+class Client:
+    """Producers and consumers of one process in one cluster.
+
+        async with Client("127.0.0.1:9876") as mq:
+            await mq.send("orders", b"...", key="7", tag="new")
+            async for message in mq.consume("orders", group="billing"):
+                ...
+
+    Args:
+        name_servers: "host:port;host:port".
+        group: the producer group.
+        config: everything else; its `name_servers` is replaced by the first argument when that is given.
+        clock, entropy, files: the outside world; replaced in simulations.
+    """
+
+    def __init__(
+        self,
+        name_servers: str = "",
+        *,
+        group: str = DEFAULT_PRODUCER_GROUP,
+        config: ClientConfig | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        files: Files | None = None,
+    ) -> None:
+        settings = config or ClientConfig(name_servers=name_servers)
+        if name_servers:
+            settings = dataclasses.replace(settings, name_servers=name_servers)
+        if settings.offset_root is None:
+            settings = dataclasses.replace(
+                settings, offset_root=f"{home_directory()}/.rocketmq_offsets"
+            )
+        self.config = settings
+        self._group = group
+        self._clock = clock or SystemClock()
+        self._entropy = entropy or Entropy()
+        self._files = files or OsFiles()
+        self._session: Session | None = None
+        self._producer: Producer | None = None
+        self._consumers: list[PushConsumer] = []
+        self._pullers: list[PullConsumer] = []
+
+    # life
+
+    async def start(self) -> Self:
+        """Begin; `async with` does it. No connection is made before the first call needs one."""
+        if self._session is None:
+            host = self.config.local_host or local_address()
+            session = Session(
+                self.config, clock=self._clock, entropy=self._entropy, local_host=host
+            )
+            self._producer = Producer(session, self._group)
+            self._session = session
+            await session.start()
+        return self
+
+    async def close(self) -> None:
+        """Leave all groups and close all connections; may be called twice."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        for consumer in self._consumers[::-1]:
+            await consumer.close()
+        for puller in self._pullers:
+            await puller.close()
+        await session.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def session(self) -> Session:
+        """The shared connections and routes (for tools); raises ClientClosed."""
+        if self._session is None:
+            raise ClientClosed("the client is not started, or closed: use 'async with Client(...)'")
+        return self._session
+
+    @property
+    def _sender(self) -> Producer:
+        assert self.session is not None
+        assert self._producer is not None
+        return self._producer
+
+    # sending
+
+    async def send(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        key: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        shard_key: str | None = None,
+        delay_level: int = 0,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Send one message and wait until the broker has it.
+
+        Args:
+            key: one key or several, to find the message by. tag: what consumers filter by.
+            shard_key: messages with one shard key go to one queue, in order.
+            delay_level: 1..18 (1 s .. 2 h) delivers later.
+            queue, selector: choose the queue yourself.
+
+        Raises:
+            MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout
+        """
+        message = as_message(topic, body, key, tag, properties, shard_key, delay_level)
+        return await self._sender.send(
+            message, queue=queue, selector=selector, timeout_ms=timeout_ms
+        )
+
+    async def send_soon(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        key: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        shard_key: str | None = None,
+        delay_level: int = 0,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+    ) -> "asyncio.Future[SendReceipt]":
+        """Send without waiting for the answer: the future gets it. Waits while too many are unanswered."""
+        message = as_message(topic, body, key, tag, properties, shard_key, delay_level)
+        return await self._sender.send_soon(message, queue=queue, selector=selector)
+
+    async def send_oneway(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        key: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send without an answer: fastest, and nobody knows whether it arrived."""
+        await self._sender.send_oneway(
+            as_message(topic, body, key, tag, properties, None, 0), queue=queue
+        )
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[bytes | str | Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendReceipt]:
+        """Send many messages in few requests; a receipt for each."""
+        listed = [
+            as_message(m if isinstance(m, Message) else topic, b"" if isinstance(m, Message) else m)
+            for m in messages
+        ]
+        return await self._sender.send_batch(listed, queue=queue, timeout_ms=timeout_ms)
+
+    # consuming
+
+    async def subscribe(
+        self,
+        topic: str | Mapping[str, str],
+        *,
+        group: str,
+        handler: Handler,
+        tags: str = "*",
+        concurrency: int = 20,
+        where: str | datetime = "last",
+        model: str = "clustering",
+        orderly: bool = False,
+        max_reconsume_times: int = -1,
+        strategy: str = "AVG",
+    ) -> PushConsumer:
+        """Join a group and have messages handed to `handler`; `close` the returned consumer to leave.
+
+        Args:
+            topic: a topic, or topics with their tags: {"orders": "new || paid"}.
+            handler: returns None or True when done; False or an exception lets the message come again.
+            where: `first`, `last` or a time, for a group that has no offset yet.
+            model: `clustering` shares the messages, `broadcasting` gives each member all of them.
+        """
+        error = client_group_error(group)
+        if error is not None:
+            raise ConfigError(error)
+        if strategy not in STRATEGIES:
+            raise ConfigError(f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}")
+        options = ConsumerOptions(
+            model=_model(model),
+            start_from=start_from(where),
+            concurrency=concurrency,
+            orderly=orderly,
+            max_reconsume_times=max_reconsume_times,
+            strategy=STRATEGIES[strategy],
+        )
+        consumer = PushConsumer(
+            self.session,
+            self._sender,
+            self._files,
+            group=group,
+            subscriptions={topic: tags} if isinstance(topic, str) else topic,
+            handler=handler,
+            options=options,
+        )
+        await consumer.start()
+        self._consumers.append(consumer)
+        return consumer
+
+    def consume(
+        self,
+        topic: str | Mapping[str, str],
+        *,
+        group: str,
+        tags: str = "*",
+        where: str | datetime = "last",
+        model: str = "clustering",
+        max_reconsume_times: int = -1,
+    ) -> MessageStream:
+        """An asynchronous iterator over messages: asking for the next one acknowledges the one before.
+
+        Leaving the loop by `break` or an error leaves the current message unacknowledged: it comes again.
+        """
+
+        async def join(handler: Handler) -> PushConsumer:
+            return await self.subscribe(
+                topic,
+                group=group,
+                handler=handler,
+                tags=tags,
+                concurrency=1,
+                where=where,
+                model=model,
+                max_reconsume_times=max_reconsume_times,
+            )
+
+        return MessageStream(join)
+
+    async def puller(self, *, group: str, tags: str = "*", batch: int = 32) -> PullConsumer:
+        """A reader under your control: assign, seek, poll, commit."""
+        consumer = PullConsumer(self.session, group=group, tags=tags, batch=batch)
+        self._pullers.append(consumer)
+        return consumer
+
+    # looking
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of a topic, sorted; raises RouteNotFound."""
+        return list((await self.session.route(topic, fresh=True)).subscribe)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The queue's oldest offset."""
+        await self.session.route(queue.topic)
+        return await self.session.api.min_offset(self.session.master_of(queue), queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the queue's next message will get."""
+        await self.session.route(queue.topic)
+        return await self.session.api.max_offset(self.session.master_of(queue), queue)
+
+    async def offset_by_time(self, queue: MessageQueue, when: datetime | int) -> int:
+        """The offset of the first message stored at or after a time (milliseconds when a number)."""
+        await self.session.route(queue.topic)
+        timestamp = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
+        return await self.session.api.offset_by_time(
+            self.session.master_of(queue), queue, timestamp
+        )
+
+
+def as_message(
+    topic: str | Message,
+    body: bytes | str = b"",
+    key: str | Sequence[str] | None = None,
+    tag: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    shard_key: str | None = None,
+    delay_level: int = 0,
+) -> Message:
+    """The words of a send call as a Message; a Message passes through."""
+    if isinstance(topic, Message):
+        return topic
+    return Message(
+        topic,
+        body.encode() if isinstance(body, str) else bytes(body),
+        tags=tag,
+        keys=() if not key else (key,) if isinstance(key, str) else tuple(key),
+        properties=dict(properties or {}),
+        delay_level=delay_level,
+        sharding_key=shard_key,
+    )
+
+
+def start_from(where: str | datetime) -> StartFrom:
+    """`first`, `last`, `timestamp:<ms>` or a datetime; raises ConfigError."""
+    if isinstance(where, datetime):
+        return StartFrom(where="timestamp", timestamp_ms=int(where.timestamp() * 1000))
+    kind, _, number = where.partition(":")
+    if kind == "timestamp" and number.isdigit():
+        return StartFrom(where="timestamp", timestamp_ms=int(number))
+    if kind in ("first", "last") and not number:
+        return StartFrom(where=kind)
+    raise ConfigError(f"where={where!r} is not first, last, timestamp:<milliseconds> or a datetime")
+
+
+def _model(text: str) -> Model:
+    try:
+        return Model(text.upper())
+    except ValueError:
+        raise ConfigError(f"model={text!r} is neither clustering nor broadcasting") from None
+
+
+__all__ = ["Client", "ReceivedMessage", "as_message", "start_from"]

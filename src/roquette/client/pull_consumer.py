@@ -1,0 +1,168 @@
+"""Pulling under the application's control: assign queues, seek, poll, commit (Apache: DefaultLitePullConsumer)."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from roquette.client.core.retry_policy import broker_error
+from roquette.client.push_consumer import subscription
+from roquette.client.session import Session
+from roquette.errors import ClientClosed, ClientError, CorruptRecord, OffsetOutOfRange
+from roquette.message.message import MessageQueue, ReceivedMessage, received
+from roquette.message.record import decode_records
+from roquette.message.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.header_codec import decode_ext, encode_ext
+from roquette.wire.headers import PullMessageRequestHeader, PullMessageResponseHeader
+
+log = logging.getLogger("roquette.client")
+
+
+class PullConsumer:
+    """Reads the queues it is told to read. One batch per queue is fetched ahead.
+
+    Args:
+        group: whose offsets `commit` and a first `assign` use; it never joins the group.
+        tags: `*` or `a || b`.
+    """
+
+    def __init__(self, session: Session, *, group: str, tags: str = "*", batch: int = 32) -> None:
+        self.group = group
+        self._session = session
+        self._tags = tags
+        self._batch = batch
+        self._positions: dict[MessageQueue, int] = {}
+        self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._ready: asyncio.Queue[tuple[MessageQueue, int, list[ReceivedMessage], int]] = (
+            asyncio.Queue()
+        )
+        self._taken: dict[MessageQueue, asyncio.Event] = {}
+        self._generation: dict[MessageQueue, int] = {}
+        self._closed = False
+
+    async def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read exactly these queues, each from the group's offset, or from its first message without one."""
+        wanted = list(queues)
+        for queue in [q for q in self._positions if q not in wanted]:
+            self._forget(queue)
+        for queue in wanted:
+            if queue not in self._positions:
+                address = self._session.master_of(queue)
+                offset = await self._session.api.consumer_offset(address, self.group, queue)
+                if offset is None:
+                    offset = await self._session.api.min_offset(address, queue)
+                self.seek(queue, offset)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue reading a queue at an offset; what was fetched ahead is thrown away."""
+        if offset < 0:
+            raise OffsetOutOfRange(f"offset {offset} of {queue} is negative")
+        self._forget(queue)
+        self._positions[queue] = offset
+        generation = self._generation[queue] = self._generation.get(queue, 0) + 1
+        self._taken[queue] = asyncio.Event()
+        self._tasks[queue] = self._session.tasks.start(
+            f"read-{queue.topic}-{queue.queue_id}", self._read(queue, offset, generation)
+        )
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset the next `poll` of the queue continues with."""
+        return self._positions[queue]
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues being read."""
+        return list(self._positions)
+
+    def _forget(self, queue: MessageQueue) -> None:
+        self._positions.pop(queue, None)
+        task = self._tasks.pop(queue, None)
+        if task is not None:
+            task.cancel()
+
+    async def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
+        """The next messages of any assigned queue, in its order; empty when none came in time."""
+        if self._closed:
+            raise ClientClosed("the pull consumer is closed")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while (left := deadline - loop.time()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    queue, generation, messages, next_offset = await self._ready.get()
+            except TimeoutError:
+                break
+            if self._generation.get(queue) != generation or queue not in self._positions:
+                continue  # fetched before a seek
+            self._positions[queue] = next_offset
+            self._taken[queue].set()
+            if messages:
+                return messages
+        return []
+
+    async def commit(self) -> None:
+        """Store the positions as the group's offsets."""
+        for queue, offset in list(self._positions.items()):
+            await self._session.api.commit(
+                self._session.master_of(queue), self.group, queue, offset
+            )
+
+    async def _read(self, queue: MessageQueue, offset: int, generation: int) -> None:
+        wanted = subscription(queue.topic, self._tags, self._session.clock.now_ms())
+        tags = frozenset(wanted.tags_set) or None
+        taken = self._taken[queue]
+        while True:
+            try:
+                found, offset = await self._pull(queue, offset, wanted.sub_string)
+            except (ClientError, CorruptRecord) as error:
+                self._session.noise.warning(
+                    f"read-{queue.topic}", "pull failed queue=%s error=%s", queue, error
+                )
+                await asyncio.sleep(self._session.config.pull_retry_ms / 1000)
+                continue
+            messages = [m for m in found if tags is None or m.tags in tags]
+            taken.clear()
+            self._ready.put_nowait((queue, generation, messages, offset))
+            await taken.wait()
+
+    async def _pull(
+        self, queue: MessageQueue, offset: int, tags: str
+    ) -> tuple[list[ReceivedMessage], int]:
+        session = self._session
+        header = PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=self._batch,
+            sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=session.config.pull_hold_ms,
+            subscription=tags,
+            expression_type="TAG",
+            bname=queue.broker_name,
+        )
+        address = session.master_of(queue)
+        reply = await session.remoting.invoke(
+            address,
+            RequestCode.PULL_MESSAGE,
+            encode_ext(header),
+            timeout_ms=session.config.pull_timeout_ms,
+        )
+        if reply.code in (
+            ResponseCode.PULL_NOT_FOUND,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ResponseCode.PULL_OFFSET_MOVED,
+        ):
+            return [], decode_ext(PullMessageResponseHeader, reply.ext).next_begin_offset
+        if reply.code != ResponseCode.SUCCESS:
+            raise broker_error(reply.code, reply.remark, address)
+        messages = [received(record, queue.broker_name) for record in decode_records(reply.body)]
+        return messages, decode_ext(PullMessageResponseHeader, reply.ext).next_begin_offset
+
+    async def close(self) -> None:
+        """Stop reading."""
+        self._closed = True
+        tasks = list(self._tasks.values())
+        for queue in list(self._positions):
+            self._forget(queue)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,504 @@
+"""Push consumption: a member of a group that owns some queues, pulls them, and hands messages to a handler.
+
+Clustering: each queue to one member, offsets in the broker, failed messages go back to it and return later.
+Broadcasting: every queue, offsets in a local file. Apache: DefaultMQPushConsumerImpl, RebalanceImpl.
+"""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from roquette.base.executor import run_blocking
+from roquette.base.files import Files
+from roquette.base.javatypes import java_hash
+from roquette.base.lifecycle import every
+from roquette.client.consume_loop import pull_loop
+from roquette.client.core.offsets import LocalOffsetFile
+from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.core.rebalance import Strategy, averagely
+from roquette.client.producer import Producer
+from roquette.client.retries import hand_back
+from roquette.client.session import Session
+from roquette.errors import ClientError
+from roquette.message.message import MessageQueue, ReceivedMessage
+from roquette.message.names import RETRY_PREFIX, retry_topic
+from roquette.remoting.outcomes import Outcome, Reply
+from roquette.wire.bodies import (
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
+from roquette.wire.codes import CURRENT_VERSION, version_text
+from roquette.wire.json_body import encode_body
+
+log = logging.getLogger("roquette.client")
+
+Handler = Callable[[ReceivedMessage], "Awaitable[bool | None] | bool | None"]
+"""Returns None or True when done; False or an exception lets the message come again later."""
+
+
+class Model(enum.Enum):
+    """How a group shares messages."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFrom:
+    """Where a group without an offset begins: `last`, `first`, or the first message stored at `timestamp_ms`."""
+
+    where: str = "last"
+    timestamp_ms: int = 0
+
+    @property
+    def wire_name(self) -> str:
+        """Apache's ConsumeFromWhere."""
+        return {
+            "last": "CONSUME_FROM_LAST_OFFSET",
+            "first": "CONSUME_FROM_FIRST_OFFSET",
+            "timestamp": "CONSUME_FROM_TIMESTAMP",
+        }[self.where]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How one consumer consumes.
+
+    Attributes:
+        concurrency: handlers at work at the same time.
+        orderly: one message of a queue at a time, in order, under the broker's queue lock.
+        max_reconsume_times: failures after which a message goes to the dead letters; -1: the broker's 16.
+        strategy: how queues are shared; the same in all members.
+    """
+
+    model: Model = Model.CLUSTERING
+    start_from: StartFrom = field(default_factory=StartFrom)
+    concurrency: int = 20
+    orderly: bool = False
+    max_reconsume_times: int = -1
+    strategy: Strategy = averagely
+
+
+class PushConsumer:
+    """One member of one group. `start` joins, `close` leaves; the others take over at once."""
+
+    def __init__(
+        self,
+        session: Session,
+        producer: Producer,
+        files: Files,
+        *,
+        group: str,
+        subscriptions: Mapping[str, str],
+        handler: Handler,
+        options: ConsumerOptions,
+    ) -> None:
+        self.group = group
+        self.session = session
+        self.options = options
+        self.queues: dict[MessageQueue, ProcessQueue] = {}
+        self.work: asyncio.Queue[tuple[ProcessQueue, ReceivedMessage]] = asyncio.Queue()
+        self._producer = producer
+        self._handler = handler
+        self._subscriptions = {
+            t: subscription(t, e, session.clock.now_ms()) for t, e in subscriptions.items()
+        }
+        if options.model is Model.CLUSTERING:
+            retry = retry_topic(group)
+            self._subscriptions[retry] = subscription(retry, "*", session.clock.now_ms())
+        self._wanted_tags = {
+            t: frozenset(d.tags_set) or None for t, d in self._subscriptions.items()
+        }
+        root = session.config.offset_root
+        self._local = (
+            LocalOffsetFile(files, root, session.client_id, group) if root is not None else None
+        )
+        self._local_offsets: dict[MessageQueue, int] = {}
+        self._committed: dict[MessageQueue, int] = {}
+        self._ordered_work: dict[MessageQueue, asyncio.Queue[ReceivedMessage]] = {}
+        self._rebalance_event = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._busy = 0
+        self._closing = False
+        self._consumed = 0
+        self._failed = 0
+        self._started_ms = session.clock.now_ms()
+
+    # life
+
+    async def start(self) -> None:
+        """Join the group and begin; returns when the first share of queues is known."""
+        if self.options.model is Model.BROADCASTING and self._local is not None:
+            self._local_offsets = await run_blocking(self._local.load)
+        await self.session.add_consumer(self)
+        for topic in self.topics():
+            await self._learn_route(topic)
+        await self.session.heartbeat()
+        await self._rebalance()
+        tasks, config = self.session.tasks, self.session.config
+        name = f"consumer-{self.group}"
+        self._tasks = [tasks.start(f"{name}-rebalance", self._rebalance_loop())]
+        self._tasks.append(
+            tasks.start(f"{name}-persist", every(config.persist_offsets_ms / 1000, self.persist))
+        )
+        if self.options.orderly:
+            self._tasks.append(
+                tasks.start(f"{name}-locks", every(config.lock_interval_ms / 1000, self._lock_all))
+            )
+        for index in range(0 if self.options.orderly else self.options.concurrency):
+            self._tasks.append(tasks.start(f"{name}-worker-{index}", self._worker()))
+
+    async def close(self) -> None:
+        """Stop pulling, let handlers at work finish (10 s at most), save offsets, leave the group."""
+        if self._closing:
+            return
+        self._closing = True
+        for queue in self.queues.values():
+            queue.dropped = True
+        while not self.work.empty():
+            self.work.get_nowait()  # taken by nobody: whoever gets the queue next pulls them again
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 10.0
+        while self._busy and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        await self.persist()
+        if self.options.orderly:
+            await self._unlock(list(self.queues))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.session.remove_consumer(self)
+
+    async def _learn_route(self, topic: str) -> None:
+        try:
+            await self.session.route(topic, fresh=True)
+        except ClientError as error:
+            if not topic.startswith(RETRY_PREFIX):
+                log.warning(
+                    "topic has no route yet group=%s topic=%s error=%s", self.group, topic, error
+                )
+
+    # what the session asks
+
+    def describe(self) -> ConsumerData:
+        """This consumer's part of a heartbeat."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type="CONSUME_PASSIVELY",
+            message_model=self.options.model.value,
+            consume_from_where=self.options.start_from.wire_name,
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    def topics(self) -> list[str]:
+        """Topics whose routes are needed."""
+        return list(self._subscriptions)
+
+    def rebalance_soon(self) -> None:
+        """Members or routes changed: share again now."""
+        self._rebalance_event.set()
+
+    def running_info(self, jstack: bool) -> Outcome:
+        """What this consumer is doing, for operators."""
+        table = {
+            queue: ProcessQueueInfo(
+                commit_offset=state.committable(),
+                cached_msg_count=state.count,
+                cached_msg_size_mib=state.size >> 20,
+                locked=state.locked,
+                droped=state.dropped,
+                last_pull_timestamp=state.last_pull_ms,
+            )
+            for queue, state in self.queues.items()
+        }
+        info = ConsumerRunningInfo(
+            properties={
+                "PROP_NAMESERVER_ADDR": ";".join(self.session.name_servers),
+                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+                "PROP_CONSUMEORDERLY": "true" if self.options.orderly else "false",
+                "PROP_THREADPOOL_CORE_SIZE": str(self.options.concurrency),
+                "PROP_CLIENT_VERSION": version_text(CURRENT_VERSION),
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            },
+            subscription_set=list(self._subscriptions.values()),
+            mq_table=table,
+            status_table={topic: ConsumeStatus() for topic in self._subscriptions},
+        )
+        return Reply(b"", encode_body(info))
+
+    # sharing the queues
+
+    async def _rebalance_loop(self) -> None:
+        period = self.session.config.rebalance_ms / 1000
+        while not self._closing:
+            try:
+                async with asyncio.timeout(period):
+                    await self._rebalance_event.wait()
+            except TimeoutError:
+                pass
+            self._rebalance_event.clear()
+            try:
+                await self._rebalance()
+            except ClientError as error:
+                log.warning("rebalance failed group=%s error=%s", self.group, error)
+
+    async def _rebalance(self) -> None:
+        """Work out our queues of each topic and take up or give up the difference (RebalanceImpl)."""
+        for topic in self.topics():
+            route = self.session.known_route(topic)
+            if route is None:
+                await self._learn_route(topic)
+                route = self.session.known_route(topic)
+            if route is None:
+                continue
+            queues = route.subscribe
+            if self.options.model is Model.CLUSTERING:
+                members = await self._members(topic)
+                if self.session.client_id not in members:
+                    continue  # not known there yet: keep what we have until the next turn
+                queues = self.options.strategy(self.session.client_id, members, queues)
+            await self._change_to(topic, queues)
+
+    async def _members(self, topic: str) -> list[str]:
+        route = self.session.known_route(topic)
+        for name in sorted(route.addresses) if route is not None else ():
+            address = route.address_for_read(name) if route is not None else None
+            if address is None:
+                continue
+            try:
+                members = await self.session.api.members(address, self.group)
+            except ClientError:
+                continue
+            if members:
+                return members
+        return []
+
+    async def _change_to(self, topic: str, wanted: list[MessageQueue]) -> None:
+        mine = [queue for queue in self.queues if queue.topic == topic]
+        gone = [queue for queue in mine if queue not in wanted]
+        for queue in gone:
+            state = self.queues.pop(queue)
+            state.dropped = True
+            await self._save([(queue, state.committable())])
+        if gone and self.options.orderly:
+            await self._unlock(gone)
+        added = [queue for queue in wanted if queue not in self.queues]
+        if added and self.options.orderly and self.options.model is Model.CLUSTERING:
+            added = await self._lock(added)
+        for queue in added:
+            if self._closing:
+                return
+            offset = await self._start_offset(queue)
+            if offset is not None:
+                await self.begin(queue, offset)
+        if gone or added:
+            log.info("queues changed group=%s topic=%s now=%d", self.group, topic, len(wanted))
+
+    async def begin(self, queue: MessageQueue, offset: int) -> None:
+        """Take up a queue at an offset."""
+        state = ProcessQueue(queue, offset)
+        state.locked = self.options.orderly
+        self.queues[queue] = state
+        if self.options.orderly:
+            self._ordered_work[queue] = asyncio.Queue()
+        self.session.tasks.start(f"pull-{queue.topic}-{queue.queue_id}", pull_loop(self, state))
+        if self.options.orderly:
+            self.session.tasks.start(f"order-{queue.topic}-{queue.queue_id}", self._ordered(state))
+
+    async def _start_offset(self, queue: MessageQueue) -> int | None:
+        """The offset to begin with (RebalancePushImpl.computePullFromWhere); None: try again later."""
+        try:
+            if self.options.model is Model.BROADCASTING:
+                stored = self._local_offsets.get(queue)
+            else:
+                stored = await self.session.api.consumer_offset(
+                    self.session.master_of(queue), self.group, queue
+                )
+            if stored is not None and stored >= 0:
+                return stored
+            return await self._first_offset(queue)
+        except ClientError as error:
+            log.warning("no start offset yet group=%s queue=%s error=%s", self.group, queue, error)
+            self.session.tasks.start("rebalance-again", self._rebalance_later())
+            return None
+
+    async def _rebalance_later(self) -> None:
+        await asyncio.sleep(1.0)
+        self.rebalance_soon()
+
+    async def _first_offset(self, queue: MessageQueue) -> int:
+        start, api = self.options.start_from, self.session.api
+        address = self.session.master_of(queue)
+        retrying = queue.topic.startswith(RETRY_PREFIX)
+        if start.where == "first" or (start.where == "last" and retrying):
+            return 0
+        if start.where == "last" or retrying:
+            return await api.max_offset(address, queue)
+        return await api.offset_by_time(address, queue, start.timestamp_ms)
+
+    # queue locks of orderly consumers
+
+    async def _lock(self, queues: list[MessageQueue]) -> list[MessageQueue]:
+        locked: list[MessageQueue] = []
+        for name in sorted({queue.broker_name for queue in queues}):
+            asked = [queue for queue in queues if queue.broker_name == name]
+            try:
+                address = self.session.master_of(asked[0])
+                locked += await self.session.api.lock(
+                    address, self.group, self.session.client_id, asked
+                )
+            except ClientError as error:
+                log.warning("lock failed group=%s broker=%s error=%s", self.group, name, error)
+        if len(locked) < len(queues):
+            self.session.tasks.start("rebalance-again", self._rebalance_later())
+        return [queue for queue in queues if queue in locked]
+
+    async def _lock_all(self) -> None:
+        queues = list(self.queues)
+        locked = await self._lock(queues)
+        for queue in queues:
+            state = self.queues.get(queue)
+            if state is not None:
+                state.locked = queue in locked
+
+    async def _unlock(self, queues: list[MessageQueue]) -> None:
+        for name in sorted({queue.broker_name for queue in queues}):
+            asked = [queue for queue in queues if queue.broker_name == name]
+            try:
+                address = self.session.master_of(asked[0])
+                await self.session.api.unlock(address, self.group, self.session.client_id, asked)
+            except ClientError as error:
+                log.debug("unlock failed group=%s error=%s", self.group, error)
+
+    # consuming
+
+    def wanted(self, message: ReceivedMessage) -> bool:
+        """Brokers filter tags by hash; here the text decides."""
+        tags = self._wanted_tags.get(message.queue.topic)
+        return tags is None or message.tags in tags
+
+    def expression(self, topic: str) -> SubscriptionData:
+        """The subscription of a topic."""
+        return self._subscriptions[topic]
+
+    async def _worker(self) -> None:
+        while True:
+            state, message = await self.work.get()
+            if state.dropped:
+                continue
+            if await self._handle(message):
+                state.finish(message)
+            elif self.options.model is Model.BROADCASTING:
+                log.warning("message dropped, broadcasting has no retry id=%s", message.message_id)
+                state.finish(message)
+            else:
+                self.session.tasks.start("hand-back", self._hand_back(state, message))
+
+    async def _handle(self, message: ReceivedMessage) -> bool:
+        self._busy += 1
+        try:
+            result = self._handler(message)
+            if isinstance(result, Awaitable):
+                result = await result
+            ok = result is not False
+        except Exception as error:
+            log.warning(
+                "handler failed group=%s id=%s error=%r", self.group, message.message_id, error
+            )
+            log.debug("handler failed", exc_info=error)
+            ok = False
+        finally:
+            self._busy -= 1
+        if ok:
+            self._consumed += 1
+        else:
+            self._failed += 1
+        return ok
+
+    async def _hand_back(self, state: ProcessQueue, message: ReceivedMessage) -> None:
+        most = self.options.max_reconsume_times
+        while not await hand_back(self.session, self._producer, self.group, message, most):
+            await asyncio.sleep(5.0)  # neither way back worked: it stays ours, unacknowledged
+            if state.dropped:
+                return
+        state.finish(message)
+
+    async def _ordered(self, state: ProcessQueue) -> None:
+        """One queue, one message at a time; a failed one is tried again before the next (orderly service)."""
+        waiting = self._ordered_work[state.queue]
+        limit = self.options.max_reconsume_times
+        while not state.dropped:
+            message = await waiting.get()
+            tries = 0
+            while not state.dropped:
+                if state.locked and await self._handle(message):
+                    break
+                tries += 1
+                if 0 <= limit <= tries and await hand_back(
+                    self.session, self._producer, self.group, message, limit
+                ):
+                    break
+                await asyncio.sleep(self.session.config.orderly_suspend_ms / 1000)
+            if not state.dropped:
+                state.finish(message)
+
+    def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Queue pulled messages for the handlers; bounded by the pull loop's thresholds."""
+        if self.options.orderly:
+            waiting = self._ordered_work[state.queue]
+            for message in messages:
+                waiting.put_nowait(message)
+            return
+        for message in messages:
+            self.work.put_nowait((state, message))
+
+    # offsets
+
+    def committed_offset(self, state: ProcessQueue) -> int:
+        """What a pull may commit on its way; 0 commits nothing."""
+        return 0 if self.options.model is Model.BROADCASTING else state.committable()
+
+    async def persist(self) -> None:
+        """Save every queue's offset."""
+        await self._save(
+            [(queue, state.committable()) for queue, state in list(self.queues.items())]
+        )
+
+    async def _save(self, offsets: list[tuple[MessageQueue, int]]) -> None:
+        if self.options.model is Model.BROADCASTING:
+            changed = [(q, o) for q, o in offsets if self._local_offsets.get(q) != o]
+            self._local_offsets.update(changed)
+            if changed and self._local is not None:
+                await run_blocking(self._local.save, dict(self._local_offsets))
+            return
+        for queue, offset in offsets:
+            if self._committed.get(queue) == offset:
+                continue
+            try:
+                await self.session.api.commit(
+                    self.session.master_of(queue), self.group, queue, offset
+                )
+                self._committed[queue] = offset
+            except ClientError as error:
+                self.session.noise.warning(
+                    f"commit-{queue.broker_name}", "commit failed queue=%s error=%s", queue, error
+                )
+
+
+def subscription(topic: str, expression: str, now_ms: int) -> SubscriptionData:
+    """`*` or `a || b` as brokers want it (FilterAPI.buildSubscriptionData)."""
+    words = [word.strip() for word in expression.split("||")]
+    tags = [word for word in words if word] if expression.strip() not in ("", "*") else []
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression if tags else "*",
+        tags_set=tags,
+        code_set=[java_hash(tag) for tag in tags],
+        sub_version=now_ms,
+        expression_type="TAG",
+    )

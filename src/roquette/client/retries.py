@@ -1,0 +1,68 @@
+"""Giving a failed message back: to the broker it came from, or as a new message to the retry topic."""
+
+import logging
+
+from roquette.client.producer import Producer
+from roquette.client.session import Session
+from roquette.errors import ClientError, StoreError
+from roquette.message.message import Message, ReceivedMessage
+from roquette.message.names import retry_topic
+from roquette.message.properties import (
+    DELAY,
+    MAX_RECONSUME_TIMES,
+    ORIGIN_MESSAGE_ID,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    TRAN_MSG,
+)
+from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
+
+log = logging.getLogger("roquette.client")
+
+DEFAULT_MAX_RECONSUME = 16
+
+
+async def hand_back(
+    session: Session,
+    producer: Producer,
+    group: str,
+    message: ReceivedMessage,
+    max_reconsume_times: int,
+) -> bool:
+    """Let the message come again later; False when neither way worked (sendMessageBack, its fall-back)."""
+    most = max_reconsume_times if max_reconsume_times >= 0 else DEFAULT_MAX_RECONSUME
+    header = ConsumerSendMsgBackRequestHeader(
+        offset=message.physical_offset,
+        group=group,
+        delay_level=0,
+        origin_msg_id=message.message_id,
+        origin_topic=message.topic,
+        max_reconsume_times=most,
+        bname=message.queue.broker_name,
+    )
+    try:
+        await session.api.send_back(session.master_of(message.queue), header)
+        return True
+    except ClientError as error:
+        log.warning(
+            "send back failed, sending to the retry topic id=%s error=%s", message.message_id, error
+        )
+    again = Message(retry_topic(group), message.body, flag=message.flag)
+    again.properties = {
+        **{
+            name: value
+            for name, value in message.properties.items()
+            if name not in (TRAN_MSG, DELAY)
+        },
+        ORIGIN_MESSAGE_ID: message.properties.get(ORIGIN_MESSAGE_ID, message.message_id),
+        RETRY_TOPIC: message.topic,
+        RECONSUME_TIME: str(message.reconsume_times + 1),
+        MAX_RECONSUME_TIMES: str(most),
+    }
+    again.delay_level = 3 + message.reconsume_times
+    try:
+        await producer.send(again)
+        return True
+    except (ClientError, StoreError) as error:
+        log.warning("message could not be given back id=%s error=%s", message.message_id, error)
+        return False
