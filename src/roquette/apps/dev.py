@@ -1,0 +1,96 @@
+"""A name server and a broker in one process, for development: loopback only, small files, ready at once."""
+
+import asyncio
+import os.path
+import tempfile
+from collections.abc import Mapping
+
+from roquette.apps import running
+from roquette.apps.broker import broker_settings
+from roquette.apps.namesrv import namesrv_settings, start_namesrv
+from roquette.base.clock import SystemClock
+from roquette.base.config import fields_by_key, format_properties
+from roquette.base.entropy import Entropy
+from roquette.base.files import OsFiles
+from roquette.base.logs import configure
+from roquette.broker.service import Broker
+from roquette.nameserver.config import NamesrvConfig
+
+LOOPBACK = "127.0.0.1"
+
+# Allocated files are real disk, so they are small here; a 4 MiB message must still fit into one.
+DEV_SETTINGS = {
+    "brokerName": "broker-a",
+    "mappedFileSizeCommitLog": str(8 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 6_000),
+    "maxHashSlotNum": "20000",
+    "maxIndexNum": "80000",
+}
+OWN_KEYS = ("listenPort", "bindAddress")  # both servers have them: the ports come as arguments here
+
+
+def dev_main(
+    namesrv_port: int,
+    broker_port: int,
+    store: str | None,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> int:
+    """Run both until SIGTERM; 0 after a clean stop, 1 when the broker's disk failed.
+
+    Args:
+        store: directory that is kept; None takes a temporary one that goes with the process.
+        overrides: settings of either server.
+
+    Raises:
+        ConfigError: a setting is wrong, or a port is taken.
+    """
+    configure(environ.get("ROQUETTE_LOG_LEVEL", "WARNING"))
+    if store is not None:
+        return _run(namesrv_port, broker_port, store, overrides, environ)
+    with tempfile.TemporaryDirectory(prefix="roquette-dev-") as directory:
+        return _run(namesrv_port, broker_port, directory, overrides, environ)
+
+
+def _run(
+    namesrv_port: int,
+    broker_port: int,
+    store: str,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> int:
+    names = fields_by_key(NamesrvConfig)
+    shared = {key: text for key, text in overrides.items() if key not in OWN_KEYS}
+    theirs = {key: text for key, text in shared.items() if key in names}
+    ours = {key: text for key, text in shared.items() if key not in names}
+    theirs["kvConfigPath"] = os.path.join(store, "namesrv", "kvConfig.json")
+    ours["storePathRootDir"] = store
+    defaults = format_properties(DEV_SETTINGS)
+    # Ports come from the arguments alone: an environment meant for one server must not move both.
+    quiet = {key: text for key, text in environ.items() if key != "NAMESRV_ADDR"}
+    namesrv_config = namesrv_settings(None, f"{LOOPBACK}:{namesrv_port}", theirs, quiet)
+
+    async def body(stop: asyncio.Event) -> int:
+        name_server = await start_namesrv(namesrv_config)
+        address = f"{LOOPBACK}:{name_server.port}"
+        try:
+            config, store_config = broker_settings(
+                defaults,
+                f"{LOOPBACK}:{broker_port}",
+                ours | {"namesrvAddr": address},
+                quiet,
+                "the settings of dev",
+            )
+            broker = Broker(
+                config, store_config, files=OsFiles(), clock=SystemClock(), entropy=Entropy()
+            )
+            await broker.start()
+            running.settle_memory()
+            running.print_ready(namesrv=address, broker=broker.address)
+            failure = await running.wait_end(stop, broker.wait_failed)
+            await broker.stop()
+        finally:
+            await name_server.stop()
+        return 0 if failure is None else 1
+
+    return running.run(body)
