@@ -116,9 +116,10 @@ class CommitLog:
         self.directory_dirty = True
         if last is not None:
             remaining: int = last.size - last.appended
-            assert remaining >= BLANK_SIZE
-            last.append(encode_blank(i32(remaining)))
-            last.fill()
+            if remaining > 0:  # 0 when recovery found a full file and no next one
+                assert remaining >= BLANK_SIZE
+                last.append(encode_blank(i32(remaining)))
+                last.fill()
             self.pending_bytes = 0
         else:
             self._first_index = base // self.segment_size

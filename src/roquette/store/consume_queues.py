@@ -74,7 +74,8 @@ class ConsumeQueues:
             for name in self._files.list_dir(self._layout.topic(topic)):
                 if name.isdecimal():
                     self._load_queue(topic, int(name), thorough)
-        self.new_directories = {}
+        if not thorough:
+            self.new_directories = {}
 
     def _load_queue(self, topic: str, queue_id: int, thorough: bool) -> None:
         directory = self._layout.queue(topic, queue_id)
@@ -99,6 +100,7 @@ class ConsumeQueues:
             first = max(queue.first_base, last_base - self._units_per_file)
             queue.settle(_find_end_of_sound(queue, first))
             queue.flushed_offset = min(first, queue.next_offset)
+            queue.directory_dirty = True
             self.mark_dirty(queue)
         else:
             queue.settle(_find_end_of_written(queue, last_base))

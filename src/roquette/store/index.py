@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from roquette.base.files import Files
 from roquette.base.javatypes import java_hash
-from roquette.store.index_file import HEADER_SIZE, IndexFile, index_file_size, positive_hash
+from roquette.store.index_file import IndexFile, index_file_size, positive_hash
 from roquette.store.layout import index_name
 
 log = logging.getLogger("roquette.store")
@@ -21,6 +21,9 @@ class Index:
         self._slots = slots
         self._capacity = capacity
         self._index_files: list[IndexFile] = []
+        self._active: IndexFile | None = None
+        self._torn = False
+        self.full = True  # the next entry needs another file first
         self.directory_dirty = False
 
     @property
@@ -45,13 +48,25 @@ class Index:
             path = os.path.join(self._directory, name)
             if not name.isdecimal():
                 continue
-            file = self._files.open_file(path)
-            if file.size < HEADER_SIZE or file.size > size:
-                log.warning("index file ignored path=%s size=%d expected=%d", path, file.size, size)
-                file.close()
+            if self._torn:
+                self._files.remove(path)
                 continue
-            file.allocate(size)  # a crash may have come between creation and allocation
-            self._index_files.append(IndexFile(file, path, self._slots, self._capacity))
+            file = self._files.open_file(path)
+            found = file.size
+            if found == size:
+                self._index_files.append(IndexFile(file, path, self._slots, self._capacity))
+                continue
+            file.close()
+            if found == 0:  # a crash came between creation and allocation: nothing after it counts
+                self._torn = True
+                self._files.remove(path)
+            else:
+                log.warning("index file of other settings ignored path=%s", path)
+        self._activate()
+
+    def _activate(self) -> None:
+        self._active = self._index_files[-1] if self._index_files else None
+        self.full = self._active is None or self._active.full
 
     def recover(
         self, trusted_ms: int, log_end: int, store_time_of: Callable[[int], int]
@@ -67,12 +82,12 @@ class Index:
             The physical offset from which records must be indexed again; None when there are no
             index files at all.
         """
-        redo: int | None = None
+        redo: int | None = 0 if self._torn else None
         for place, index_file in enumerate(self._index_files):
             ended = index_file.end_timestamp_ms
             whole = 0 < ended < trusted_ms and index_file.end_physical < log_end
             if whole and place < len(self._index_files) - 1:
-                redo = index_file.end_physical + 1
+                redo = index_file.end_physical  # its later keys may be in the next file
                 continue
             first = store_time_of(index_file.first_physical())
             if first >= 0:
@@ -85,6 +100,7 @@ class Index:
             # Later files can only hold what comes after the hole: they are made again.
             self._drop_from(place if index_file.count == 1 else place + 1)
             break
+        self._activate()
         return redo
 
     def _drop_from(self, index: int) -> None:
@@ -96,7 +112,7 @@ class Index:
 
     def reserve(self, now_ms: int) -> None:
         """Make sure the next entry has a file. Raises OSError (disk full); nothing has changed."""
-        if self._index_files and not self._index_files[-1].full:
+        if not self.full:
             return
         last = self._index_files[-1] if self._index_files else None
         name = index_name(now_ms)
@@ -108,6 +124,9 @@ class Index:
         size = index_file_size(self._slots, self._capacity)
         try:
             file = self._files.open_file(path, size, create=True)
+            self._files.sync_dir(self._directory)  # a missing older file could not be noticed
+            if last is None:
+                self._files.sync_dir(os.path.dirname(self._directory))
         except OSError:
             self._files.remove(path)
             raise
@@ -116,13 +135,19 @@ class Index:
             opened.continue_from(last.end_physical, last.end_timestamp_ms)
         self._index_files.append(opened)
         self.directory_dirty = True
+        self._activate()
 
     def put_message(self, hashes: list[int], physical_offset: int, store_ms: int) -> None:
         """Index one record under positive key hashes; files roll as they fill."""
         while hashes:
-            if not self._index_files or self._index_files[-1].full:
+            active = self._active
+            if active is None or self.full:
                 self.reserve(store_ms)
-            taken = self._index_files[-1].put_all(hashes, physical_offset, store_ms)
+                continue
+            taken = active.put_all(hashes, physical_offset, store_ms)
+            self.full = active.full
+            if taken == len(hashes):
+                break
             hashes = hashes[taken:]
 
     def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:

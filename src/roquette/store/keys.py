@@ -63,3 +63,12 @@ def property_value(properties: str, name: str) -> str | None:
         start += at + 1
     end = properties.find("\x02", start)
     return (properties[start:] if end < 0 else properties[start:end]) or None
+
+
+def tags_of(properties: str) -> str | None:
+    """The TAGS property; what `property_value` gives, quicker."""
+    at = properties.find("\x02TAGS\x01")
+    if at < 0:
+        return property_value(properties, "TAGS") if properties.startswith("TAGS\x01") else None
+    end = properties.find("\x02", at + 6)
+    return (properties[at + 6 :] if end < 0 else properties[at + 6 : end]) or None

@@ -18,7 +18,7 @@ from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
-from roquette.store.keys import property_value
+from roquette.store.keys import tags_of
 from roquette.store.layout import StoreLayout
 from roquette.store.limits import FIXED_SIZE, raise_illegal
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
@@ -172,7 +172,7 @@ class MessageStore:
         try:
             if in_queue:
                 queue.reserve()
-            if self._index is not None:
+            if self._index is not None and self._index.full:
                 self._index.reserve(now_ms)
             physical = self._log.place(size)
         except OSError as error:
@@ -205,7 +205,7 @@ class MessageStore:
                 Arrival(topic, queue_id, offset, tags_code, physical, size, now_ms)
             )
         if self._index is not None and kind != 0xC:
-            tags = property_value(properties, "TAGS") if tags_code else None
+            tags = tags_of(properties) if tags_code else None
             self._index.put_message(entry.keys.hashes(uniq_key, keys, tags), physical, now_ms)
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
@@ -452,10 +452,10 @@ class MessageStore:
 
     def queues_flushed(self, plan: QueueFlushPlan) -> None:
         """A queue flush has run. Raises StoreClosed when it failed."""
-        self._upkeep.queues_flushed()
         if plan.error is not None:
             self.fail(f"syncing consume queues failed: {plan.error}")
             raise StoreClosed(f"syncing consume queues failed: {plan.error}") from plan.error
+        self._upkeep.queues_flushed(plan)
 
     def flush_all(self) -> None:
         """Bring everything and the checkpoint to the disk. Blocks."""

@@ -41,9 +41,21 @@ class SyncPlan:
 
 
 class QueueFlushPlan:
-    """Sync consume queues and index, then move the checkpoint."""
+    """Sync consume queues and index, then move the checkpoint.
 
-    __slots__ = ("_checkpoint", "_directories", "_files", "_path", "_touched", "error", "thorough")
+    When thorough, all records before `log_offset` have their queue units on the disk after it.
+    """
+
+    __slots__ = (
+        "_checkpoint",
+        "_directories",
+        "_files",
+        "_path",
+        "_touched",
+        "error",
+        "log_offset",
+        "thorough",
+    )
 
     def __init__(
         self,
@@ -52,12 +64,14 @@ class QueueFlushPlan:
         directories: list[str],
         path: str,
         checkpoint: bytes | None,
+        log_offset: int,
     ) -> None:
         self._files = files
         self._touched = touched
         self._directories = directories
         self._path = path
         self._checkpoint = checkpoint
+        self.log_offset = log_offset
         self.thorough = checkpoint is not None
         self.error: OSError | None = None
 
@@ -104,18 +118,23 @@ class AllocationPlan:
 class DeletionPlan:
     """Remove files that the store has already forgotten."""
 
-    __slots__ = ("_files", "paths", "reason")
+    __slots__ = ("_files", "done", "paths", "reason")
 
     def __init__(self, files: Files, paths: list[str], reason: str) -> None:
         self._files = files
         self.paths = paths
         self.reason = reason
+        self.done = False
 
     def run(self) -> None:
-        """Block until the files are removed, durably and in order: a power cut in between must
-        not bring an older file back behind a hole."""
+        """Block until the files are removed. An OSError leaves the rest to the next plan.
+
+        Durably and in order, or a power cut could leave an old file before a hole: the log would
+        seem to end there.
+        """
         for path in self.paths:
             self._files.remove(path)
             directory = path.rpartition("/")[0]
             if self._files.exists(directory):
                 self._files.sync_dir(directory)
+        self.done = True

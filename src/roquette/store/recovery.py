@@ -26,6 +26,7 @@ from roquette.store.segment import Segment
 log = logging.getLogger("roquette.store")
 
 _WINDOW = 1 << 20
+_SECTOR = 512
 
 
 @dataclass(slots=True)
@@ -45,7 +46,10 @@ class RecoveryReport:
 
 
 def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[Segment]:
-    """Open the files of the log, oldest first; a last file cut short by a crash is made whole.
+    """Open the files of the log, oldest first, as if they were full.
+
+    A file of 0 bytes and a missing one are what a crash left of a creation that was never synced:
+    the log ends there, and what stands behind is removed.
 
     Raises:
         StoreError: a file has another size than configured.
@@ -58,23 +62,29 @@ def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[
     for name in names:
         base = int(name)
         path = os.path.join(layout.commit_log, name)
-        file = files.open_file(path)
-        if file.size != segment_size:
-            if name != names[-1] or file.size > segment_size:
-                raise StoreError(
-                    f"{path} has {file.size} bytes, mappedFileSizeCommitLog is {segment_size}: "
-                    "set it back to the value this store was made with"
-                )
-            file.allocate(segment_size)
-        if base % segment_size:
-            raise StoreError(
-                f"{path} does not start at a multiple of mappedFileSizeCommitLog {segment_size}"
-            )
         if segments and base != segments[-1].base_offset + segment_size:
-            log.warning("commit log has a hole before path=%s, dropped from there", path)
+            break
+        file = files.open_file(path)
+        size = file.size
+        if size == 0:
             file.close()
             break
+        if size != segment_size or base % segment_size:
+            raise StoreError(
+                f"{path} has {size} bytes, mappedFileSizeCommitLog is {segment_size}: "
+                "set it back to the value this store was made with"
+            )
         segments.append(Segment(file, base, segment_size, segment_size))
+    for name in names[len(segments) :]:
+        path = os.path.join(layout.commit_log, name)
+        log.warning("recovery: removing %s, the log ends before it", path)
+        file = files.open_file(path)
+        file.truncate(0)  # should the name come back after another crash, then empty
+        file.sync()
+        file.close()
+        files.remove(path)
+    if len(segments) < len(names):
+        files.sync_dir(layout.commit_log)
     return segments
 
 
@@ -82,37 +92,93 @@ def walk(
     log_: CommitLog, start: int, check_crc: bool, on_record: Callable[[StoredRecord], None]
 ) -> int:
     """Give every sound record from `start` on to `on_record`; returns where the log ends."""
+    reader = _Reader(log_, check_crc)
     offset = start
-    window = b""
-    window_start = start
     while True:
-        segment = log_.find_segment(offset)
-        if segment is None:
-            return offset
-        left = segment.base_offset + segment.size - offset
-        if left < 8:
-            return offset
-        if offset + 8 > window_start + len(window) or offset < window_start:
-            window_start, window = offset, log_.read(offset, offset + min(_WINDOW, left))
-            if len(window) < 8:
-                return offset
-        size, magic = peek_size_magic(window, offset - window_start)
-        if magic == BLANK_MAGIC and size == left:
-            offset += left
+        if reader.blank_at(offset):
+            offset += log_.segment_size - offset % log_.segment_size
             continue
-        if size <= 0 or size > left:
+        record = reader.record_at(offset)
+        if record is None:
             return offset
-        if offset + size > window_start + len(window):
-            reach = min(max(_WINDOW, size), left)
-            window_start, window = offset, log_.read(offset, offset + reach)
-        try:
-            record = decode_record(window, offset - window_start, check_crc)
-        except CorruptRecord:
-            return offset
-        if record.physical_offset != offset:
+        following = offset + record.size
+        if _may_be_torn(record) and not reader.sound_at(following):
             return offset
         on_record(record)
-        offset += size
+        offset = following
+
+
+class _Reader:
+    """Decodes records in order out of a window that moves along the log."""
+
+    def __init__(self, log_: CommitLog, check_crc: bool) -> None:
+        self._log = log_
+        self._check_crc = check_crc
+        self._start = 0
+        self._window = b""
+
+    def _reach(self, offset: int, size: int) -> int:
+        """Have `size` bytes from an offset on in the window; returns their position, -1: can not."""
+        position = offset - self._start
+        if position < 0 or position + size > len(self._window):
+            left = self._log.segment_size - offset % self._log.segment_size
+            self._start = offset
+            self._window = self._log.read(offset, offset + min(max(size, _WINDOW), left))
+            position = 0
+        return position if position + size <= len(self._window) else -1
+
+    def blank_at(self, offset: int) -> bool:
+        """Does the blank that fills a file begin here?"""
+        position = self._reach(offset, 8)
+        if position < 0:
+            return False
+        size, magic = peek_size_magic(self._window, position)
+        left = self._log.segment_size - offset % self._log.segment_size
+        return magic == BLANK_MAGIC and size == left
+
+    def sound_at(self, offset: int) -> bool:
+        """Is there a record or a blank?"""
+        return self.blank_at(offset) or self.record_at(offset) is not None
+
+    def record_at(self, offset: int) -> StoredRecord | None:
+        """The sound record that begins here."""
+        position = self._reach(offset, 8)
+        if position < 0:
+            return None
+        size, _ = peek_size_magic(self._window, position)
+        left = self._log.segment_size - offset % self._log.segment_size
+        if size <= 0 or size > left:
+            return None
+        position = self._reach(offset, size)
+        if position < 0:
+            return None
+        try:
+            record = decode_record(self._window, position, self._check_crc)
+        except CorruptRecord:
+            return None
+        return record if record.physical_offset == offset else None
+
+
+def _may_be_torn(record: StoredRecord) -> bool:
+    """Is a piece of the properties that shares one disk sector all zeros?
+
+    The CRC covers the body only. A record whose last sector never reached the disk passes it, with
+    zeros for properties. That alone proves nothing, so the caller drops such a record only when
+    nothing sound follows it.
+    """
+    text = record.properties
+    if "\0" not in text:
+        return False
+    data = text.encode(errors="surrogatepass")
+    end = record.physical_offset + record.size
+    start = end - len(data)
+    while start < end:
+        stop = min(end, start - start % _SECTOR + _SECTOR)
+        piece = data[start - end + len(data) : stop - end + len(data)]
+        if piece == bytes(len(piece)):
+            return True
+        start = stop
+    return False
 
 
 class Recovery:

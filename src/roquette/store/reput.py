@@ -73,10 +73,12 @@ class Reput:
         offset = record.queue_offset
         if record.physical_offset < queue.end_physical():
             known = queue.physical_at(offset)
-            if known < 0 or known >= record.physical_offset:
-                return  # there already, or of a topic that was deleted and made again since
-            queue.truncate(offset)  # units of a log tail that a crash has taken back
-        elif offset < queue.next_offset:
+            if known == record.physical_offset:
+                return
+            # A crash has lost a file of the queue, or the topic was deleted and made again since.
+            self.gaps[(record.topic, record.queue_id)] = None
+            return
+        if offset < queue.next_offset:  # the topic was deleted and made again
             queue = self._queues.reset(queue)
         if offset != queue.next_offset or (queue.file_count == 0 and offset > 0):
             self.gaps[(record.topic, record.queue_id)] = None

@@ -5,6 +5,7 @@ Plans leave here for the executor and come back; state changes on the loop threa
 
 import logging
 import os
+from itertools import pairwise
 
 from roquette.base.files import File, Files
 from roquette.store.checkpoint import Checkpoint, load_checkpoint
@@ -16,7 +17,7 @@ from roquette.store.index import Index
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.reading import store_time_at
-from roquette.store.retention import DiskState, count_expired, urgency
+from roquette.store.retention import DiskState, Urgency, count_expired, urgency
 from roquette.store.segment import Segment
 
 log = logging.getLogger("roquette.store")
@@ -46,6 +47,8 @@ class Upkeep:
         self._queue_flush_running = False
         self._allocation_running = False
         self._last_thorough_ms = 0
+        self._queues_synced = 0  # records before this offset have their units on the disk
+        self._deletion: DeletionPlan | None = None
         self._synced_to: list[tuple[Segment, int]] = []
         self.checkpoint = Checkpoint()
 
@@ -134,12 +137,19 @@ class Upkeep:
             return None
         self._queue_flush_running = True
         return QueueFlushPlan(
-            self._files, touched, list(directories), self._layout.checkpoint, checkpoint
+            self._files,
+            touched,
+            list(directories),
+            self._layout.checkpoint,
+            checkpoint,
+            self._log.end_offset,
         )
 
-    def queues_flushed(self) -> None:
-        """A queue flush has come back."""
+    def queues_flushed(self, plan: QueueFlushPlan) -> None:
+        """A queue flush has come back without error."""
         self._queue_flush_running = False
+        if plan.thorough:
+            self._queues_synced = plan.log_offset
 
     def plan_allocation(self) -> AllocationPlan | None:
         """Make the next commit log file ahead, once the newest is half full."""
@@ -167,29 +177,42 @@ class Upkeep:
     def plan_retention(
         self, now_ms: int, disk: DiskState, last_store_ms: int
     ) -> DeletionPlan | None:
-        """Forget what has expired; the plan deletes the files. None when nothing has."""
+        """Forget what has expired; the plan deletes the files. None when nothing has.
+
+        Only what is synced goes, queue units included: otherwise a power cut after the deletion
+        could take back queue offsets whose records are no longer there to restore them. Files
+        that the plan before this one failed to delete come again.
+        """
         why = urgency(self._config, now_ms, disk)
-        segments = self._log.segments
-        if why is None or len(segments) < 2:
-            return None
-        ended: list[int] = []
-        for following in segments[1 : self._config.delete_batch + 1]:
-            first_ms = store_time_at(self._log, following.base_offset)
-            ended.append(first_ms if first_ms >= 0 else last_store_ms)
-        count = count_expired(self._config, now_ms, why, ended)
-        if count == 0:
+        count = self._count_expired(now_ms, why, last_store_ms)
+        last = self._deletion
+        paths = list(last.paths) if last is not None and not last.done else []
+        if count == 0 and not paths:
             return None
         gone = self._log.detach_head(count)
-        paths = [
+        paths.extend(
             os.path.join(self._log.directory, offset_name(segment.base_offset)) for segment in gone
-        ]
+        )
         min_physical = self._log.min_offset
         for queue in self._queues.all():
             paths.extend(queue.drop_files_before(min_physical))
         if self._index is not None:
             paths.extend(self._index.drop_files_before(min_physical))
-        log.info("deleting %d files of the store reason=%s", len(paths), why.value)
-        return DeletionPlan(self._files, paths, why.value)
+        reason = why.value if why is not None else "left over"
+        log.info("deleting %d files of the store reason=%s", len(paths), reason)
+        self._deletion = DeletionPlan(self._files, paths, reason)
+        return self._deletion
+
+    def _count_expired(self, now_ms: int, why: Urgency | None, last_store_ms: int) -> int:
+        segments = self._log.segments
+        durable = min(self._log.synced, self._queues_synced)
+        ended: list[int] = []
+        for segment, following in pairwise(segments[: self._config.delete_batch + 1]):
+            if segment.base_offset + segment.size >= durable:  # the log must not end in nothing
+                break
+            first_ms = store_time_at(self._log, following.base_offset)
+            ended.append(first_ms if first_ms >= 0 else last_store_ms)
+        return count_expired(self._config, now_ms, why, ended)
 
     def runtime_info(self, disk: DiskState) -> dict[str, str]:
         """Numbers under the keys of Apache's DefaultMessageStore.getRuntimeInfo."""
