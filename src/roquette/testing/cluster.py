@@ -1,0 +1,231 @@
+"""A whole cluster in one process and in virtual time: name servers, brokers, clients, one seed.
+
+    def test_something() -> None:
+        async def scenario(cluster: SimCluster) -> None:
+            await cluster.add_namesrv("10.0.0.1")
+            await cluster.add_broker("10.0.1.1", "broker-a")
+            mq = await cluster.client("10.0.2.1")
+            await mq.send("orders", b"1")
+            cluster.kill("10.0.1.1")
+
+        simulate(scenario, seed=1)
+
+Each host runs one process. Clocks are the loop's, files a `FaultyFiles` per host, which survives the process.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from roquette.base.clock import LoopClock
+from roquette.base.entropy import Entropy
+from roquette.broker.config import BrokerConfig
+from roquette.broker.service import Broker
+from roquette.client.client import Client
+from roquette.client.config import ClientConfig
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.service import NameServer
+from roquette.store.config import StoreConfig
+from roquette.testing.faulty_files import FaultyFiles
+from roquette.testing.process import Process
+from roquette.testing.sim_loop import SimLoop, run
+
+T = TypeVar("T")
+
+NAMESRV_PORT = 9876
+BROKER_PORT = 10911
+SMALL_STORE: dict[str, Any] = {
+    "root_dir": "/store",
+    "segment_size": 1 << 20,
+    "queue_file_size": 20 * 1000,
+    "max_hash_slots": 100,
+    "max_index_entries": 1000,
+}
+
+
+class Host:
+    """One machine: its files, and the process that runs on it."""
+
+    def __init__(self, ip: str, files: FaultyFiles, process: Process) -> None:
+        self.ip = ip
+        self.files = files
+        self.process = process
+        self.begin: Callable[[], Awaitable[Any]] | None = None  # starts its service again
+        self.service: Any = None
+
+
+class SimCluster:
+    """Hosts by IPv4 text, and the faults that befall them."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.network = loop.network
+        self.clock = LoopClock(loop)
+        self.hosts: dict[str, Host] = {}
+
+    # Building
+
+    def host(self, ip: str) -> Host:
+        """The machine at `ip`, installed on first use."""
+        found = self.hosts.get(ip)
+        if found is None:
+            files = FaultyFiles(self._draw_seed())
+            found = self.hosts[ip] = Host(ip, files, self.loop.new_process(ip))
+        return found
+
+    def _draw_seed(self) -> int:
+        return self.loop.random.getrandbits(32)
+
+    def _entropy(self) -> Entropy:
+        return Entropy(self._draw_seed(), process_id=1000 + self._draw_seed() % 30_000)
+
+    async def add_namesrv(self, ip: str, **settings: Any) -> NameServer:
+        """Start a name server; `settings` are fields of NamesrvConfig."""
+        values: dict[str, Any] = {
+            "bind_address": ip,
+            "listen_port": NAMESRV_PORT,
+            "kv_config_path": "/kv/kvConfig.json",
+        }
+        config = NamesrvConfig(**values | settings)
+        host = self.host(ip)
+
+        async def begin() -> NameServer:
+            server = NameServer(config, files=host.files, clock=self.clock)
+            await server.start()
+            return server
+
+        return await self._begin(host, begin)
+
+    async def add_broker(
+        self,
+        ip: str,
+        name: str = "",
+        *,
+        name_servers: str | None = None,
+        store: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Broker:
+        """Start a broker; `settings` are fields of BrokerConfig, `store` of StoreConfig."""
+        values: dict[str, Any] = {
+            "broker_name": name or f"broker-{ip}",
+            "bind_address": ip,
+            "listen_port": BROKER_PORT,
+            "namesrv_addr": self.name_servers if name_servers is None else name_servers,
+        }
+        config = BrokerConfig(**values | settings)
+        store_config = StoreConfig(**SMALL_STORE | (store or {}))
+        host = self.host(ip)
+
+        async def begin() -> Broker:
+            broker = Broker(
+                config,
+                store_config,
+                files=host.files,
+                clock=self.clock,
+                entropy=self._entropy(),
+            )
+            await broker.start()
+            return broker
+
+        return await self._begin(host, begin)
+
+    async def client(
+        self, ip: str, *, name_servers: str | None = None, group: str | None = None, **settings: Any
+    ) -> Client:
+        """Start a client on its own host; `settings` are fields of ClientConfig."""
+        values: dict[str, Any] = {
+            "name_servers": self.name_servers if name_servers is None else name_servers,
+            "local_host": ip,
+            "offset_root": "/offsets",
+        }
+        config = ClientConfig(**values | settings)
+        host = self.host(ip)
+        options = {} if group is None else {"group": group}
+
+        async def begin() -> Client:
+            client = Client(
+                config=config,
+                clock=self.clock,
+                entropy=self._entropy(),
+                files=host.files,
+                **options,
+            )
+            return await client.start()
+
+        return await self._begin(host, begin)
+
+    async def _begin(self, host: Host, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        assert host.service is None, f"{host.ip} already runs something"
+        host.begin = begin
+        service = await self.loop.run_in(host.process, begin())
+        host.service = service
+        return service
+
+    @property
+    def name_servers(self) -> str:
+        """The addresses of all name servers, as clients and brokers take them."""
+        return ";".join(
+            f"{ip}:{NAMESRV_PORT}"
+            for ip, host in self.hosts.items()
+            if isinstance(host.service, NameServer)
+        )
+
+    async def run_on(self, ip: str, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` as part of the process on a host: it dies with it."""
+        return await self.loop.run_in(self.host(ip).process, work)
+
+    # Faults
+
+    def kill(self, ip: str, *, power_loss: bool = False) -> None:
+        """SIGKILL; with `power_loss` the machine goes down too, and with it what was not synced."""
+        host = self.hosts[ip]
+        self.loop.kill(host.process)
+        if power_loss:
+            host.files = host.files.crash()
+        else:
+            host.files.kill()
+        host.service = None
+
+    async def restart(self, ip: str) -> Any:
+        """Start again what ran on a killed or stopped host, on the same files."""
+        host = self.hosts[ip]
+        assert host.begin is not None, f"nothing ever ran on {ip}"
+        host.process = self.loop.new_process(ip)
+        host.service = await self.loop.run_in(host.process, _as_coroutine(host.begin))
+        return host.service
+
+    async def stop(self, ip: str) -> None:
+        """A clean end, as SIGTERM asks for."""
+        host = self.hosts[ip]
+        service, host.service = host.service, None
+        end = service.close() if isinstance(service, Client) else service.stop()
+        await self.loop.run_in(host.process, end)
+        host.files.kill()
+
+    def partition(self, a: str, b: str) -> None:
+        """Nothing passes between two hosts until `heal`."""
+        self.network.partition(a, b)
+
+    def isolate(self, ip: str) -> None:
+        """Nothing passes between a host and all others until `heal`."""
+        self.network.isolate(ip)
+
+    def heal(self) -> None:
+        """End every partition."""
+        self.network.heal()
+
+    def reset(self, ip: str) -> None:
+        """Break every connection of a host."""
+        self.network.reset(ip)
+
+
+async def _as_coroutine(begin: Callable[[], Awaitable[T]]) -> T:
+    return await begin()
+
+
+def simulate(scenario: Callable[[SimCluster], Coroutine[Any, Any, None]], seed: int = 1) -> SimLoop:
+    """Run a scenario against an empty cluster; returns the loop, whose fingerprint tells runs apart."""
+
+    async def main(loop: SimLoop) -> None:
+        await scenario(SimCluster(loop))
+
+    return run(main, seed)
