@@ -1,0 +1,169 @@
+"""The server processes that scripts rely on: the ready line, the exit code, what stays behind."""
+
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+RUN = "from roquette.apps.main import main; main()"
+
+
+@contextmanager
+def process(*arguments, **environ):
+    child = subprocess.Popen(
+        [sys.executable, "-c", RUN, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environ,
+    )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+def address(child, part):
+    line = child.stdout.readline()
+    found = re.search(rf"{part}=([\d.]+):(\d+)", line)
+    assert line.startswith("ready "), line
+    assert found, line
+    return found[1], int(found[2])
+
+
+def call(where, code, ext, body=b""):
+    with socket.create_connection(where, 5) as connection:
+        stream = connection.makefile("rwb")
+        return send(stream, code, ext, body)
+
+
+def send(stream, code, ext, body=b""):
+    head = msgspec.json.encode(
+        {"code": code, "opaque": 1, "flag": 0, "language": "JAVA", "version": 479, "extFields": ext}
+    )
+    stream.write(struct.pack(">ii", 4 + len(head) + len(body), len(head)) + head + body)
+    stream.flush()
+    (size,) = struct.unpack(">i", stream.read(4))
+    data = stream.read(size)
+    (length,) = struct.unpack(">i", data[:4])
+    return msgspec.json.decode(data[4 : 4 + length]), data[4 + length :]
+
+
+def send_ext(topic):
+    return {
+        "a": "pg", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
+        "i": "WAIT\x01true\x02",
+    }  # fmt: skip
+
+
+SMALL = [
+    word
+    for pair in ("mappedFileSizeCommitLog=1048576", "maxHashSlotNum=100", "maxIndexNum=1000")
+    for word in ("--set", pair)
+]
+
+
+def test_dev_serves_routes_of_what_was_sent_and_ends_clean(tmp_path):
+    with process("dev", "--namesrv-port", "0", "--broker-port", "0", "--store", tmp_path) as child:
+        line = child.stdout.readline()
+        found = re.fullmatch(r"ready namesrv=127\.0\.0\.1:(\d+) broker=127\.0\.0\.1:(\d+)\n", line)
+        name_server, broker = ("127.0.0.1", int(found[1])), ("127.0.0.1", int(found[2]))
+        sent, _ = call(broker, 310, send_ext("New"), b"x")
+        route, body = call(name_server, 105, {"topic": "New"})
+        child.send_signal(signal.SIGTERM)
+        code = child.wait(10)
+
+        assert sent["code"] == route["code"] == 0
+        assert f"127.0.0.1:{found[2]}".encode() in body
+        assert code == 0
+        assert child.stdout.read() == ""
+        assert not (tmp_path / "abort").exists()
+
+
+def test_dev_without_a_store_leaves_nothing(tmp_path):
+    with process("dev", "--namesrv-port", "0", "--broker-port", "0", TMPDIR=str(tmp_path)) as child:
+        assert child.stdout.readline().startswith("ready ")
+        child.send_signal(signal.SIGTERM)
+
+        assert child.wait(10) == 0
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_takes_files_environment_and_flags_in_that_order(tmp_path):
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=from-file\nbrokerClusterName=c1\nregionId=r1\nnoSuchKey=1\n")
+    store = tmp_path / "store"
+    with process(
+        "broker", "-c", file, "--listen", "127.0.0.1:0", "--store", store, *SMALL,
+        "--set", "regionId=r3", ROQUETTE_BROKER_CLUSTER_NAME="c2", ROQUETTE_REGION_ID="r2",
+    ) as child:  # fmt: skip
+        where = address(child, "broker")
+        _, body = call(where, 26, {})
+        shown = dict(line.split("=", 1) for line in body.decode().splitlines())
+        child.send_signal(signal.SIGTERM)
+        child.wait(10)
+
+        assert (shown["brokerName"], shown["brokerClusterName"], shown["regionId"]) == (
+            "from-file",
+            "c2",
+            "r3",
+        )
+        assert "unknown key noSuchKey" in child.stderr.read()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--set", "listenPort=abc"], "listenPort='abc'"),
+        (["--listen", "nowhere"], "--listen 'nowhere' is not of the form HOST:PORT"),
+        (["-c", "/no/such/file"], "can not be read"),
+        (["--set", "brokerRole=SLAVE"], "replicas are not served yet"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_exit_code_1(tmp_path, arguments, words):
+    with process("broker", "--store", tmp_path / "s", *arguments) as child:
+        assert child.wait(10) == 1
+        errors = child.stderr.read().strip().splitlines()
+
+        assert words in errors[-1]
+        assert "Traceback" not in "\n".join(errors)
+
+
+def test_two_brokers_can_not_share_a_store(tmp_path):
+    with process("broker", "--listen", "127.0.0.1:0", "--store", tmp_path, *SMALL) as first:
+        address(first, "broker")
+        with process("broker", "--listen", "127.0.0.1:0", "--store", tmp_path, *SMALL) as second:
+            assert second.wait(10) == 1
+            assert "another process uses this store" in second.stderr.read()
+
+
+@pytest.mark.crash
+def test_synchronous_sends_survive_kill_9(tmp_path):
+    arguments = ["broker", "--listen", "127.0.0.1:0", "--store", tmp_path, *SMALL]
+    arguments += ["--set", "flushDiskType=SYNC_FLUSH"]
+    acknowledged = 0
+    for _ in range(3):
+        with process(*arguments) as child:
+            where = address(child, "broker")
+            if acknowledged:
+                reply, _ = call(where, 30, {"topic": "T", "queueId": "0"})
+                assert int(reply["extFields"]["offset"]) >= acknowledged
+            with socket.create_connection(where, 5) as connection:
+                stream = connection.makefile("rwb")
+                deadline = time.monotonic() + 0.3
+                while time.monotonic() < deadline:
+                    reply, _ = send(stream, 310, send_ext("T"), b"x" * 100)
+                    assert reply["code"] == 0
+                    acknowledged = int(reply["extFields"]["queueOffset"]) + 1
+                child.kill()
+                child.wait()
