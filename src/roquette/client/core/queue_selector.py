@@ -22,7 +22,7 @@ class RoundRobin:
             queue = queues[self._next % count]
             if queue.broker_name != avoid_broker:
                 return queue
-        return queues[self._next % count]
+        return self.pick(queues) if avoid_broker is not None else queue
 
 
 def by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
