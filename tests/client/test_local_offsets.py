@@ -1,0 +1,48 @@
+"""The offsets file of a broadcasting consumer."""
+
+from pathlib import Path
+
+from roquette.base.files import OsFiles
+from roquette.client.core.offsets import LocalOffsetFile
+from roquette.message.message import MessageQueue
+
+QUEUE = MessageQueue("t", "broker-a", 3)
+
+
+def store(root: Path) -> LocalOffsetFile:
+    return LocalOffsetFile(OsFiles(), str(root), "10.0.0.1@7", "g")
+
+
+def test_offsets_survive_a_restart(tmp_path: Path) -> None:
+    assert store(tmp_path).load() == {}
+    store(tmp_path).save({QUEUE: 17})
+
+    assert store(tmp_path).load() == {QUEUE: 17}
+    assert (tmp_path / "10.0.0.1@7" / "g" / "offsets.json").exists()
+
+
+def test_the_file_is_keyed_by_queue_objects_as_javas_is(tmp_path: Path) -> None:
+    store(tmp_path).save({QUEUE: 17})
+
+    text = "".join((tmp_path / "10.0.0.1@7" / "g" / "offsets.json").read_text().split())
+    assert text == '{"offsetTable":{{"brokerName":"broker-a","queueId":3,"topic":"t"}:17}}'
+
+
+def test_a_file_javas_client_wrote_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "10.0.0.1@7" / "g"
+    folder.mkdir(parents=True)
+    (folder / "offsets.json").write_text(
+        '{\n\t"offsetTable":{{\n\t\t\t"topic":"t",\n\t\t\t"brokerName":"broker-a",\n\t\t\t'
+        '"queueId":3\n\t\t}:42\n\t}\n}'
+    )
+
+    assert store(tmp_path).load() == {QUEUE: 42}
+
+
+def test_a_torn_file_gives_way_to_the_backup(tmp_path: Path) -> None:
+    store(tmp_path).save({QUEUE: 1})
+    store(tmp_path).save({QUEUE: 2})
+    path = tmp_path / "10.0.0.1@7" / "g" / "offsets.json"
+    path.write_bytes(path.read_bytes()[:20])
+
+    assert store(tmp_path).load() == {QUEUE: 1}
