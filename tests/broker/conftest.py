@@ -136,3 +136,13 @@ def run_broker(tmp_path: Path) -> Callable[..., SimLoop]:
         return run(main, seed)
 
     return start
+
+
+@pytest.fixture
+def raw_client() -> Callable[[str, int], Awaitable[RawClient]]:
+    """`await raw_client(host, port)`: a connection to any server of the simulation."""
+
+    async def connect(host: str, port: int) -> RawClient:
+        return RawClient(*await asyncio.open_connection(host, port))
+
+    return connect

@@ -3,7 +3,10 @@
 import asyncio
 
 from roquette.base.clock import LoopClock
+from roquette.base.files import OsFiles
 from roquette.base.lifecycle import Tasks
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.service import NameServer
 from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Row
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.server import Server
@@ -164,6 +167,30 @@ def test_the_brokers_permission_masks_every_topic_and_moves_the_version(run_brok
 
         assert server.topics()["TBW102"].perm == 4
         assert server.seen[-1][2].data_version != before
+
+    run_broker(scenario)
+
+
+def test_with_our_name_server_routes_come_at_once_and_go_at_the_stop(
+    run_broker, tmp_path, raw_client
+):
+    async def scenario(case):
+        config = NamesrvConfig(bind_address=NS, kv_config_path=str(tmp_path / "kv.json"))
+        server = NameServer(config, files=OsFiles(), clock=case.clock)
+        await server.start()
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await case.broker.registration.settled()
+        client = await case.client()
+        await client.produce("New")
+        asker = await raw_client(NS, 9876)
+        route = await asker.call(105, {"topic": "New"})
+
+        assert route.code == 0
+        assert b"10.0.0.1:10911" in route.body
+        await case.broker.registration.stop()
+        await asyncio.sleep(0.1)
+        assert (await asker.call(105, {"topic": "New"})).code == 17
+        await server.stop()
 
     run_broker(scenario)
 

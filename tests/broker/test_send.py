@@ -362,6 +362,24 @@ def test_garbage_closes_the_connection_and_disturbs_nobody(run_broker):
     run_broker(scenario)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"h": 2**40}, {"g": 2**63 - 1}, {"j": 2**40}, {"f": 2**40}, {"e": -(2**40)}, {"h": -(2**31)}],
+)
+def test_numbers_out_of_range_disturb_nobody(run_broker, fields):
+    async def scenario(case):
+        client = await case.client()
+        await client.produce()
+        await client.call(310, case.send_ext() | fields, b"odd")
+        reply = await client.produce(body=b"after")
+        records = await stored(client)
+
+        assert reply.code == 0
+        assert records[-1].body == b"after"
+
+    run_broker(scenario)
+
+
 def test_an_unknown_code_is_not_supported(run_broker):
     async def scenario(case):
         client = await case.client()

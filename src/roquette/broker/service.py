@@ -55,8 +55,7 @@ from roquette.store.results import Found
 
 log = logging.getLogger("roquette.broker")
 
-HOLD_BEAT_S = 0.1
-DELAY_BEAT_S = 0.1
+SHORT_BEAT_S = 0.1
 DELAY_FIRST_S = 1.0
 DELAY_ERROR_S = 10.0
 RECHECK_BEAT_S = 5.0
@@ -254,6 +253,7 @@ class Broker:
                 self.stats,
                 self._entropy,
                 broker_address=self.host,
+                sync_flush=self.sync_flush,
             ),
             pull=PullProcessor(
                 live,
@@ -399,7 +399,7 @@ class Broker:
         def beat(name: str, seconds: float, step: Callable[[], object]) -> None:
             self._tasks.start(name, every(seconds, step))  # type: ignore[arg-type]
 
-        beat("hold-expiry", HOLD_BEAT_S, self._expire_holds)
+        beat("hold-expiry", SHORT_BEAT_S, self._expire_holds)
         beat("hold-recheck", RECHECK_BEAT_S, self._recheck_holds)
         beat("log-sync", store.flush_interval_ms / 1000, self.log_sync.request)
         beat("queue-flush", store.queue_flush_interval_ms / 1000, self._flush_queues)
@@ -430,7 +430,7 @@ class Broker:
         while True:
             try:
                 more = self.delays.step(self._clock.now_ms())
-                wait_s = 0.0 if more else DELAY_BEAT_S
+                wait_s = 0.0 if more else SHORT_BEAT_S
             except Refused as refusal:
                 log.warning("delayed messages wait reason=%s", refusal.remark)
                 wait_s = DELAY_ERROR_S

@@ -13,8 +13,9 @@ from roquette.message.names import PERM_WRITE, retry_topic
 from roquette.message.record import decode_record
 from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Reply
+from roquette.remoting.outcomes import Later, Reply
 from roquette.store.message_store import MessageStore
+from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
 from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
 
@@ -33,6 +34,7 @@ class SendBackProcessor:
         entropy: Entropy,
         *,
         broker_address: str,
+        sync_flush: bool,
     ) -> None:
         self._live = live
         self._store = store
@@ -42,11 +44,13 @@ class SendBackProcessor:
         self._stats = stats
         self._entropy = entropy
         self._broker_address = broker_address
+        self._sync_flush = sync_flush
 
     def send_back(
         self, ctx: RequestContext, header: ConsumerSendMsgBackRequestHeader, body: bytes
-    ) -> Reply:
-        """CONSUMER_SEND_MSG_BACK."""
+    ) -> Reply | Later:
+        """CONSUMER_SEND_MSG_BACK. With synchronous flush the answer waits for the disk, unlike Apache's: the
+        consumer moves on after it, so the copy must be as safe as the message was."""
         group = self._groups.find(header.group, ctx.now_ms)
         if group is None:
             raise Refused(
@@ -72,9 +76,9 @@ class SendBackProcessor:
                 ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden"
             )
         limit = retry_limit(group.retry_max_times, header.max_reconsume_times, ctx.command.version)
-        self._put(ctx, header, topic, limit)
+        done = self._put(ctx, header, topic, limit)
         self._stats.send_back.total += 1
-        return Reply()
+        return Later(done.end_offset, Reply()) if self._sync_flush else Reply()
 
     def _put(
         self,
@@ -82,7 +86,7 @@ class SendBackProcessor:
         header: ConsumerSendMsgBackRequestHeader,
         topic: Topic,
         limit: int,
-    ) -> None:
+    ) -> Appended:
         data = self._store.record_at(header.offset)
         if data is None:
             raise Refused(
@@ -94,7 +98,7 @@ class SendBackProcessor:
             topic = self._topics.ensure(
                 plan.topic, queues=DLQ_QUEUES, perm=RETRY_PERM, now_ms=ctx.now_ms
             )
-        self._writer.put(
+        return self._writer.put(
             topic.name,
             self._entropy.below(max(1, topic.write_queues)),
             plan.named,
