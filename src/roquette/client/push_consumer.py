@@ -179,9 +179,8 @@ class PushConsumer:
             await self.session.route(topic, fresh=True)
         except ClientError as error:
             if not topic.startswith(RETRY_PREFIX):
-                log.warning(
-                    "topic has no route yet group=%s topic=%s error=%s", self.group, topic, error
-                )
+                words = "topic has no route yet group=%s topic=%s error=%s"
+                self.session.noise.warning(f"route-{topic}", words, self.group, topic, error)
 
     # what the session asks
 
@@ -236,8 +235,13 @@ class PushConsumer:
     async def _rebalance_loop(self) -> None:
         period = self.session.config.rebalance_ms / 1000
         while not self._closing:
+            missing = any(
+                self.session.known_route(t) is None
+                for t in self.topics()
+                if not t.startswith(RETRY_PREFIX)
+            )
             try:
-                async with asyncio.timeout(period):
+                async with asyncio.timeout(1.0 if missing else period):
                     await self._rebalance_event.wait()
             except TimeoutError:
                 pass

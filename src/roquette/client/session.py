@@ -183,8 +183,9 @@ class Session:
     def _learn(self, topic: str, route: TopicRoute) -> None:
         old = self._routes.get(topic)
         self._routes[topic] = route
-        if old is not None and not old.same_as(route):
-            log.info("route changed topic=%s", topic)
+        if old is None or not old.same_as(route):
+            if old is not None:
+                log.info("route changed topic=%s", topic)
             for consumer in self._consumers.values():
                 if topic in consumer.topics():
                     consumer.rebalance_soon()
