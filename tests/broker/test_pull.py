@@ -31,6 +31,19 @@ def test_a_pull_returns_the_records_as_stored(run_broker):
     run_broker(scenario)
 
 
+def test_cold_records_are_read_beside_the_loop_and_limited_to_8(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        for n in range(10):
+            await client.produce(body=b"m%d" % n)
+        reply = await client.pull()
+
+        assert reply.code == 0
+        assert [r.body for r in decode_records(reply.body)] == [b"m%d" % n for n in range(8)]
+
+    run_broker(scenario, store={"memory_ratio": 0})
+
+
 def test_tags_filter_by_hash(run_broker):
     async def scenario(case):
         client = await case.client()
