@@ -1,0 +1,1 @@
+"""Measurements beside Apache's own servers: `python -m benchmarks`, or `make bench`."""

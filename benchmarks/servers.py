@@ -1,0 +1,202 @@
+"""The servers under measurement, each a name server and a broker as processes of their own.
+
+Kinds: `apache` (5.5.0 from Maven Central, 1 GiB of heap), `compiled` and `interpreted` (Roquette).
+Class paths and processes are those of the interop tests.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from roquette.wire.codes import RequestCode
+from roquette.wire.header_codec import encode_ext, ext_dict
+from roquette.wire.headers import CreateTopicRequestHeader, SendMessageRequestHeaderV2
+from tests.interop import peers
+
+ROOT = Path(__file__).resolve().parent.parent
+KINDS = ("apache", "compiled", "interpreted")
+QUEUES = 8
+START_LIMIT_S = 90.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+# What Apache's runbroker.sh gives the JVM, but for the heap's size and touching it beforehand.
+BROKER_JVM = (
+    *("-server", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m"),
+    *("-XX:G1ReservePercent=25", "-XX:InitiatingHeapOccupancyPercent=30"),
+    *("-XX:SoftRefLRUPolicyMSPerMB=0", "-XX:-OmitStackTraceInFastThrow"),
+    "-XX:MaxDirectMemorySize=1g",
+)
+NAMESRV_JVM = ("-server", "-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
+SETTINGS = {
+    **{"brokerClusterName": "DefaultCluster", "brokerName": "bench", "brokerId": "0"},
+    **{"brokerIP1": "127.0.0.1", "defaultTopicQueueNums": str(QUEUES)},
+    **{"transientStorePoolEnable": "false"},
+}
+
+
+@dataclass
+class Pair:
+    """A running name server and broker."""
+
+    kind: str
+    folder: Path
+    namesrv: str
+    broker: str
+    processes: tuple[peers.Process, peers.Process]
+    start_s: float
+
+    @property
+    def broker_pid(self) -> int:
+        """The measured process."""
+        return self.processes[1].popen.pid
+
+    def stop(self) -> None:
+        """End both and remove their files."""
+        for process in reversed(self.processes):
+            process.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def build_compiled() -> None:
+    """Bring the compiled environment up to date with the source."""
+    subprocess.run([sys.executable, str(ROOT / "tools" / "build_compiled.py")], check=True)
+
+
+def start(kind: str, settings: dict[str, str] | None = None) -> Pair:
+    """Start name server and broker at the same time; returns when the broker has taken a message.
+
+    `start_s` of the result is the time from before the first process to that first accepted message.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"roquette-bench-{kind}-"))
+    ports = (peers.free_port(), peers.free_port())
+    wanted = {**SETTINGS, **(settings or {})}
+    commands = (
+        _apache(folder, *ports, wanted) if kind == "apache" else _ours(kind, folder, *ports, wanted)
+    )
+    environment = {"NAMESRV_ADDR": "", "ROCKETMQ_HOME": str(folder)}
+    began = time.monotonic()
+    processes = tuple(
+        peers.Process(command, folder / name, environment)
+        for name, command in zip(("namesrv", "broker"), commands)
+    )
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    pair = Pair(kind, folder, *addresses, processes, 0.0)  # type: ignore[arg-type]
+    try:
+        while not accepts(pair.broker):
+            if time.monotonic() > began + START_LIMIT_S or any(
+                p.popen.poll() is not None for p in processes
+            ):
+                raise RuntimeError("".join(process.tail() for process in processes))
+            time.sleep(0.005)
+        pair.start_s = time.monotonic() - began
+        while not peers.serves(pair.namesrv, "bench", pair.broker):
+            if time.monotonic() > began + START_LIMIT_S:
+                raise RuntimeError(f"{kind}: the broker is not registered")
+            time.sleep(0.02)
+    except BaseException:
+        pair.stop()
+        raise
+    return pair
+
+
+def _apache(folder: Path, namesrv: int, broker: int, settings: dict[str, str]) -> list[list[str]]:
+    jars = peers.class_path("servers55")
+    store = folder / "store"
+    settings = {
+        **settings,
+        **{"listenPort": str(broker), "haListenPort": str(broker + 1), "bindAddress": "127.0.0.1"},
+        **{"namesrvAddr": f"127.0.0.1:{namesrv}", "storePathRootDir": str(store)},
+        **{"storePathCommitLog": str(store / "commitlog"), "diskMaxUsedSpaceRatio": "95"},
+    }
+    common = (*peers.OPENED, f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}", "-cp", jars)
+    files = [
+        _properties(
+            folder / "namesrv.properties", {"listenPort": str(namesrv), "bindAddress": "127.0.0.1"}
+        ),
+        _properties(folder / "broker.properties", settings),
+    ]
+    mains = ("namesrv.NamesrvStartup", "broker.BrokerStartup")
+    return [
+        ["java", *jvm, *common, f"org.apache.rocketmq.{main}", "-c", file]
+        for jvm, main, file in zip((NAMESRV_JVM, BROKER_JVM), mains, files)
+    ]
+
+
+def _properties(path: Path, settings: dict[str, str]) -> str:
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return str(path)
+
+
+def _ours(
+    kind: str, folder: Path, namesrv: int, broker: int, settings: dict[str, str]
+) -> list[list[str]]:
+    program = str(ROOT / (".venv-compiled" if kind == "compiled" else ".venv") / "bin" / "roquette")
+    flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    place = (
+        "--listen",
+        f"127.0.0.1:{broker}",
+        "-n",
+        f"127.0.0.1:{namesrv}",
+        "--store",
+        str(folder / "store"),
+    )
+    return [
+        [program, "namesrv", "--listen", f"127.0.0.1:{namesrv}"],
+        [program, "broker", *place, *flags],
+    ]
+
+
+def accepts(broker: str) -> bool:
+    """Whether the broker takes a message now, to a topic it creates."""
+    header = SendMessageRequestHeaderV2(
+        producer_group="bench",
+        topic="BenchStart",
+        default_topic="TBW102",
+        default_topic_queue_nums=QUEUES,
+        queue_id=0,
+        sys_flag=0,
+        flag=0,
+        born_timestamp=time.time_ns() // 1_000_000,
+        properties="",
+    )
+    answer = peers.call(broker, RequestCode.SEND_MESSAGE_V2, _fields(header), b"x")
+    return answer is not None and answer[0]["code"] == 0
+
+
+def create_topic(pair: Pair, name: str, queues: int = QUEUES) -> None:
+    """A topic of its own for a load."""
+    header = CreateTopicRequestHeader(
+        topic=name,
+        default_topic="TBW102",
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0,
+    )
+    answer = peers.call(pair.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, _fields(header))
+    if answer is None or answer[0]["code"] != 0:
+        raise RuntimeError(f"{pair.kind}: topic {name} was not created: {answer}")
+
+
+def _fields(header: object) -> dict[str, str]:
+    return ext_dict(encode_ext(header))  # type: ignore[arg-type]
+
+
+def anonymous_kb(pid: int) -> int:
+    """RssAnon of a process: what it has in memory that is not a page of a file."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1])
+    raise RuntimeError("no RssAnon")
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds a process has used, user and system, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
