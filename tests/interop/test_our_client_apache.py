@@ -1,0 +1,537 @@
+"""Our client against Apache's 5.5.0 name server and broker, and against ours: the same cases for both."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop import peers
+
+import roquette.sync
+from roquette import (
+    Client,
+    ClientConfig,
+    Message,
+    MessageIllegal,
+    MessageQueue,
+    ReceivedMessage,
+    RouteNotFound,
+)
+from roquette.message.names import dlq_topic
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+SOON_S = 40.0  # machines are slow when everything runs at once
+QUICK_DELAYS = {"messageDelayLevel": " ".join(["1s"] * 18)}
+number = itertools.count(1)
+
+
+class Cluster:
+    """Addresses of the servers under test, and clients for them."""
+
+    def __init__(self, flavour: str, namesrv: str, folder: Path) -> None:
+        self.flavour = flavour
+        self.namesrv = namesrv
+        self.folder = folder
+
+    @contextlib.asynccontextmanager
+    async def client(self, **settings: Any) -> AsyncIterator[Client]:
+        config = ClientConfig(
+            **{
+                "name_servers": self.namesrv,
+                "offset_root": str(self.folder / "offsets"),
+                "rebalance_ms": 2_000,
+                "call_timeout_ms": 10_000,
+                "send_timeout_ms": 10_000,
+            }
+            | settings
+        )
+        async with Client(config=config) as mq:
+            yield mq
+
+
+@pytest.fixture(scope="module", params=["apache", "roquette"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp(request.param)
+    namesrv = peers.start_namesrv(request.param, folder / "namesrv")
+    try:
+        broker = peers.start_broker(
+            request.param, folder / "broker", namesrv.address, settings=QUICK_DELAYS
+        )
+        try:
+            yield Cluster(request.param, namesrv.address, folder)
+        finally:
+            broker.stop()
+    finally:
+        namesrv.stop()
+
+
+def run(case: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(150):
+            await case
+
+    asyncio.run(bounded())
+
+
+def name(word: str) -> str:
+    """A topic or group nobody else uses."""
+    return f"{word}_{next(number)}"
+
+
+async def until(condition: Callable[[], bool], what: str = "") -> None:
+    """Wait for a condition; fails with `what` after a while."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + SOON_S
+    while not condition():
+        assert loop.time() < end, what or "waited in vain"
+        await asyncio.sleep(0.02)
+
+
+async def read_all(mq: Client, topic: str) -> list[ReceivedMessage]:
+    """Every message of a topic, by pulling each queue from its first to its last offset."""
+    puller = await mq.puller(group=name("reader"))
+    queues = await mq.queues(topic)
+    ends = {queue: await mq.max_offset(queue) for queue in queues}
+    for queue in queues:
+        await puller.assign([*puller.assigned(), queue])
+        puller.seek(queue, await mq.min_offset(queue))
+    found: list[ReceivedMessage] = []
+    while any(puller.position(queue) < end for queue, end in ends.items()):
+        found += await puller.poll(10.0)
+    await puller.close()
+    return found
+
+
+async def create(mq: Client, topic: str) -> list[MessageQueue]:
+    """Create a topic by sending to it; its queues, once the name server knows them."""
+    await mq.send(topic, b"first")
+    loop = asyncio.get_running_loop()
+    end = loop.time() + SOON_S
+    while True:
+        with contextlib.suppress(RouteNotFound):
+            return await mq.queues(topic)
+        assert loop.time() < end
+        await asyncio.sleep(0.05)
+
+
+def test_send_in_every_way_and_read_it_back(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, sent = name("ways"), []
+        async with cluster.client() as mq:
+            receipt = await mq.send(
+                topic, "größe", key=["k1", "k2"], tag="new", properties={"origin": "hier"}
+            )
+            assert receipt.status == "SEND_OK"
+            queues = await mq.queues(topic)
+            assert [q.queue_id for q in queues] == [0, 1, 2, 3]
+            sent.append(receipt)
+            sent.append(await mq.send(topic, b"explicit", queue=queues[2]))
+            assert sent[-1].queue == queues[2]
+            sent.append(await mq.send(topic, b"chosen", selector=lambda found, _: found[1]))
+            assert sent[-1].queue == queues[1]
+            sharded = [await mq.send(topic, f"s{n}", shard_key="one") for n in range(3)]
+            assert len({r.queue for r in sharded}) == 1
+            assert [r.queue_offset - sharded[0].queue_offset for r in sharded] == [0, 1, 2]
+            sent += sharded
+            futures = [await mq.send_soon(topic, f"soon{n}") for n in range(300)]
+            sent += await asyncio.gather(*futures)
+            sent += await mq.send_batch(topic, [f"batch{n}" for n in range(50)])
+            sent.append(await mq.send(topic, b"z" * 50_000))
+            for n in range(3):
+                await mq.send_oneway(topic, f"oneway{n}")
+            found: list[ReceivedMessage] = []
+            while len(found) < len(sent) + 3:
+                found = await read_all(mq, topic)
+            by_id = {message.message_id: message for message in found}
+            for receipt in sent:
+                message = by_id[receipt.message_id]
+                assert message.offset_message_id == receipt.offset_message_id
+                assert (message.queue, message.queue_offset) == (
+                    receipt.queue,
+                    receipt.queue_offset,
+                )
+        first = by_id[sent[0].message_id]
+        assert first.body.decode() == "größe"
+        assert (first.keys, first.tags) == (("k1", "k2"), "new")
+        assert first.properties["origin"] == "hier"
+        bodies = Counter(message.body for message in found)
+        assert bodies[b"z" * 50_000] == 1
+        assert all(bodies[f"oneway{n}".encode()] == 1 for n in range(3))
+        assert len(found) == len(sent) + 3
+
+    run(case())
+
+
+def test_a_batch_splits_by_size_and_refuses_delays(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic = name("batch")
+        async with cluster.client() as mq:
+            receipts = await mq.send_batch(topic, [bytes([n]) * 300_000 for n in range(1, 9)])
+            assert len({r.offset_message_id for r in receipts}) == 8
+            found = await read_all(mq, topic)
+            assert sorted(m.body[0] for m in found) == list(range(1, 9))
+            with pytest.raises(MessageIllegal):
+                await mq.send_batch(topic, [Message(topic, b"x", delay_level=1)])
+
+    run(case())
+
+
+def test_illegal_messages_and_unknown_topics_are_refused(cluster: Cluster) -> None:
+    async def case() -> None:
+        async with cluster.client() as mq:
+            with pytest.raises(MessageIllegal):
+                await mq.send(name("empty"), b"")
+            with pytest.raises(MessageIllegal):
+                await mq.send("bad topic/../x", b"1")
+            with pytest.raises(MessageIllegal):
+                await mq.send(name("large"), bytes(4 * 1024 * 1024 + 1))
+            with pytest.raises(RouteNotFound):
+                await mq.queues(name("nowhere"))
+
+    run(case())
+
+
+def test_two_consumers_share_and_the_one_left_takes_over(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group = name("share"), name("group")
+        got: dict[str, list[ReceivedMessage]] = {"one": [], "two": []}
+        async with cluster.client() as mq, cluster.client() as other:
+            await create(mq, topic)
+            options = {"group": group, "where": "first"}
+            one = await mq.subscribe(topic, handler=got["one"].append, **options)
+            two = await other.subscribe(topic, handler=got["two"].append, **options)
+
+            def mine(consumer: Any) -> int:
+                return sum(queue.topic == topic for queue in consumer.queues)
+
+            await until(lambda: mine(one) == mine(two) == 2, "queues are not shared")
+            futures = [await mq.send_soon(topic, f"a{n}") for n in range(200)]
+            await asyncio.gather(*futures)
+            await until(lambda: len({m.message_id for g in got.values() for m in g}) == 201)
+            assert len(got["one"]) > 50
+            assert len(got["two"]) > 50
+
+            await two.close()
+            await until(lambda: mine(one) == 4, "queues were not taken over")
+            futures = [await mq.send_soon(topic, f"b{n}") for n in range(100)]
+            await asyncio.gather(*futures)
+            await until(lambda: sum(m.body[:1] == b"b" for m in got["one"]) >= 100)
+        everything = [m.message_id for g in got.values() for m in g]
+        assert len(set(everything)) == 301
+        assert len(everything) <= 301 + 64, "more duplicates than a rebalance explains"
+
+    run(case())
+
+
+def test_a_group_goes_on_where_it_stopped(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group, first, second = name("resume"), name("group"), [], []
+        async with cluster.client() as mq:
+            await create(mq, topic)
+            consumer = await mq.subscribe(topic, group=group, handler=first.append, where="first")
+            await until(lambda: len(first) == 1)
+            await consumer.close()
+            await mq.send_batch(topic, [f"{n}" for n in range(20)])
+        async with cluster.client() as mq:
+            await mq.subscribe(topic, group=group, handler=second.append, where="first")
+            await until(lambda: len(second) >= 20)
+            await asyncio.sleep(0.5)
+        assert sorted(int(m.body) for m in second) == list(range(20))
+
+    run(case())
+
+
+def test_a_new_group_begins_at_the_end_the_start_or_a_time(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic = name("where")
+        got: dict[str, list[bytes]] = {"last": [], "first": [], "time": []}
+        async with cluster.client() as mq:
+            queues = await create(mq, topic)
+            await mq.send(topic, b"old", queue=queues[0])
+            await asyncio.sleep(1.5)
+            receipt = await mq.send(topic, b"middle", queue=queues[0])
+            stored = next(
+                m for m in await read_all(mq, topic) if m.message_id == receipt.message_id
+            )
+            where = {"last": "last", "first": "first"}
+            where["time"] = f"timestamp:{stored.store_timestamp_ms}"
+            for word, bodies in got.items():
+
+                def keep(message: ReceivedMessage, bodies: list[bytes] = bodies) -> None:
+                    bodies.append(message.body)
+
+                await mq.subscribe(topic, group=name(word), handler=keep, where=where[word])
+            await mq.send(topic, b"new", queue=queues[0])
+            await until(lambda: all(b"new" in bodies for bodies in got.values()))
+        assert got["last"] == [b"new"]
+        assert sorted(got["first"]) == [b"first", b"middle", b"new", b"old"]
+        assert got["time"] == [b"middle", b"new"]
+
+    run(case())
+
+
+def test_tags_are_exact_even_when_their_hashes_collide(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, got = name("tags"), []
+        async with cluster.client() as mq:
+            await create(mq, topic)
+            await mq.subscribe(
+                topic, group=name("group"), handler=got.append, tags="Aa || c", where="first"
+            )
+            for tag in ["Aa", "BB", "c", "d", None, "Aa"]:  # "Aa" and "BB" have one hash in Java
+                await mq.send(topic, f"{tag}", tag=tag)
+            await until(lambda: len(got) == 3)
+            await asyncio.sleep(0.5)
+        assert Counter(m.tags for m in got) == {"Aa": 2, "c": 1}
+
+    run(case())
+
+
+def test_broadcasting_gives_everybody_everything_and_remembers_locally(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group = name("all"), name("group")
+        got: dict[str, list[bytes]] = {"x": [], "y": []}
+
+        async def join(mq: Client, word: str) -> None:
+            def keep(message: ReceivedMessage) -> None:
+                got[word].append(message.body)
+
+            await mq.subscribe(
+                topic, group=group, handler=keep, model="broadcasting", where="first"
+            )
+
+        async with (
+            cluster.client(instance_name=f"{group}x") as mq,
+            cluster.client(instance_name=f"{group}y") as other,
+        ):
+            await create(mq, topic)
+            await join(mq, "x")
+            await join(other, "y")
+            await mq.send_batch(topic, [f"{n}" for n in range(20)])
+            await until(lambda: all(len(bodies) == 21 for bodies in got.values()))
+            client_id = mq.session.client_id
+        kept = cluster.folder / "offsets" / client_id / group / "offsets.json"
+        assert kept.read_text().startswith('{\n\t"offsetTable":{{')
+        got["x"].clear()
+        async with cluster.client(instance_name=f"{group}x") as mq:
+            await join(mq, "x")
+            await mq.send(topic, b"later")
+            await until(lambda: bool(got["x"]))
+            await asyncio.sleep(0.5)
+        assert got["x"] == [b"later"]
+
+    run(case())
+
+
+def test_a_failing_message_returns_and_ends_among_the_dead_letters(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group = name("retry"), name("group")
+        seen: dict[bytes, list[int]] = {}
+        topics = set()
+
+        def handler(message: ReceivedMessage) -> bool:
+            seen.setdefault(message.body, []).append(message.reconsume_times)
+            topics.add(message.topic)
+            if message.body == b"poison":
+                raise ValueError("cannot digest this")
+            return not (message.body == b"twice" and message.reconsume_times == 0)
+
+        async with cluster.client() as mq:
+            await create(mq, topic)
+            await mq.subscribe(
+                topic, group=group, handler=handler, where="first", max_reconsume_times=2
+            )
+            for body in (b"good", b"twice", b"poison"):
+                await mq.send(topic, body, key=body.decode(), tag="t")
+            await until(lambda: len(seen.get(b"poison", [])) == 3 and len(seen[b"twice"]) == 2)
+            dead: list[ReceivedMessage] = []
+            while not dead:
+                with contextlib.suppress(RouteNotFound):
+                    dead = await read_all(mq, dlq_topic(group))
+                await asyncio.sleep(0.1)
+        assert seen[b"good"] == [0]
+        assert seen[b"twice"] == [0, 1]
+        assert seen[b"poison"] == [0, 1, 2]
+        assert topics == {topic}
+        assert [(m.body, m.keys, m.tags) for m in dead] == [(b"poison", ("poison",), "t")]
+        assert dead[0].properties["RETRY_TOPIC"] == topic
+
+    run(case())
+
+
+def test_orderly_handlers_see_each_queue_in_order_through_failures(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group, order = name("orderly"), name("group"), {}
+        failed = set()
+
+        async def handler(message: ReceivedMessage) -> bool:
+            await asyncio.sleep(0.001)
+            if message.queue_offset % 7 == 3 and message.message_id not in failed:
+                failed.add(message.message_id)
+                return False
+            order.setdefault(message.queue, []).append(message.queue_offset)
+            return True
+
+        async with (
+            cluster.client(orderly_suspend_ms=50, lock_interval_ms=1_000) as mq,
+            cluster.client(orderly_suspend_ms=50, lock_interval_ms=1_000) as other,
+        ):
+            await create(mq, topic)
+            options = {"group": group, "orderly": True, "where": "first"}
+            one = await mq.subscribe(topic, handler=handler, **options)
+            for n in range(40):
+                await mq.send(topic, f"{n}", shard_key=f"{n % 8}")
+            await until(lambda: sum(map(len, order.values())) == 41)
+            two = await other.subscribe(topic, handler=handler, **options)
+            await until(
+                lambda: (
+                    sum(q.topic == topic for q in two.queues) == 2
+                    and sum(q.topic == topic for q in one.queues) == 2
+                )
+            )
+            for n in range(40):
+                await mq.send(topic, f"{n}", shard_key=f"{n % 8}")
+            await until(lambda: sum(map(len, order.values())) >= 81)
+        for offsets in order.values():
+            assert offsets == list(range(len(offsets)))
+        assert failed
+
+    run(case())
+
+
+def test_delayed_messages_come_later(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, got = name("later"), []
+        loop = asyncio.get_running_loop()
+        async with cluster.client() as mq:
+            await create(mq, topic)
+            await mq.subscribe(
+                topic, group=name("group"), handler=lambda m: got.append((loop.time(), m))
+            )
+            started = loop.time()
+            await mq.send(topic, b"now")
+            await mq.send(topic, b"delayed", delay_level=2)
+            await until(lambda: len(got) == 2)
+        arrived = {message.body: when - started for when, message in got}
+        assert arrived[b"delayed"] >= 0.9
+        assert {m.topic for _, m in got} == {topic}
+
+    run(case())
+
+
+def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group = name("pull"), name("group")
+        async with cluster.client() as mq:
+            queue = (await create(mq, topic))[0]
+            base = await mq.max_offset(queue)
+            for n in range(10):
+                await mq.send(topic, f"{n}", queue=queue)
+            assert await mq.min_offset(queue) == 0
+            assert await mq.max_offset(queue) == base + 10
+
+            puller = await mq.puller(group=group, batch=4)
+            await puller.assign([queue])
+            puller.seek(queue, base + 6)
+            found: list[ReceivedMessage] = []
+            while len(found) < 4:
+                found += await puller.poll(10.0)
+            assert [m.body for m in found] == [b"6", b"7", b"8", b"9"]
+            assert await puller.poll(0.2) == []
+            await puller.commit()
+            assert await mq.offset_by_time(queue, found[0].store_timestamp_ms) <= base + 6
+            assert await mq.offset_by_time(queue, 2**41) == base + 10
+
+            await mq.send(topic, b"held", queue=queue)  # wakes the held pull
+            assert [m.body for m in await puller.poll(10.0)] == [b"held"]
+            await puller.close()
+            again = await mq.puller(group=group)
+            end = asyncio.get_running_loop().time() + SOON_S
+            while True:  # the commit is one way
+                await again.assign([])
+                await again.assign([queue])
+                if again.position(queue) == base + 10:
+                    break
+                assert asyncio.get_running_loop().time() < end
+                await asyncio.sleep(0.05)
+            assert [m.body for m in await again.poll(10.0)] == [b"held"]
+
+    run(case())
+
+
+def test_a_loop_over_messages_acknowledges_and_leaves_promptly(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group, got = name("loop"), name("group"), []
+        loop = asyncio.get_running_loop()
+        async with cluster.client() as mq:
+            await create(mq, topic)
+            await mq.send_batch(topic, [f"{n}" for n in range(9)])
+            async for message in mq.consume(topic, group=group, where="first"):
+                got.append(message.body)
+                if len(got) == 6:
+                    break  # the sixth is not acknowledged
+            left = loop.time()
+        assert loop.time() - left < 5.0
+        async with cluster.client() as mq, mq.consume(topic, group=group) as stream:
+            async for message in stream:
+                got.append(message.body)
+                if len(set(got)) == 10:
+                    break
+        assert len(got) == 11
+
+    run(case())
+
+
+def test_the_blocking_twin(cluster: Cluster) -> None:
+    topic, got = name("sync"), []
+    with roquette.sync.Client(cluster.namesrv) as mq:
+        assert mq.send(topic, b"1", key="k").status == "SEND_OK"
+        assert len(mq.send_batch(topic, [b"2", b"3"])) == 2
+        assert sum(mq.max_offset(queue) for queue in mq.queues(topic)) == 3
+        for message in mq.consume(topic, group=name("group"), where="first"):
+            got.append(message.body)
+            if len(got) == 3:
+                break
+    assert sorted(got) == [b"1", b"2", b"3"]
+
+
+def test_another_name_server_is_used_when_one_is_gone(cluster: Cluster, tmp_path: Path) -> None:
+    async def case(addresses: str) -> None:
+        topic = name("failover")
+        async with cluster.client(name_servers=addresses, connect_timeout_ms=1_000) as mq:
+            await mq.send(topic, b"1")
+            assert len(await mq.queues(topic)) == 4
+
+    dead = f"127.0.0.1:{peers.free_port()}"
+    for addresses in (f"{dead};{cluster.namesrv}", f"{cluster.namesrv};{dead}"):
+        run(case(addresses))
+
+
+def test_java_tools_would_see_our_client(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group = name("seen"), name("group")
+        async with cluster.client() as mq:
+            await create(mq, topic)
+            await mq.subscribe(topic, group=group, handler=lambda m: None, tags="a || b")
+            broker = mq.session.broker_addresses()[0]
+            header, body = peers.call(broker, 203, {"consumerGroup": group}) or ({}, b"")
+            assert header["code"] == 0, header
+            seen = json.loads(body)
+            assert [c["clientId"] for c in seen["connectionSet"]] == [mq.session.client_id]
+            assert seen["consumeType"] == "CONSUME_PASSIVELY"
+            assert seen["subscriptionTable"][topic]["tagsSet"] == ["a", "b"]
+            header, body = peers.call(
+                broker,
+                307,
+                {"consumerGroup": group, "clientId": mq.session.client_id, "jstackEnable": "false"},
+            ) or ({}, b"")
+            assert header["code"] == 0, header
+            assert b'"mqTable"' in body
+
+    run(case())
