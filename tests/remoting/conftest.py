@@ -1,0 +1,154 @@
+"""A server with a few codes on the simulated network, and clients of it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquette.base.clock import LoopClock
+from roquette.base.lifecycle import Tasks
+from roquette.errors import Refused
+from roquette.remoting.client import RemotingClient
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Peer, RequestContext, Row
+from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
+from roquette.remoting.server import Server
+from roquette.testing.sim_loop import SimLoop, run
+from roquette.wire.command import Command
+from roquette.wire.connection import Connection
+from roquette.wire.headers import GetRouteInfoRequestHeader
+
+HOST, PORT, ADDRESS = "10.0.0.1", 9000, "10.0.0.1:9000"
+ECHO, REFUSE, CRASH, SILENT, TASK, LATER, HELD, SLOW, TOPIC, BIG, TASK_CRASH = range(1, 12)
+
+
+class Bench:
+    """A server, what it saw, and how to call it."""
+
+    echo, refuse, crash, silent, task, later = ECHO, REFUSE, CRASH, SILENT, TASK, LATER
+    held, slow, topic, big, task_crash = HELD, SLOW, TOPIC, BIG, TASK_CRASH
+    host, port, address = HOST, PORT, ADDRESS
+
+    def __init__(self, loop: SimLoop, **options: Any) -> None:
+        self.loop = loop
+        self.clock = LoopClock(loop)
+        self.seen: list[bytes] = []
+        self.lost: list[Peer] = []
+        self.parked: list[tuple[RequestContext, Any]] = []
+        self.turns = 0
+        self.reply_size = options.get("reply_size", 0)
+        self.tasks = Tasks()
+        lanes = options.get("lanes") or [LaneLimits("all", 100)]
+        self.dispatcher = Dispatcher(
+            self._rows(),
+            lanes,
+            self.clock,
+            loop,
+            self.tasks,
+            self._end_turn,
+            self._park,
+            self._park,
+        )
+        self.server = Server(
+            self.dispatcher,
+            self.clock,
+            on_lost=self.lost.append,
+            **{k: v for k, v in options.items() if k in ("idle_s", "max_connections")},
+        )
+
+    def _rows(self) -> list[Row]:
+        lane = 0
+        return [
+            Row(ECHO, self._echo, None, lane),
+            Row(REFUSE, self._refuse, None, lane),
+            Row(CRASH, self._crash, None, lane),
+            Row(SILENT, lambda c, h, b: Silent(), None, lane),
+            Row(TASK, lambda c, h, b: Task(self._work(b)), None, lane),
+            Row(LATER, lambda c, h, b: Later(7, Reply(body=b)), None, lane),
+            Row(HELD, self._hold, None, lane),
+            Row(SLOW, self._stall, None, lane),
+            Row(TOPIC, lambda c, h, b: Reply(body=h.topic.encode()), GetRouteInfoRequestHeader, 0),
+            Row(BIG, lambda c, h, b: Reply(body=[bytes(self.reply_size)] * 2), None, lane),
+            Row(TASK_CRASH, lambda c, h, b: Task(self._fail(b)), None, lane),
+        ]
+
+    def _echo(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        self.seen.append(body)
+        return Reply(b'{"peer":"%s"}' % ctx.peer.remote.encode(), body)
+
+    def _refuse(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        raise Refused(17, "no such thing")
+
+    def _crash(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        raise ValueError("a bug")
+
+    async def _work(self, body: bytes) -> Reply:
+        await asyncio.sleep(1)
+        return Reply(body=body)
+
+    async def _fail(self, body: bytes) -> Reply:
+        await asyncio.sleep(1)
+        if body:
+            raise Refused(16, "not you")
+        raise KeyError("a bug")
+
+    def _hold(self, ctx: RequestContext, header: None, body: bytes) -> Reply | Held:
+        return Held(body) if ctx.may_hold else Reply(body=b"after all")
+
+    def _stall(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        self.seen.append(body)
+        self.loop.stall(0.3)
+        return Reply(body=body)
+
+    def _park(self, ctx: RequestContext, outcome: Any) -> None:
+        self.parked.append((ctx, outcome))
+
+    def _end_turn(self) -> None:
+        self.turns += 1
+
+    async def start(self) -> int:
+        return await self.server.start(HOST, PORT)
+
+    def client(self, **options: Any) -> RemotingClient:
+        return RemotingClient(self.clock, **{"local_host": "10.0.0.2"} | options)
+
+    async def raw(self) -> "Raw":
+        return Raw(*await asyncio.open_connection(HOST, PORT))
+
+
+class Raw:
+    """A peer that speaks frames by hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer, self.wire = reader, writer, Connection()
+        self.unread: list[Command] = []
+
+    def send(self, code: int, body: bytes = b"", ext: bytes = b"", oneway: bool = False) -> int:
+        opaque = self.wire.send_request(code, ext, body, oneway)
+        self.writer.write(b"".join(self.wire.data_to_send()))
+        return opaque
+
+    async def receive(self) -> Command:
+        while not self.unread:
+            data = await self.reader.read(65_536)
+            if not data:
+                raise EOFError
+            self.unread += self.wire.receive_data(data)
+        return self.unread.pop(0)
+
+
+@pytest.fixture
+def bench() -> Callable[..., SimLoop]:
+    """`bench(scenario, **options)`: run a scenario with a started server."""
+
+    def start(scenario: Callable[[Bench], Any], seed: int = 1, **options: Any) -> SimLoop:
+        async def main(loop: SimLoop) -> None:
+            case = Bench(loop, **options)
+            await case.start()
+            await scenario(case)
+            await case.server.stop()
+            await case.tasks.stop()
+
+        return run(main, seed)
+
+    return start

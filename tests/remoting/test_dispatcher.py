@@ -1,0 +1,228 @@
+"""Requests on their way through rows and lanes to their outcomes."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquette.remoting.dispatcher import LaneLimits, Row
+from roquette.remoting.outcomes import Reply
+from roquette.wire.header_codec import ext_dict
+
+Run = Callable[..., Any]
+
+
+def test_a_reply_carries_ext_and_body(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        client = case.client()
+        answer = await client.invoke(case.address, case.echo, b"", b"hello")
+
+        assert (answer.code, answer.body) == (0, b"hello")
+        assert ext_dict(answer.ext)["peer"].startswith("10.0.0.2:")
+        assert answer.is_response
+
+    bench(scenario)
+
+
+def test_a_refusal_becomes_its_code_and_remark(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        answer = await case.client().invoke(case.address, case.refuse)
+        assert (answer.code, answer.remark) == (17, "no such thing")
+
+    bench(scenario)
+
+
+def test_a_crash_is_code_1_and_the_server_goes_on(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        client = case.client()
+        answer = await client.invoke(case.address, case.crash)
+        assert (answer.code, answer.remark) == (1, "ValueError: a bug")
+        assert (await client.invoke(case.address, case.echo, b"", b"x")).body == b"x"
+
+    bench(scenario)
+
+
+def test_an_unknown_code_is_code_3(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        answer = await case.client().invoke(case.address, 4711)
+        assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
+        assert case.dispatcher.unsupported == 1
+
+    bench(scenario)
+
+
+def test_a_header_that_does_not_fit_is_code_1(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        client = case.client()
+        good = await client.invoke(case.address, case.topic, b'{"topic":"T"}')
+        bad = await client.invoke(case.address, case.topic, b'{"subject":"T"}')
+        assert (good.code, good.body) == (0, b"T")
+        assert bad.code == 1
+        assert "topic" in (bad.remark or "")
+
+    bench(scenario)
+
+
+def test_a_task_answers_when_it_is_done(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        client = case.client()
+        answer = await client.invoke(case.address, case.task, b"", b"slow")
+        assert answer.body == b"slow"
+        assert case.loop.time() > 1
+        assert (await client.invoke(case.address, case.task_crash, b"", b"x")).code == 16
+        assert (await client.invoke(case.address, case.task_crash)).code == 1
+
+    bench(scenario)
+
+
+def test_later_and_held_wait_for_their_owner(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        client = case.client()
+        first = case.loop.create_task(client.invoke(case.address, case.later, b"", b"durable"))
+        second = case.loop.create_task(client.invoke(case.address, case.held, b"", b"pull"))
+        await asyncio.sleep(0.5)
+        assert not first.done()
+        assert not second.done()
+        by_kind = {type(outcome).__name__: (ctx, outcome) for ctx, outcome in case.parked}
+        ctx, outcome = by_kind["Later"]
+        assert outcome.end_offset == 7
+        case.dispatcher.answer(ctx, outcome.reply)
+        ctx, outcome = by_kind["Held"]
+        assert outcome.hold == b"pull"
+        case.dispatcher.rerun(ctx, may_hold=False)
+
+        assert (await first).body == b"durable"
+        assert (await second).body == b"after all"
+
+    bench(scenario)
+
+
+def test_a_oneway_request_is_never_answered(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        raw = await case.raw()
+        for code in (case.echo, case.refuse, case.crash, 4711):
+            raw.send(code, b"one", oneway=True)
+        last = raw.send(case.echo, b"two")
+
+        answer = await raw.receive()
+
+        assert (answer.opaque, answer.body) == (last, b"two")
+        assert case.seen == [b"one", b"two"]
+
+    bench(scenario)
+
+
+def test_answers_come_in_order_and_in_few_writes(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        raw = await case.raw()
+        sent = [raw.wire.send_request(case.echo, b"", b"%d" % i) for i in range(50)]
+        raw.writer.write(b"".join(raw.wire.data_to_send()))
+
+        got = [await raw.receive() for _ in sent]
+
+        assert [answer.opaque for answer in got] == sent
+        assert case.turns <= 4, "one turn per batch, none for its answers"
+
+    bench(scenario)
+
+
+def test_a_full_lane_refuses_with_overload(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        raw = await case.raw()
+        for i in range(5):
+            raw.wire.send_request(case.echo, b"", b"%d" % i)
+        case.loop.network.set_delay("10.0.0.1", "10.0.0.254", 0, 0)
+        raw.writer.write(b"".join(raw.wire.data_to_send()))
+
+        got = [await raw.receive() for _ in range(5)]
+
+        refused = [a for a in got if a.code == 2]
+        assert {a.remark for a in refused} == {
+            "[OVERLOAD]system busy, start flow control for a while"
+        }
+        assert len(refused) == case.dispatcher.refused >= 1
+
+    bench(scenario, lanes=[LaneLimits("all", 2)])
+
+
+def test_what_waited_too_long_is_refused(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        raw = await case.raw()
+        for i in range(3):
+            raw.wire.send_request(case.slow, b"", b"%d" % i)
+        case.loop.random.random = lambda: 0.99  # no splits: they arrive together
+        raw.writer.write(b"".join(raw.wire.data_to_send()))
+
+        first, *late = [await raw.receive() for _ in range(3)]
+
+        assert first.code == 0
+        for answer in late:
+            assert answer.code == 2
+            assert answer.remark is not None
+            assert answer.remark.startswith(
+                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 3"
+            )
+            assert "ms, size of queue: " in answer.remark
+        assert case.seen == [b"0"]
+
+    bench(scenario, lanes=[LaneLimits("all", 100, wait_ms=200, budget=1)])
+
+
+def test_a_lane_works_within_its_budget_per_turn(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        raw = await case.raw()
+        for i in range(10):
+            raw.wire.send_request(case.echo, b"", b"%d" % i)
+        raw.writer.write(b"".join(raw.wire.data_to_send()))
+
+        assert [(await raw.receive()).body for _ in range(10)] == [b"%d" % i for i in range(10)]
+        assert case.turns >= 5
+
+    bench(scenario, lanes=[LaneLimits("all", 100, budget=2)])
+
+
+def test_the_server_may_ask_its_clients(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        told: list[bytes] = []
+
+        def answer(ctx: Any, header: None, body: bytes) -> Reply:
+            told.append(body)
+            return Reply(body=b"re: " + body)
+
+        client = case.client(rows=[Row(40, answer, None, 0)])
+        await client.invoke(case.address, case.echo)
+        peer = next(iter(case.server.peers.values()))
+
+        peer.notify(40, b"", b"news")
+        got = await peer.invoke(40, b"", b"question", 3000)
+
+        assert got.body == b"re: question"
+        assert told == [b"news", b"question"]
+
+    bench(scenario)
+
+
+def test_a_reply_too_large_for_a_frame_is_an_error_reply(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        answer = await case.client().invoke(case.address, case.big)
+        assert answer.code == 1
+        assert "larger than" in (answer.remark or "")
+
+    bench(scenario, reply_size=9_000_000)
+
+
+def test_lane_sizes_show_what_waits(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        assert case.dispatcher.lane_sizes() == [("all", 0, 100, 0)]
+
+    bench(scenario)
+
+
+def test_two_rows_of_one_code_are_a_mistake(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        row = Row(1, lambda c, h, b: Reply(), None, 0)
+        with pytest.raises(AssertionError, match="two rows for code 1"):
+            case.client(rows=[row, row])
+
+    bench(scenario)
