@@ -197,8 +197,12 @@ def main() -> None:
     micro = {} if arguments.no_micro else measure_micro(kinds)
     OUTPUT.mkdir(exist_ok=True)
     results = {
-        **{"machine": report.machine(), "plan": dataclasses.asdict(plan), "kinds": kinds},
-        **{"samples": bench.samples, "facts": bench.facts, "micro": micro},
+        "machine": report.machine(),
+        "plan": dataclasses.asdict(plan),
+        "kinds": kinds,
+        "samples": bench.samples,
+        "facts": bench.facts,
+        "micro": micro,
     }
     (OUTPUT / "results.json").write_text(json.dumps(results, indent=1))
     report.show(results)

@@ -6,8 +6,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.servers import ROOT, Pair
 from tests.interop import peers
+
+from benchmarks.servers import ROOT, Pair
 
 HERE = Path(__file__).resolve().parent
 CACHE = ROOT / ".cache" / "benchmarks"

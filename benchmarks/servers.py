@@ -13,10 +13,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.interop import peers
+
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import encode_ext, ext_dict
 from roquette.wire.headers import CreateTopicRequestHeader, SendMessageRequestHeaderV2
-from tests.interop import peers
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("apache", "compiled", "interpreted")
@@ -33,9 +34,12 @@ BROKER_JVM = (
 )
 NAMESRV_JVM = ("-server", "-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 SETTINGS = {
-    **{"brokerClusterName": "DefaultCluster", "brokerName": "bench", "brokerId": "0"},
-    **{"brokerIP1": "127.0.0.1", "defaultTopicQueueNums": str(QUEUES)},
-    **{"transientStorePoolEnable": "false"},
+    "brokerClusterName": "DefaultCluster",
+    "brokerName": "bench",
+    "brokerId": "0",
+    "brokerIP1": "127.0.0.1",
+    "defaultTopicQueueNums": str(QUEUES),
+    "transientStorePoolEnable": "false",
 }
 
 
@@ -109,9 +113,13 @@ def _apache(folder: Path, namesrv: int, broker: int, settings: dict[str, str]) -
     store = folder / "store"
     settings = {
         **settings,
-        **{"listenPort": str(broker), "haListenPort": str(broker + 1), "bindAddress": "127.0.0.1"},
-        **{"namesrvAddr": f"127.0.0.1:{namesrv}", "storePathRootDir": str(store)},
-        **{"storePathCommitLog": str(store / "commitlog"), "diskMaxUsedSpaceRatio": "95"},
+        "listenPort": str(broker),
+        "haListenPort": str(broker + 1),
+        "bindAddress": "127.0.0.1",
+        "namesrvAddr": f"127.0.0.1:{namesrv}",
+        "storePathRootDir": str(store),
+        "storePathCommitLog": str(store / "commitlog"),
+        "diskMaxUsedSpaceRatio": "95",
     }
     common = (*peers.OPENED, f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}", "-cp", jars)
     files = [
