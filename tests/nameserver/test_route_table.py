@@ -1,0 +1,513 @@
+"""What a name server remembers of brokers: every rule of registration and of its end."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from roquette.nameserver.route_table import BrokerIdentity, Registered, RouteTable
+from roquette.wire.bodies import DataVersion, QueueData, TopicConfig, TopicQueueMappingInfo
+
+V1 = DataVersion(counter=1, timestamp=100)
+V2 = DataVersion(counter=2, timestamp=200)
+A, B = "10.0.0.1:10911", "10.0.0.2:10911"
+
+
+def topics(*names: str, **fields: Any) -> dict[str, TopicConfig]:
+    return {
+        n: TopicConfig(**{"topic_name": n, "read_queue_nums": 4, "write_queue_nums": 4} | fields)
+        for n in names
+    }
+
+
+def register(
+    table: RouteTable,
+    given: dict[str, TopicConfig],
+    *,
+    name: str = "a",
+    address: str = A,
+    broker_id: int = 0,
+    version: DataVersion = V1,
+    cluster: str = "c",
+    connection: int = 1,
+    now_ms: int = 0,
+    **more: Any,
+) -> Registered | None:
+    return table.register(
+        BrokerIdentity(cluster, name, address, broker_id),
+        given,
+        version,
+        connection=connection,
+        now_ms=now_ms,
+        ha_address=more.pop("ha_address", "ha-" + address),
+        **more,
+    )
+
+
+def queues(table: RouteTable, topic: str) -> dict[str, tuple[int, int, int]]:
+    route = table.find_route(topic)
+    if route is None:
+        return {}
+    return {
+        q.broker_name: (q.read_queue_nums, q.write_queue_nums, q.perm) for q in route.queue_datas
+    }
+
+
+def addresses(table: RouteTable, name: str = "a") -> dict[int, str]:
+    return table.find_members(name)
+
+
+def empty(table: RouteTable) -> bool:
+    """Nothing is left anywhere, not even inside."""
+    hidden = ("_topics", "_told", "_brokers", "_clusters", "_live", "_by_connection", "_filters")
+    return not any(getattr(table, name) for name in (*hidden, "_mappings"))
+
+
+# Registration
+
+
+def test_a_master_enters_its_topics() -> None:
+    table = RouteTable()
+    result = register(table, topics("T", "U"))
+
+    assert result is not None
+    assert (result.master_address, result.ha_address) == (None, None)
+    route = table.find_route("T")
+    assert route is not None
+    assert route.queue_datas == [QueueData("a", 4, 4, 6, 0)]
+    assert [b.broker_addrs for b in route.broker_datas] == [{0: A}]
+    assert table.topics() == ["T", "U"]
+    assert table.cluster_info().cluster_addr_table == {"c": ["a"]}
+
+
+def test_an_unknown_topic_has_no_route() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    assert table.find_route("nope") is None
+
+
+def test_an_unknown_broker_with_a_single_topic_is_refused() -> None:
+    table = RouteTable()
+    assert register(table, topics("T")) is None
+    assert empty(table)
+    assert register(table, {}) is not None, "none at all is a broker without topics"
+    assert register(table, topics("T"), version=V2) is not None, "now it is known"
+    assert queues(table, "T") == {"a": (4, 4, 6)}
+
+
+def test_a_part_adds_to_what_is_known() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("V"), version=V2)
+    assert table.topics() == ["T", "U", "V"]
+
+
+def test_chunks_of_a_split_registration_add_up() -> None:
+    table = RouteTable()
+    for start in range(0, 2000, 800):
+        register(table, topics(*(f"T{i}" for i in range(start, min(start + 800, 2000)))))
+    assert len(table.topics()) == 2000
+
+
+def test_a_new_version_rewrites() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("T", write_queue_nums=8, perm=4), version=V2)
+    assert queues(table, "T") == {"a": (4, 8, 4)}
+    assert queues(table, "U") == {"a": (4, 4, 6)}
+
+
+def test_two_registrations_of_one_instant_lose_nothing() -> None:
+    """Apache ignores the second change of one data version; the topic keeps old queues for ever."""
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("T", write_queue_nums=8), version=V2)
+    register(table, topics("U", write_queue_nums=8), version=V2)
+    register(table, topics("N"), version=V2)
+    assert queues(table, "T") == queues(table, "U") == {"a": (4, 8, 6)}
+    assert queues(table, "N") == {"a": (4, 4, 6)}
+
+
+def test_a_wiped_write_permission_survives_heartbeats_and_ends_with_a_change() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("T", "U"), name="b", address=B, connection=2)
+
+    assert table.wipe_write_perm("a") == 2
+    assert queues(table, "T") == {"a": (4, 4, 4), "b": (4, 4, 6)}
+    register(table, topics("T", "U"))
+    assert queues(table, "T")["a"] == (4, 4, 4)
+    register(table, topics("T", "U"), version=V2)
+    assert queues(table, "T")["a"] == (4, 4, 6)
+
+
+def test_add_write_permission_sets_exactly_6() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U", perm=7))
+    table.wipe_write_perm("a")
+    assert queues(table, "T") == {"a": (4, 4, 5)}
+    assert table.add_write_perm("a") == 2
+    assert queues(table, "T") == {"a": (4, 4, 6)}
+    assert table.wipe_write_perm("nobody") == 0
+
+
+def test_a_replica_with_a_master_learns_of_it_and_writes_no_topics() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    result = register(
+        table, topics("T", "X", "Y"), address=B, broker_id=1, connection=2, version=V2
+    )
+    assert result is not None
+    assert (result.master_address, result.ha_address) == (A, "ha-" + A)
+    assert addresses(table) == {0: A, 1: B}
+    assert table.topics() == ["T", "U"]
+
+
+def test_a_replica_without_a_master_learns_of_none() -> None:
+    table = RouteTable()
+    result = register(table, topics("T", "U"), address=B, broker_id=1)
+    assert result is not None
+    assert result.master_address is None
+    assert table.topics() == [], "an old replica does not speak for its group"
+
+
+def test_the_first_replica_of_5x_speaks_for_a_group_without_master() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), broker_id=2, address=B, enable_acting_master=False)
+    assert queues(table, "T") == {"a": (4, 4, 6)}
+    register(table, topics("X", "Y"), broker_id=3, address=A, enable_acting_master=False)
+    assert table.topics() == ["T", "U"], "only the smallest id does"
+
+
+def test_an_acting_master_does_not_take_writes() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), broker_id=1, address=B, enable_acting_master=True)
+    assert queues(table, "T") == {"a": (4, 4, 4)}
+
+    plain = table.find_route("T")
+    shown = table.find_route("T", support_acting_master=True)
+    assert plain is not None
+    assert shown is not None
+    assert plain.broker_datas[0].broker_addrs == {1: B}
+    assert shown.broker_datas[0].broker_addrs == {0: B}
+    assert addresses(table) == {1: B}, "shown, not changed"
+
+
+def test_member_sync_topics_show_no_acting_master() -> None:
+    table = RouteTable()
+    name = "rmq_sys_SYNC_BROKER_MEMBER_a"
+    register(table, topics(name, "U"), broker_id=1, address=B, enable_acting_master=True)
+    route = table.find_route(name, support_acting_master=True)
+    assert route is not None
+    assert route.broker_datas[0].broker_addrs == {1: B}
+
+
+def test_the_loss_of_a_master_wipes_writes_where_replicas_act() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), enable_acting_master=True)
+    register(table, {}, address=B, broker_id=1, connection=2, enable_acting_master=True)
+    table.connection_lost(1)
+    assert queues(table, "T") == {"a": (4, 4, 4)}
+    register(table, topics("T", "U"), connection=3, enable_acting_master=True)
+    assert queues(table, "T") == {"a": (4, 4, 6)}
+
+
+def test_a_replica_that_becomes_master_has_one_entry() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("T", "U"), address=B, broker_id=1, connection=2)
+    table.connection_lost(1)
+    register(table, topics("T", "U"), address=B, broker_id=0, connection=2, version=V2)
+    assert addresses(table) == {0: B}
+
+
+def test_an_id_held_with_a_higher_state_version_is_kept() -> None:
+    table = RouteTable()
+    elected = DataVersion(counter=1, timestamp=1, state_version=5)
+    register(table, topics("T", "U"), version=elected)
+    result = register(table, topics("X", "Y"), address=B, connection=2, version=V2)
+    assert result is not None
+    assert result.master_address is None
+    assert addresses(table) == {0: A}
+    assert table.topics() == ["T", "U"]
+    assert table.find_data_version("c", B) is None
+    later = DataVersion(counter=1, timestamp=1, state_version=6)
+    register(table, topics("T", "U"), address=B, connection=2, version=later)
+    assert addresses(table) == {0: B}
+
+
+def test_a_renamed_broker_leaves_its_old_name() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), name="old")
+    register(table, topics("T", "U"), name="new", connection=2)
+    assert queues(table, "T") == {"new": (4, 4, 6)}
+    assert table.cluster_info().cluster_addr_table == {"c": ["new"]}
+
+
+def test_absent_topics_are_deleted_only_when_told_to() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("T", "V"), version=V2)
+    assert table.topics() == ["T", "U", "V"]
+    register(table, topics("T", "V"), delete_absent=True)
+    assert table.topics() == ["T", "V"]
+
+
+def test_filter_servers_come_with_the_route() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), filter_servers=["10.0.0.1:30000"])
+    route = table.find_route("T")
+    assert route is not None
+    assert route.filter_server_table == {A: ["10.0.0.1:30000"]}
+    register(table, topics("T", "U"), filter_servers=[])
+    route = table.find_route("T")
+    assert route is not None
+    assert route.filter_server_table == {}
+
+
+def test_static_topic_mappings_are_carried() -> None:
+    table = RouteTable()
+    mapping = TopicQueueMappingInfo(topic="T", bname="a", total_queues=8)
+    register(table, topics("T", "U"), mappings={"T": mapping})
+    route = table.find_route("T")
+    assert route is not None
+    assert route.topic_queue_mapping_by_broker == {"a": mapping}
+
+
+# Ends
+
+
+def test_expiry_is_by_the_brokers_own_timeout() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), now_ms=1000)
+    register(
+        table, topics("T", "U"), name="b", address=B, connection=2, now_ms=1000, timeout_ms=10_000
+    )
+    assert table.expire(11_000) == []
+    assert [(i.broker_name, c) for i, c in table.expire(11_001)] == [("b", 2)]
+    assert table.expire(121_000) == []
+    assert [i.broker_name for i, _ in table.expire(121_001)] == ["a"]
+    assert empty(table)
+
+
+def test_signs_of_life_postpone_expiry() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    table.touch("c", A, connection=1, now_ms=100_000)
+    assert table.expire(130_000) == []
+    table.touch("c", "unknown", connection=1, now_ms=1)
+    assert len(table.expire(220_001)) == 1
+
+
+def test_a_lost_connection_takes_all_that_came_over_it() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("T", "U"), name="b", address=B)
+    assert [i.broker_name for i in table.connection_lost(1)] == ["a", "b"]
+    assert empty(table)
+    assert table.connection_lost(1) == []
+
+
+def test_a_stale_loss_leaves_a_fresh_registration() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), connection=1)
+    register(table, topics("T", "U"), connection=2)
+    assert table.connection_lost(1) == []
+    assert queues(table, "T") == {"a": (4, 4, 6)}
+
+
+def test_a_heartbeat_over_a_new_connection_binds_to_it() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), connection=1)
+    table.touch("c", A, connection=2, now_ms=1)
+    assert table.connection_lost(1) == []
+    assert len(table.connection_lost(2)) == 1
+
+
+def test_unregistering_removes_at_once() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("T", "W"), name="b", address=B, connection=2)
+    assert table.unregister(BrokerIdentity("c", "a", A, 0), connection=1)
+    assert queues(table, "T") == {"b": (4, 4, 6)}
+    assert table.topics() == ["T", "W"]
+    assert table.unregister(BrokerIdentity("c", "b", B, 0), connection=3), "a newer connection may"
+    assert empty(table)
+
+
+def test_a_stale_unregistration_leaves_a_fresh_registration() -> None:
+    """Apache's issue 11043: the good-bye of the old process wipes what the new one has registered."""
+    table = RouteTable()
+    register(table, topics("T", "U"), connection=1)
+    register(table, topics("T", "U"), connection=2)
+    assert not table.unregister(BrokerIdentity("c", "a", A, 0), connection=1)
+    assert queues(table, "T") == {"a": (4, 4, 6)}
+    assert not table.unregister(BrokerIdentity("c", "other", A, 0), connection=9)
+    assert not table.unregister(BrokerIdentity("c", "a", B, 0), connection=9)
+
+
+def test_a_group_keeps_its_topics_while_a_member_lives() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("T", "U"), address=B, broker_id=1, connection=2)
+    table.connection_lost(1)
+    assert queues(table, "T") == {"a": (4, 4, 6)}
+    assert addresses(table) == {1: B}
+    table.connection_lost(2)
+    assert empty(table)
+
+
+# Operators
+
+
+def test_deleting_topics() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    register(table, topics("T", "U"), name="b", address=B, cluster="d", connection=2)
+    table.delete_topic("T", "d")
+    assert queues(table, "T") == {"a": (4, 4, 6)}
+    table.delete_topic("T", "unknown")
+    table.delete_topic("U")
+    assert table.topics() == ["T"]
+    register(table, topics("T", "U"))
+    assert table.topics() == ["T", "U"], "a broker that has it brings it back"
+
+
+def test_registering_a_topic_needs_known_brokers() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    table.register_topic("N", [QueueData("a", 2, 2, 6, 0), QueueData("nobody", 2, 2, 6, 0)])
+    assert queues(table, "N") == {"a": (2, 2, 6)}
+    table.connection_lost(1)
+    assert empty(table)
+
+
+def test_lists() -> None:
+    table = RouteTable()
+    assert table.system_topics() == ([], None)
+    register(table, topics("T", "U"))
+    register(
+        table,
+        topics("X", topic_sys_flag=1)
+        | topics("Y", topic_sys_flag=3)
+        | topics("Z", topic_sys_flag=2),
+        name="b",
+        address=B,
+        cluster="d",
+        connection=2,
+    )
+    assert table.topics_of_cluster("c") == ["T", "U"]
+    assert table.topics_of_cluster("nope") == []
+    assert table.system_topics() == (["c", "a", "d", "b"], A)
+    assert table.topics_with_flags(unit=True) == ["X", "Y"]
+    assert table.topics_with_flags(unit_sub=True) == ["Y", "Z"]
+    assert table.topics_with_flags(unit=False, unit_sub=True) == ["Z"]
+
+
+def test_data_versions() -> None:
+    table = RouteTable()
+    assert table.is_changed("c", A, V1)
+    register(table, topics("T", "U"))
+    assert not table.is_changed("c", A, V1)
+    assert table.is_changed("c", A, V2)
+    assert table.find_data_version("c", A) == V1
+
+
+def test_the_revision_moves_with_what_lookups_show_and_not_with_heartbeats() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"))
+    before = table.revision
+    register(table, topics("T", "U"))
+    register(table, topics("T", "U"), version=V2)
+    table.touch("c", A, connection=1, now_ms=5)
+    assert table.revision == before
+    register(table, topics("T", perm=4), version=V2)
+    assert table.revision > before
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Brokers start, stop, reconnect, fall silent and are told of late, in any order.
+
+    The model: the newest connection a broker registered over decides; it is routed exactly as long as that
+    registration stands.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = RouteTable()
+        self.now_ms = 0
+        self.connections = 0
+        self.model: dict[str, tuple[int, int]] = {}  # address -> (connection, last sign of life)
+        self.used: dict[str, list[int]] = {A: [], B: []}  # connections each broker ever had
+
+    ADDRESS = st.sampled_from([A, B])
+
+    def identity(self, address: str) -> BrokerIdentity:
+        return BrokerIdentity("c", "a" if address == A else "b", address, 0)
+
+    @rule(address=ADDRESS, reconnect=st.booleans())
+    def register(self, address: str, reconnect: bool) -> None:
+        if reconnect or not self.used[address]:
+            self.connections += 1
+            self.used[address].append(self.connections)
+        connection = self.used[address][-1]
+        register(
+            self.table,
+            topics("T", "U"),
+            name=self.identity(address).broker_name,
+            address=address,
+            connection=connection,
+            now_ms=self.now_ms,
+        )
+        self.model[address] = (connection, self.now_ms)
+
+    @rule(address=ADDRESS, data=st.data())
+    def late_loss(self, address: str, data: st.DataObject) -> None:
+        """Any connection the broker ever had is found dead; a fresh one must not be used again."""
+        if not self.used[address]:
+            return
+        connection = data.draw(st.sampled_from(self.used[address]))
+        self.used[address].remove(connection)
+        self.table.connection_lost(connection)
+        if address in self.model and self.model[address][0] == connection:
+            del self.model[address]
+
+    @rule(address=ADDRESS, data=st.data())
+    def late_unregistration(self, address: str, data: st.DataObject) -> None:
+        if not self.used[address]:
+            return
+        connection = data.draw(st.sampled_from(self.used[address]))
+        done = self.table.unregister(self.identity(address), connection=connection)
+        known = self.model.get(address)
+        assert done == (known is not None and connection >= known[0])
+        if done:
+            del self.model[address]
+
+    @rule(address=ADDRESS, data=st.data())
+    def heartbeat(self, address: str, data: st.DataObject) -> None:
+        if not self.used[address]:
+            return
+        connection = data.draw(st.sampled_from(self.used[address]))
+        self.table.touch("c", address, connection=connection, now_ms=self.now_ms)
+        if address in self.model:
+            self.model[address] = (max(connection, self.model[address][0]), self.now_ms)
+
+    @rule(step=st.integers(1, 130_000))
+    def time_passes(self, step: int) -> None:
+        self.now_ms += step
+        self.table.expire(self.now_ms)
+        for address, (_, seen) in list(self.model.items()):
+            if seen + 120_000 < self.now_ms:
+                del self.model[address]
+
+    @invariant()
+    def routes_are_exactly_the_living(self) -> None:
+        names = sorted(self.identity(address).broker_name for address in self.model)
+        assert sorted(queues(self.table, "T")) == names
+        assert sorted(queues(self.table, "U")) == names
+        assert sorted(self.table.cluster_info().broker_addr_table) == names
+        if not names:
+            assert empty(self.table)
+
+
+TestInterleavings = Interleavings.TestCase
