@@ -148,12 +148,20 @@ class BrokerApi:
         reply = await self.call(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         return decode_ext(SearchOffsetResponseHeader, reply.ext).offset
 
-    async def consumer_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
-        """A group's committed offset, or None when it has none."""
+    async def consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, *, zero_if_new: bool = True
+    ) -> int | None:
+        """A group's committed offset, or None when it has none.
+
+        Args:
+            zero_if_new: the broker may answer 0 for a group without an offset while the queue's first
+                messages are still in memory, so that queues added to a topic are read from their start.
+        """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
+            set_zero_if_not_found=None if zero_if_new else False,
             bname=queue.broker_name,
         )
         reply = await self.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header)

@@ -70,6 +70,7 @@ class Client:
         self._producer: Producer | None = None
         self._consumers: list[PushConsumer] = []
         self._pullers: list[PullConsumer] = []
+        self._streams: list[MessageStream] = []
 
     # life
 
@@ -90,6 +91,10 @@ class Client:
         session, self._session = self._session, None
         if session is None:
             return
+        for stream in self._streams:
+            await (
+                stream.aclose()
+            )  # or its consumer would wait for the message left without an answer
         for consumer in self._consumers[::-1]:
             await consumer.close()
         for puller in self._pullers:
@@ -276,7 +281,9 @@ class Client:
                 max_reconsume_times=max_reconsume_times,
             )
 
-        return MessageStream(join)
+        stream = MessageStream(join)
+        self._streams.append(stream)
+        return stream
 
     async def puller(self, *, group: str, tags: str = "*", batch: int = 32) -> PullConsumer:
         """A reader under your control: assign, seek, poll, commit."""

@@ -321,7 +321,10 @@ class PushConsumer:
                 stored = self._local_offsets.get(queue)
             else:
                 stored = await self.session.api.consumer_offset(
-                    self.session.master_of(queue), self.group, queue
+                    self.session.master_of(queue),
+                    self.group,
+                    queue,
+                    zero_if_new=self.options.start_from.where != "timestamp",
                 )
             if stored is not None and stored >= 0:
                 return stored
