@@ -269,7 +269,9 @@ def test_a_new_group_begins_at_the_end_the_start_or_a_time(cluster: Cluster) -> 
                 await mq.subscribe(topic, group=name(word), handler=keep, where=where[word])
             await mq.send(topic, b"new", queue=queues[0])
             await until(lambda: all(b"new" in bodies for bodies in got.values()))
-        assert got["last"] == [b"new"]
+        # A broker answers 0 to a new group while a queue's first messages are in memory, which Java's
+        # client takes for the group's offset: queues added later lose nothing that way.
+        assert sorted(got["last"]) == [b"first", b"middle", b"new", b"old"]
         assert sorted(got["first"]) == [b"first", b"middle", b"new", b"old"]
         assert got["time"] == [b"middle", b"new"]
 
@@ -317,7 +319,7 @@ def test_broadcasting_gives_everybody_everything_and_remembers_locally(cluster: 
             await until(lambda: all(len(bodies) == 21 for bodies in got.values()))
             client_id = mq.session.client_id
         kept = cluster.folder / "offsets" / client_id / group / "offsets.json"
-        assert kept.read_text().startswith('{\n\t"offsetTable":{{')
+        assert "".join(kept.read_text().split()).startswith('{"offsetTable":{{"brokerName":')
         got["x"].clear()
         async with cluster.client(instance_name=f"{group}x") as mq:
             await join(mq, "x")
@@ -417,7 +419,7 @@ def test_delayed_messages_come_later(cluster: Cluster) -> None:
             started = loop.time()
             await mq.send(topic, b"now")
             await mq.send(topic, b"delayed", delay_level=2)
-            await until(lambda: len(got) == 2)
+            await until(lambda: any(m.body == b"delayed" for _, m in got))
         arrived = {message.body: when - started for when, message in got}
         assert arrived[b"delayed"] >= 0.9
         assert {m.topic for _, m in got} == {topic}
@@ -520,17 +522,15 @@ def test_java_tools_would_see_our_client(cluster: Cluster) -> None:
             await create(mq, topic)
             await mq.subscribe(topic, group=group, handler=lambda m: None, tags="a || b")
             broker = mq.session.broker_addresses()[0]
-            header, body = peers.call(broker, 203, {"consumerGroup": group}) or ({}, b"")
+            asked = {"consumerGroup": group}
+            header, body = await asyncio.to_thread(peers.call, broker, 203, asked) or ({}, b"")
             assert header["code"] == 0, header
             seen = json.loads(body)
             assert [c["clientId"] for c in seen["connectionSet"]] == [mq.session.client_id]
             assert seen["consumeType"] == "CONSUME_PASSIVELY"
             assert seen["subscriptionTable"][topic]["tagsSet"] == ["a", "b"]
-            header, body = peers.call(
-                broker,
-                307,
-                {"consumerGroup": group, "clientId": mq.session.client_id, "jstackEnable": "false"},
-            ) or ({}, b"")
+            asked |= {"clientId": mq.session.client_id, "jstackEnable": "false"}
+            header, body = await asyncio.to_thread(peers.call, broker, 307, asked) or ({}, b"")
             assert header["code"] == 0, header
             assert b'"mqTable"' in body
 
