@@ -1,0 +1,430 @@
+"""A name server over the memory network: every code by frames, both ends of a registration, the KV file."""
+
+import asyncio
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquette.base.clock import LoopClock
+from roquette.errors import ConfigError, ConnectError
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.service import NameServer
+from roquette.remoting.client import RemotingClient
+from roquette.testing.faulty_files import FaultyFiles
+from roquette.testing.sim_loop import SimLoop, run
+from roquette.wire.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicRouteData,
+    encode_register_broker_body,
+)
+from roquette.wire.command import Command
+from roquette.wire.header_codec import encode_dict, ext_dict
+from roquette.wire.json_body import decode_body, encode_body
+
+HOST, ADDRESS = "10.0.0.1", "10.0.0.1:9876"
+BROKER = "10.0.1.1:10911"
+KV_PATH = "/kv/kvConfig.json"
+
+
+def body_of(*names: str, counter: int = 1, **fields: Any) -> bytes:
+    wrapper = TopicConfigAndMappingSerializeWrapper(
+        topic_config_table={n: TopicConfig(topic_name=n, **fields) for n in names},
+        data_version=DataVersion(counter=counter),
+    )
+    return encode_register_broker_body(RegisterBrokerBody(topic_config_serialize_wrapper=wrapper))
+
+
+class Case:
+    """A started name server, and a broker and a client made of bare calls."""
+
+    def __init__(self, loop: SimLoop, files: FaultyFiles, **settings: Any) -> None:
+        self.loop = loop
+        self.clock = LoopClock(loop)
+        self.files = files
+        values: dict[str, Any] = {"bind_address": HOST, "kv_config_path": KV_PATH} | settings
+        self.server = NameServer(NamesrvConfig(**values), files=files, clock=self.clock)
+        self.broker = RemotingClient(self.clock, local_host="10.0.1.1")
+        self.client = RemotingClient(self.clock, local_host="10.0.2.1")
+
+    async def call(self, code: int, body: bytes = b"", /, **ext: Any) -> Command:
+        return await self.client.invoke(
+            ADDRESS, code, encode_dict({k: str(v) for k, v in ext.items()}), body
+        )
+
+    async def register(self, body: bytes | None = None, **changes: Any) -> Command:
+        ext = {
+            "brokerName": "broker-a", "brokerAddr": BROKER, "clusterName": "c", "brokerId": 0,
+            "haServerAddr": "10.0.1.1:10912", "enableActingMaster": "false",
+        } | changes  # fmt: skip
+        return await self.broker.invoke(
+            ADDRESS,
+            103,
+            encode_dict({k: str(v) for k, v in ext.items()}),
+            body_of("T", "U") if body is None else body,
+        )
+
+    async def route(self, topic: str = "T") -> Command:
+        return await self.call(105, topic=topic)
+
+
+@pytest.fixture
+def namesrv() -> Callable[..., SimLoop]:
+    def start(scenario: Callable[[Case], Any], *, files: Any = None, **settings: Any) -> SimLoop:
+        async def main(loop: SimLoop) -> None:
+            case = Case(loop, files or FaultyFiles(1), **settings)
+            assert await case.server.start() == 9876
+            await scenario(case)
+            await case.broker.close()
+            await case.client.close()
+            await case.server.stop()
+
+        return run(main)
+
+    return start
+
+
+Run = Callable[..., Any]
+
+
+def test_a_route_is_found_and_looks_as_java_wants_it(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        assert (await case.register()).code == 0
+        answer = await case.route()
+        assert answer.code == 0
+        assert json.loads(answer.body) == {
+            "brokerDatas": [
+                {
+                    "brokerAddrs": {"0": BROKER},
+                    "brokerName": "broker-a",
+                    "cluster": "c",
+                    "enableActingMaster": False,
+                }
+            ],
+            "filterServerTable": {},
+            "queueDatas": [
+                {
+                    "brokerName": "broker-a",
+                    "perm": 6,
+                    "readQueueNums": 16,
+                    "topicSysFlag": 0,
+                    "writeQueueNums": 16,
+                }
+            ],
+        }
+
+    namesrv(scenario)
+
+
+def test_an_unknown_topic_is_17_with_apaches_words(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        answer = await case.route("nope")
+        assert answer.code == 17
+        assert answer.remark == (
+            "No topic route info in name server for the topic: nope\n"
+            "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+        )
+
+    namesrv(scenario)
+
+
+def test_kept_answers_follow_every_change(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register()
+        first = await case.route()
+        assert (await case.route()).body == first.body
+        await case.register(body_of("T", "U", counter=2, write_queue_nums=2))
+        assert (
+            decode_body(TopicRouteData, (await case.route()).body).queue_datas[0].write_queue_nums
+            == 2
+        )
+        await case.call(205, brokerName="broker-a")
+        assert decode_body(TopicRouteData, (await case.route()).body).queue_datas[0].perm == 4
+        await case.call(216, topic="T")
+        assert (await case.route()).code == 17
+
+    namesrv(scenario)
+
+
+def test_registrations_are_checked(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        body = body_of("T", "U")
+        bad = await case.register(body, bodyCrc32=5)
+        assert (bad.code, bad.remark) == (1, "crc32 not match")
+        good = await case.register(body, bodyCrc32=zlib.crc32(body) & 0x7FFFFFFF)
+        assert good.code == 0
+        garbage = await case.register(b"[1]")
+        assert garbage.code == 1
+        assert (garbage.remark or "").startswith("Failed to decode RegisterBrokerBody")
+        one = await case.register(body_of("N"), brokerName="new", brokerAddr="10.0.1.9:1")
+        assert (one.code, one.remark) == (1, "register broker failed")
+
+    namesrv(scenario)
+
+
+def test_a_compressed_registration(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        wrapper = TopicConfigAndMappingSerializeWrapper(
+            topic_config_table={"T": TopicConfig(topic_name="T"), "U": TopicConfig(topic_name="U")}
+        )
+        body = encode_register_broker_body(
+            RegisterBrokerBody(topic_config_serialize_wrapper=wrapper), compressed=True
+        )
+        assert (await case.register(body, compressed="true")).code == 0
+        assert (await case.route()).code == 0
+
+    namesrv(scenario)
+
+
+def test_a_replica_is_told_its_master(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register()
+        answer = await case.register(brokerId=1, brokerAddr="10.0.1.2:10911")
+        assert ext_dict(answer.ext) == {"haServerAddr": "10.0.1.1:10912", "masterAddr": BROKER}
+        members = await case.call(901, clusterName="c", brokerName="broker-a")
+        assert json.loads(members.body) == {
+            "brokerMemberGroup": {
+                "brokerAddrs": {"0": BROKER, "1": "10.0.1.2:10911"},
+                "brokerName": "broker-a",
+                "cluster": "c",
+            }
+        }
+
+    namesrv(scenario)
+
+
+def test_unregistering_is_done_when_answered(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register()
+        ext = {"brokerName": "broker-a", "brokerAddr": BROKER, "clusterName": "c", "brokerId": "0"}
+        assert (await case.broker.invoke(ADDRESS, 104, encode_dict(ext))).code == 0
+        assert (await case.route()).code == 17
+
+    namesrv(scenario)
+
+
+def test_a_closed_connection_removes_routes_at_once(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register()
+        before = case.loop.time()
+        await case.broker.close()
+        await asyncio.sleep(0.05)
+        assert (await case.route()).code == 17
+        assert case.loop.time() - before < 0.1
+
+    namesrv(scenario)
+
+
+def test_a_silent_broker_is_removed_after_120_s_by_a_scan_every_5_s(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register()
+        case.loop.network.isolate("10.0.1.1")
+        await asyncio.sleep(119)
+        assert (await case.route()).code == 0
+        await asyncio.sleep(7)
+        assert (await case.route()).code == 17
+        assert 125 < case.loop.time() < 127
+
+    namesrv(scenario, server_channel_max_idle_time_seconds=1000)
+
+
+def test_a_brokers_own_heartbeat_time_out_is_honoured(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register(heartbeatTimeoutMillis=20_000)
+        for _ in range(6):
+            await asyncio.sleep(10)
+            await case.broker.invoke(
+                ADDRESS,
+                904,
+                encode_dict({"clusterName": "c", "brokerAddr": BROKER, "brokerName": "broker-a"}),
+            )
+        assert (await case.route()).code == 0
+        await asyncio.sleep(26)
+        assert (await case.route()).code == 17
+
+    namesrv(scenario)
+
+
+def test_data_versions_are_compared(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        ext = {"brokerName": "broker-a", "brokerAddr": BROKER, "clusterName": "c", "brokerId": 0}
+        unknown = await case.call(322, encode_body(DataVersion(counter=1)), **ext)
+        assert ext_dict(unknown.ext) == {"changed": "true"}
+        assert unknown.body == b""
+        await case.register()
+        same = await case.call(322, encode_body(DataVersion(counter=1)), **ext)
+        assert ext_dict(same.ext) == {"changed": "false"}
+        other = await case.call(322, encode_body(DataVersion(counter=2)), **ext)
+        assert ext_dict(other.ext) == {"changed": "true"}
+        assert decode_body(DataVersion, other.body).counter == 1
+
+    namesrv(scenario)
+
+
+def test_write_permission_and_lists(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register()
+        assert ext_dict((await case.call(205, brokerName="broker-a")).ext) == {
+            "wipeTopicCount": "2"
+        }
+        assert ext_dict((await case.call(327, brokerName="broker-a")).ext) == {"addTopicCount": "2"}
+        assert json.loads((await case.call(206)).body) == {"topicList": ["T", "U"]}
+        assert json.loads((await case.call(224, cluster="c")).body) == {"topicList": ["T", "U"]}
+        assert json.loads((await case.call(304)).body) == {
+            "brokerAddr": BROKER,
+            "topicList": ["c", "broker-a"],
+        }
+        for code in (311, 312, 313):
+            assert json.loads((await case.call(code)).body) == {"topicList": []}
+        assert json.loads((await case.call(106)).body)["clusterAddrTable"] == {"c": ["broker-a"]}
+        route = TopicRouteData(
+            queue_datas=decode_body(TopicRouteData, (await case.route()).body).queue_datas
+        )
+        assert (await case.call(217, encode_body(route), topic="N")).code == 0
+        assert (await case.route("N")).code == 0
+        assert (await case.call(3999)).code == 3
+
+    namesrv(scenario)
+
+
+def test_lists_can_be_disabled(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        for code, ext in ((206, {}), (224, {"cluster": "c"}), (311, {})):
+            answer = await case.call(code, **ext)
+            assert (answer.code, answer.remark) == (1, "disable")
+
+    namesrv(scenario, enable_all_topic_list=False, enable_topic_list=False)
+
+
+def test_zones_keep_clients_at_home(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register(__ZONE_NAME="east")
+        await case.register(brokerName="broker-b", brokerAddr="10.0.1.2:10911", __ZONE_NAME="west")
+        everywhere = decode_body(TopicRouteData, (await case.route()).body)
+        assert [b.zone_name for b in everywhere.broker_datas] == ["east", "west"]
+        at_home = decode_body(
+            TopicRouteData,
+            (await case.call(105, topic="T", __ZONE_MODE="true", __ZONE_NAME="WEST")).body,
+        )
+        assert [b.broker_name for b in at_home.broker_datas] == ["broker-b"]
+        assert [q.broker_name for q in at_home.queue_datas] == ["broker-b"]
+
+    namesrv(scenario)
+
+
+def test_a_new_name_server_may_wait_before_it_answers(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register()
+        answer = await case.route()
+        assert (answer.code, answer.remark) == (1, "name server not ready")
+        await asyncio.sleep(46)
+        assert (await case.route()).code == 0
+
+    namesrv(scenario, need_wait_for_service=True)
+
+
+# KV config and settings
+
+
+def test_kv_config_is_kept_over_a_restart(namesrv: Run) -> None:
+    files = FaultyFiles(1)
+
+    async def before(case: Case) -> None:
+        await case.call(100, namespace="n", key="k", value="v")
+        await case.call(100, namespace="n", key="gone", value="x")
+        await case.call(102, namespace="n", key="gone")
+        missing = await case.call(100, key="k", value="v")
+        assert (missing.code, missing.remark) == (1, "namespace or key is null")
+        assert json.loads(files.read_bytes(KV_PATH)) == {"configTable": {"n": {"k": "v"}}}
+
+    async def after(case: Case) -> None:
+        assert ext_dict((await case.call(101, namespace="n", key="k")).ext) == {"value": "v"}
+        gone = await case.call(101, namespace="n", key="gone")
+        assert (gone.code, gone.remark) == (22, "No config item, Namespace: n Key: gone")
+        assert json.loads((await case.call(219, namespace="n")).body) == {"table": {"k": "v"}}
+        none = await case.call(219, namespace="z")
+        assert (none.code, none.remark) == (22, "No config item, Namespace: z")
+
+    namesrv(before, files=files)
+    namesrv(after, files=files)
+
+
+def test_concurrent_kv_changes_are_all_on_disk_when_answered(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        calls = [case.call(100, namespace="n", key=str(i), value="v") for i in range(50)]
+        answers = await asyncio.gather(*calls)
+        assert {a.code for a in answers} == {0}
+        assert len(json.loads(case.files.read_bytes(KV_PATH))["configTable"]["n"]) == 50
+        assert case.files.calls["rename"] < 50, "waiting changes share a write"
+
+    namesrv(scenario)
+
+
+def test_a_kv_change_that_is_not_on_disk_is_not_acknowledged(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        case.files.fail("rename")
+        answer = await case.call(100, namespace="n", key="k", value="v")
+        assert answer.code == 1
+        assert "could not be saved" in (answer.remark or "")
+
+    namesrv(scenario)
+
+
+def test_an_unreadable_kv_file_stops_the_start(namesrv: Run) -> None:
+    files = FaultyFiles(1)
+    files.write_atomic(KV_PATH, b"not json")
+
+    async def scenario(case: Case) -> None: ...
+
+    with pytest.raises(ConfigError, match="kvConfigPath"):
+        namesrv(scenario, files=files)
+
+
+def test_order_config(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        assert (await case.register()).body == b""
+        await case.call(100, namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:4")
+        assert json.loads((await case.register()).body) == {"table": {"T": "broker-a:4"}}
+        assert json.loads((await case.route()).body)["orderTopicConf"] == "broker-a:4"
+        await case.call(318, b"orderMessageEnable=false\nreturnOrderTopicConfigToBroker=false")
+        assert "orderTopicConf" not in json.loads((await case.route()).body)
+        assert (await case.register()).body == b""
+
+    namesrv(scenario, order_message_enable=True)
+
+
+def test_settings_are_shown_and_some_may_be_changed(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        shown = (await case.call(319)).body.decode()
+        assert "listenPort=9876\n" in shown
+        assert "enableTopicList=true\n" in shown
+
+        assert (await case.call(318, b"enableTopicList=false\nunknownKey=1")).code == 0
+        assert "enableTopicList=false\n" in (await case.call(319)).body.decode()
+
+        for line in (b"kvConfigPath=/etc/passwd", b"listenPort=1", b"configBlackList="):
+            answer = await case.call(318, line + b"\nenableTopicList=true")
+            assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
+        assert (await case.call(318, b"waitSecondsForService=soon")).code == 1
+        assert (await case.call(318, b"\xff\xfe")).code == 1
+        assert "enableTopicList=false\n" in (await case.call(319)).body.decode()
+
+    namesrv(scenario)
+
+
+def test_a_stopped_name_server_is_gone(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.server.stop()
+        with pytest.raises(ConnectError):
+            await case.route()
+        again = NameServer(case.server.config, files=case.files, clock=case.clock)
+        assert await again.start() == 9876
+        assert (await case.route()).code == 17
+        await again.stop()
+
+    namesrv(scenario)
