@@ -63,21 +63,21 @@ class ConsumeQueues:
             for queue_id in sorted(entry.queues)
         ]
 
-    def load(self, thorough: bool) -> None:
+    def load(self, trusted: int | None) -> None:
         """Find the queues on disk and where each ends.
 
         Args:
-            thorough: after a crash: look at every unit of the last two files of each queue, and
-                hold them for unsynced.
+            trusted: after a crash, the physical offset up to which units were synced: those behind
+                are looked at one by one, and held for unsynced. None after a clean stop.
         """
         for topic in self._files.list_dir(self._layout.consume_queues):
             for name in self._files.list_dir(self._layout.topic(topic)):
                 if name.isdecimal():
-                    self._load_queue(topic, int(name), thorough)
-        if not thorough:
+                    self._load_queue(topic, int(name), trusted)
+        if trusted is None:
             self.new_directories = {}
 
-    def _load_queue(self, topic: str, queue_id: int, thorough: bool) -> None:
+    def _load_queue(self, topic: str, queue_id: int, trusted: int | None) -> None:
         directory = self._layout.queue(topic, queue_id)
         file_size = self._units_per_file * UNIT_SIZE
         starts = [
@@ -96,8 +96,11 @@ class ConsumeQueues:
             self._files.remove(queue.file_path(start // UNIT_SIZE))
             queue.directory_dirty = True
         last_base = queue.limit - self._units_per_file
-        if thorough:
-            first = max(queue.first_base, last_base - self._units_per_file)
+        if trusted is not None:
+            first = last_base
+            while first > queue.first_base and not 0 <= queue.physical_at(first) < trusted:
+                first -= self._units_per_file
+            first = max(queue.first_base, first - self._units_per_file)
             queue.settle(_find_end_of_sound(queue, first))
             queue.flushed_offset = min(first, queue.next_offset)
             queue.directory_dirty = True

@@ -211,15 +211,16 @@ class Recovery:
         report = self.report
         abnormal = report.abnormal = self._files.exists(self._layout.abort)
         self._log.install(load_segments(self._files, self._layout, self._config.segment_size))
-        self._queues.load(thorough=abnormal)
+        trusted = self._trusted_start(trusted_ms) if abnormal else None
+        self._queues.load(trusted)
         if self._index is not None:
             self._index.load()
-        start = self._trusted_start(trusted_ms) if abnormal else self._last_dispatched()
+        start = self._last_dispatched() if trusted is None else trusted
         end = self._walk(start, self._note)
         if end == start and not abnormal:  # nothing where the queues say the last record is
             start = self._trusted_start(trusted_ms)
             end = self._walk(start, self._note)
-        self._truncate_log(end)
+        self._truncate_log(start, end)
         report.walked_from = self._redo_from(start, end, abnormal, trusted_ms)
         self._walk(report.walked_from, self._reput.dispatch)
         self._truncate_queues(end)
@@ -255,7 +256,7 @@ class Recovery:
             return self._log.min_offset
         return last
 
-    def _truncate_log(self, end: int) -> None:
+    def _truncate_log(self, start: int, end: int) -> None:
         """Drop all after `end`: later files removed, zeros over the rest of its file, synced.
 
         Zeros over everything, not one terminator: a stale record behind new ones would be taken
@@ -272,8 +273,9 @@ class Recovery:
             used = end - keep[-1].base_offset
             self.report.dropped_bytes += _wipe(keep[-1], used)
             keep[-1].reset(used)
-        for segment in keep[-2:]:
-            segment.file.sync()  # what a killed process left in the page cache
+        for segment in keep:
+            if segment.base_offset + segment.size > start:
+                segment.file.sync()  # what a killed process left in the page cache
         if gone or keep:
             self._files.sync_dir(self._log.directory)
         if not keep and gone:  # an empty log goes on where it would have gone on
