@@ -13,6 +13,7 @@ from roquette.base.files import OsFiles
 from roquette.base.logs import configure
 from roquette.broker.config import IGNORED_KEYS, BrokerConfig
 from roquette.broker.service import Broker
+from roquette.remoting.address import host_name, local_address
 from roquette.store.config import StoreConfig
 
 log = logging.getLogger("roquette.apps")
@@ -85,8 +86,8 @@ def broker_settings(
         advertised = config.bind_address
     config = dataclasses.replace(
         config,
-        broker_name=config.broker_name or running.host_name(),
-        broker_ip1=config.broker_ip1 or advertised or running.first_address(),
+        broker_name=config.broker_name or host_name(),
+        broker_ip1=config.broker_ip1 or advertised or local_address(),
         namesrv_addr=config.namesrv_addr or environ.get("NAMESRV_ADDR", ""),
     )
     return config, store_config

@@ -14,6 +14,7 @@ from roquette.base.logs import configure
 from roquette.errors import ConfigError
 from roquette.nameserver.config import IGNORED_KEYS, NamesrvConfig
 from roquette.nameserver.service import NameServer
+from roquette.remoting.address import local_address
 
 log = logging.getLogger("roquette.apps")
 
@@ -91,4 +92,4 @@ async def start_namesrv(config: NamesrvConfig) -> NameServer:
 def shown_address(config: NamesrvConfig, port: int) -> str:
     """HOST:PORT under which clients reach it: the bind address, or the first one when it binds all."""
     host = config.bind_address
-    return f"{running.first_address() if host in ('', '0.0.0.0', '::') else host}:{port}"
+    return f"{local_address() if host in ('', '0.0.0.0', '::') else host}:{port}"

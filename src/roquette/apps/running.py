@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import signal
-import socket
 from collections.abc import Awaitable, Callable
 
 from roquette.base.executor import use_small_pool
@@ -69,24 +68,6 @@ def split_listen(listen: str) -> tuple[str, int]:
     if not port.isdigit() or not 0 <= int(port) < 65_536:
         raise ConfigError(f"--listen {listen!r} is not of the form HOST:PORT")
     return host.strip("[]") or "0.0.0.0", int(port)
-
-
-def first_address() -> str:
-    """This machine's first address, as other machines see it; loopback when it has no network.
-
-    Nothing is sent: a datagram socket only asks which interface a route would take.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
-
-
-def host_name() -> str:
-    """The machine's name: the default broker name, as in Apache."""
-    return socket.gethostname() or "DEFAULT_BROKER"
 
 
 async def wait_end(stop: asyncio.Event, failed: Callable[[], Awaitable[str]]) -> str | None:

@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import shutil
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from roquette.errors import StoreError
@@ -314,3 +315,10 @@ def zero_fill(file: File, size: int, sync_every: int = 16 << 20) -> None:
 def home_directory() -> str:
     """The user's home: below it Apache's clients and brokers keep files by default."""
     return os.path.expanduser("~")
+
+
+def read_lines(path: str) -> Iterator[str]:
+    """The lines of a text file of any size, without their ends; raises OSError or UnicodeDecodeError."""
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            yield line.rstrip("\n")

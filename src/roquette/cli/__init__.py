@@ -2,6 +2,13 @@
 
 import typer
 
+from roquette.cli import cluster, consume, group, produce, topic
+
 
 def register(app: typer.Typer) -> None:
     """Add every verb of this room to the `roquette` command."""
+    app.command()(produce.produce)
+    app.command()(consume.consume)
+    app.add_typer(topic.app, name="topic")
+    app.add_typer(group.app, name="group")
+    app.command()(cluster.cluster)

@@ -11,3 +11,8 @@ def local_address() -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+
+def host_name() -> str:
+    """The machine's name: the default broker name, as in Apache."""
+    return socket.gethostname() or "DEFAULT_BROKER"

@@ -1,0 +1,175 @@
+"""`roquette consume`: a group's messages, or a look at a topic without any group."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from roquette.cli.connect import NameServers, name_servers
+from roquette.cli.output import say
+from roquette.client.client import Client
+from roquette.errors import ConfigError
+from roquette.message.message import MessageQueue, ReceivedMessage
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Consume as a member of this group, acknowledging; without it, only look.",
+        ),
+    ] = None,
+    offset: Annotated[
+        str,
+        typer.Option(
+            "--offset",
+            metavar="WHERE",
+            help="first, last, an offset number, -N (the last N of each queue), or timestamp:MILLISECONDS.",
+        ),
+    ] = "first",
+    tags: Annotated[
+        str, typer.Option("--tags", metavar='"A || B"', help="Only messages with these tags.")
+    ] = "*",
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=0, help="Stop after so many messages; 0: never.")
+    ] = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for new messages (always so with --group).")
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON object a line, with everything known of a message."),
+    ] = False,
+    namesrv: NameServers = None,
+) -> None:
+    """Print messages: bodies, or JSON lines with --json."""
+
+    async def run() -> int:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError):
+                loop.add_signal_handler(number, stop.set)
+        async with Client(name_servers(namesrv)) as client:
+            if group is not None:
+                return await _as_member(client, topic, group, offset, tags, count, as_json, stop)
+            return await _look(client, topic, offset, tags, count, follow, as_json, stop)
+
+    seen = asyncio.run(run())
+    say(f"{seen} message{'' if seen == 1 else 's'}")
+
+
+async def _as_member(
+    client: Client,
+    topic: str,
+    group: str,
+    offset: str,
+    tags: str,
+    count: int,
+    as_json: bool,
+    stop: asyncio.Event,
+) -> int:
+    if offset not in ("first", "last") and not offset.startswith("timestamp:"):
+        raise ConfigError(
+            f"--offset {offset} does not go with --group: first, last or timestamp:MILLISECONDS do"
+        )
+    seen = 0
+
+    def handle(message: ReceivedMessage) -> bool | None:
+        nonlocal seen
+        if stop.is_set():
+            return False
+        seen += 1
+        _print(message, as_json)
+        if count and seen >= count:
+            stop.set()
+        return True
+
+    consumer = await client.subscribe(
+        topic, group=group, handler=handle, tags=tags, where=offset, concurrency=1
+    )
+    await stop.wait()
+    await consumer.close()
+    return seen
+
+
+async def _look(
+    client: Client,
+    topic: str,
+    offset: str,
+    tags: str,
+    count: int,
+    follow: bool,
+    as_json: bool,
+    stop: asyncio.Event,
+) -> int:
+    queues = await client.queues(topic)
+    puller = await client.puller(group="TOOLS_CONSUMER", tags=tags)
+    ends = {queue: await client.max_offset(queue) for queue in queues}
+    for queue in queues:
+        start = await _start(client, queue, offset, ends[queue])
+        if follow or start < ends[queue]:
+            puller.seek(queue, start)
+    seen = 0
+    while not stop.is_set():
+        unread = [q for q in puller.assigned() if follow or puller.position(q) < ends[q]]
+        if not unread:
+            break
+        for message in await puller.poll(0.5):
+            if not follow and message.queue_offset >= ends[message.queue]:
+                continue
+            _print(message, as_json)
+            seen += 1
+            if count and seen >= count:
+                return seen
+    return seen
+
+
+async def _start(client: Client, queue: MessageQueue, offset: str, end: int) -> int:
+    first = await client.min_offset(queue)
+    kind, _, number = offset.partition(":")
+    if offset == "first":
+        return first
+    if offset == "last":
+        return end
+    if kind == "timestamp" and number.isdigit():
+        return await client.offset_by_time(queue, int(number))
+    try:
+        value = int(offset)
+    except ValueError:
+        raise ConfigError(
+            f"--offset {offset} is not first, last, a number, -N or timestamp:MILLISECONDS"
+        ) from None
+    return max(first, end + value) if value < 0 else max(first, min(value, end))
+
+
+def _print(message: ReceivedMessage, as_json: bool) -> None:
+    text = message.body.decode("utf-8", "replace")
+    if as_json:
+        text = json.dumps(
+            {
+                "topic": message.topic,
+                "broker": message.queue.broker_name,
+                "queue": message.queue.queue_id,
+                "offset": message.queue_offset,
+                "id": message.message_id,
+                "tag": message.tags,
+                "keys": list(message.keys),
+                "body": text,
+                "properties": message.properties,
+                "born_ms": message.born_timestamp_ms,
+                "stored_ms": message.store_timestamp_ms,
+                "reconsume_times": message.reconsume_times,
+            },
+            ensure_ascii=False,
+        )
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
