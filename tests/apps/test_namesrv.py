@@ -1,0 +1,72 @@
+"""The name server as people start it: ready line, settings from everywhere, SIGTERM, plain errors."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roquette.apps.namesrv import namesrv_settings
+
+MAIN = [sys.executable, "-c", "from roquette.apps.main import main; main()", "namesrv"]
+
+
+def test_settings_come_from_file_environment_and_flags(caplog: pytest.LogCaptureFixture) -> None:
+    config = namesrv_settings(
+        "listenPort=1\nenableTopicList=false\norderMessageEnable=true\nrocketmqHome=/opt\nlistenPrt=5\n",
+        "10.1.1.1:4",
+        {"waitSecondsForService": "7"},
+        {"ROQUETTE_LISTEN_PORT": "2", "ROQUETTE_ORDER_MESSAGE_ENABLE": "false", "HOME": "/home/x"},
+    )
+    assert (config.bind_address, config.listen_port) == ("10.1.1.1", 4)
+    assert config.enable_topic_list is False
+    assert config.order_message_enable is False
+    assert config.wait_seconds_for_service == 7
+    assert not config.kv_config_path.startswith("~")
+    assert "listenPrt" in caplog.text
+    assert "did you mean listenPort?" in caplog.text
+    assert "rocketmqHome" not in caplog.text
+
+
+def test_it_says_ready_serves_and_ends_cleanly(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*MAIN, "--listen", "127.0.0.1:0", "--set", f"kvConfigPath={tmp_path}/kv.json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("ready namesrv=127.0.0.1:")
+            port = int(line.rsplit(":", 1)[1])
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+                head = b'{"code":105,"opaque":1,"extFields":{"topic":"T"}}'
+                size = len(head)
+                connection.sendall((size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + head)
+                assert b'"code":17' in connection.recv(4096)
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert out == "", "exactly one line on stdout"
+    assert process.returncode == 0, err
+
+
+def test_a_taken_port_is_said_in_words() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [*MAIN, "--listen", f"127.0.0.1:{port}"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert f"can not listen on 127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
