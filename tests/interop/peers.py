@@ -253,12 +253,18 @@ def start_apache_broker(
     require_java()
     port = free_port()
     wanted = {
-        **{"brokerName": name, "brokerClusterName": "DefaultCluster", "brokerId": "0"},
-        **{"brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1", "listenPort": str(port)},
-        **{"haListenPort": str(port + 1), "namesrvAddr": namesrv},
-        **{"storePathRootDir": str(folder / "store")},
+        "brokerName": name,
+        "brokerClusterName": "DefaultCluster",
+        "brokerId": "0",
+        "brokerIP1": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "listenPort": str(port),
+        "haListenPort": str(port + 1),
+        "namesrvAddr": namesrv,
+        "storePathRootDir": str(folder / "store"),
         "storePathCommitLog": str(folder / "store" / "commitlog"),
-        **{"timerWheelEnable": "false", "enableCalcFilterBitMap": "false"},
+        "timerWheelEnable": "false",
+        "enableCalcFilterBitMap": "false",
         **SMALL_STORE,
         **(settings or {}),
     }
