@@ -142,12 +142,8 @@ class MessageStore:
     ) -> Appended:
         """Append one message; its queue unit, index entries and arrival follow at once.
 
-        The bytes reach the system with `write_pending`, the disk with a `SyncPlan`.
-
-        Args:
-            tags_code: for the queue unit: Java hash of the tags, or a due time.
-            keys: the KEYS property, words split by blanks; None when it has none.
-            uniq_key: the UNIQ_KEY property.
+        `tags_code` goes to the queue unit (Java hash of the tags, or a due time), `keys` (the KEYS
+        property) and `uniq_key` to the index. `write_pending` brings the bytes to the system.
 
         Raises:
             MessageIllegal: it breaks a limit. StoreFull: no space. StoreClosed: not open, or failed.
@@ -169,14 +165,7 @@ class MessageStore:
         queue = entry.queues.get(queue_id)
         if queue is None:
             queue = self._queues.create(topic, queue_id)
-        try:
-            if in_queue:
-                queue.reserve()
-            if self._index is not None and self._index.full:
-                self._index.reserve(now_ms)
-            physical = self._log.place(size)
-        except OSError as error:
-            raise StoreFull(f"no space for another file of the store: {error}") from error
+        physical = self._place(queue if in_queue else None, size, now_ms)
         offset: i64 = queue.next_offset if in_queue else 0
         record = encode_record(
             entry.name,
@@ -204,12 +193,23 @@ class MessageStore:
             self._arrivals.append(
                 Arrival(topic, queue_id, offset, tags_code, physical, size, now_ms)
             )
-        if self._index is not None and kind != 0xC:
+        if kind != 0xC and self._index is not None:
             tags = tags_of(properties) if tags_code else None
             self._index.put_message(entry.keys.hashes(uniq_key, keys, tags), physical, now_ms)
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
         return Appended(physical, offset, size, physical + size)
+
+    def _place(self, queue: ConsumeQueue | None, size: i64, now_ms: i64) -> i64:
+        """Make room everywhere before anything changes; returns the physical offset."""
+        try:
+            if queue is not None:
+                queue.reserve()
+            if self._index is not None and self._index.full:
+                self._index.reserve(now_ms)
+            return self._log.place(size)
+        except OSError as error:
+            raise StoreFull(f"no space for another file of the store: {error}") from error
 
     def _fail_write(self, error: OSError) -> None:
         # The queues already point to what could not be written: nothing more may be promised.

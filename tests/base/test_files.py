@@ -1,0 +1,113 @@
+"""OsFiles and FaultyFiles keep the same promises."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from roquette.base.files import Files, OsFiles, zero_fill
+from roquette.errors import StoreError
+from roquette.testing.faulty_files import FaultyFiles
+
+
+@pytest.fixture(params=["os", "faulty"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
+    files: Files = OsFiles() if request.param == "os" else FaultyFiles()
+    root = str(tmp_path) if request.param == "os" else "/r"
+    files.make_dirs(root)
+    return files, root
+
+
+def test_what_is_written_is_read_and_mapped(place: tuple[Files, str]) -> None:
+    files, root = place
+    file = files.open_file(f"{root}/a", 100, create=True)
+    memory = file.map(True)
+    file.pwrite(b"hello", 10)
+    memory[50:55] = b"there"
+
+    assert memory[10:15] == b"hello"
+    assert file.pread(5, 50) == b"there"
+    assert file.pread(50, 98) == b"\0\0"
+    assert len(memory) == file.size == 100
+
+
+def test_an_atomic_write_keeps_the_content_before_as_backup(place: tuple[Files, str]) -> None:
+    files, root = place
+    files.write_atomic(f"{root}/config/x.json", b"1")
+    files.write_atomic(f"{root}/config/x.json", b"2")
+
+    assert files.read_bytes(f"{root}/config/x.json") == b"2"
+    assert files.read_bytes(f"{root}/config/x.json.bak") == b"1"
+    assert files.list_dir(f"{root}/config") == ["x.json", "x.json.bak"]
+
+
+def test_absent_things_can_be_listed_and_removed(place: tuple[Files, str]) -> None:
+    files, root = place
+    files.remove(f"{root}/no")
+    files.remove_tree(f"{root}/no")
+
+    assert files.list_dir(f"{root}/no") == []
+    assert not files.exists(f"{root}/no")
+    with pytest.raises(FileNotFoundError):
+        files.open_file(f"{root}/no")
+
+
+def test_a_lock_has_one_owner(place: tuple[Files, str]) -> None:
+    files, root = place
+    lock = files.lock_file(f"{root}/lock")
+    with pytest.raises(StoreError, match="another process"):
+        files.lock_file(f"{root}/lock")
+
+    lock.release()
+    files.lock_file(f"{root}/lock").release()
+
+
+def test_zero_fill_covers_the_file(place: tuple[Files, str]) -> None:
+    files, root = place
+    file = files.open_file(f"{root}/z", 3 << 20, create=True)
+    zero_fill(file, 3 << 20, sync_every=1 << 20)
+
+    assert file.size == 3 << 20
+
+
+def test_a_crash_keeps_what_was_synced_and_tears_the_rest_by_sectors() -> None:
+    kept = set()
+    for seed in range(40):
+        files = FaultyFiles(seed)
+        files.make_dirs("/r")
+        file = files.open_file("/r/a", 4096, create=True)
+        file.pwrite(b"s" * 512, 0)
+        file.sync()
+        files.sync_dir("/r")
+        file.pwrite(b"u" * 1024, 512)
+
+        after = files.crash().read_bytes("/r/a")
+
+        assert after[:512] == b"s" * 512
+        assert {after[512:1024], after[1024:1536]} <= {b"u" * 512, b"\0" * 512}
+        kept.add((after[512], after[1024]))
+    assert len(kept) == 4
+
+
+def test_a_crash_may_forget_names_that_were_not_synced() -> None:
+    seen = set()
+    for seed in range(40):
+        files = FaultyFiles(seed)
+        files.make_dirs("/r")
+        files.open_file("/r/a", 10, create=True)
+        seen.add(files.crash().exists("/r/a"))
+
+    assert seen == {True, False}
+
+
+def test_calls_fail_when_told_and_a_full_disk_is_full() -> None:
+    files = FaultyFiles(capacity=1000)
+    files.make_dirs("/r")
+    file = files.open_file("/r/a", create=True)
+    files.fail("pwrite", nth=2, error=errno.EIO)
+    file.pwrite(b"1", 0)
+
+    with pytest.raises(OSError, match="Input/output"):
+        file.pwrite(b"2", 0)
+    with pytest.raises(OSError, match="No space"):
+        file.allocate(1001)

@@ -1,0 +1,273 @@
+"""The facade: appends, reads by Apache's table, searches, limits, retention, faults."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from tests.store.crash_model import BORN, HOST, START_MS, small_config
+
+from roquette.base.files import OsFiles
+from roquette.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
+from roquette.message.record import decode_record
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Appended, GetStatus
+from roquette.testing.faulty_files import FaultyFiles
+
+HOUR_MS = 3_600_000
+
+
+def opened(files: FaultyFiles, **changes: object) -> MessageStore:
+    store = MessageStore(small_config(**changes), files, HOST)
+    store.open(START_MS)
+    return store
+
+
+def put(
+    store: MessageStore, body: bytes = b"hello", at: int = START_MS, tags: int = 0, topic: str = "T"
+) -> Appended:
+    return store.append(topic, 0, 0, 0, at, BORN, 0, "", tags, body, at)
+
+
+def status(store: MessageStore, offset: int) -> tuple[GetStatus, int]:
+    found = store.read_queue("T", 0, offset, 32, 1 << 20, None)
+    return found.status, found.next_begin_offset
+
+
+def test_reads_answer_by_apaches_table() -> None:
+    store = opened(FaultyFiles())
+    assert status(store, 0) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+
+    for _ in range(3):
+        put(store)
+
+    assert status(store, 0) == (GetStatus.FOUND, 3)
+    assert status(store, 3) == (GetStatus.OFFSET_OVERFLOW_ONE, 3)
+    assert status(store, 9) == (GetStatus.OFFSET_OVERFLOW_BADLY, 3)
+    assert status(store, -1) == (GetStatus.OFFSET_TOO_SMALL, 0)
+
+
+def test_neighbours_in_the_log_are_one_run() -> None:
+    store = opened(FaultyFiles())
+    for number in range(5):
+        put(store, b"%d" % number)
+
+    found = store.read_queue("T", 0, 0, 32, 1 << 20, None)
+
+    assert len(found.runs) == 1
+    assert found.count == 5
+    assert found.size == len(found.runs[0])
+
+
+def test_the_first_message_always_fits_the_byte_limit() -> None:
+    store = opened(FaultyFiles())
+    put(store, b"x" * 500)
+    put(store)
+
+    found = store.read_queue("T", 0, 0, 32, 1, None)
+
+    assert found.count == 1
+
+
+def test_a_filter_compares_tags_codes_as_signed_int32() -> None:
+    store = opened(FaultyFiles())
+    put(store, b"a", tags=-5)
+    put(store, b"b", tags=7)
+
+    found = store.read_queue("T", 0, 0, 32, 1 << 20, frozenset({-5}))
+    none = store.read_queue("T", 0, 0, 32, 1 << 20, {1})
+
+    assert [decode_record(run, 0, True).body for run in found.runs] == [b"a"]
+    assert found.next_begin_offset == 2
+    assert (none.status, none.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 2)
+
+
+def test_a_filtered_read_looks_at_a_bounded_number_of_units() -> None:
+    store = opened(FaultyFiles(), queue_file_size=20 * 2000, segment_size=1 << 20)
+    for _ in range(1000):
+        put(store, b"", tags=1)
+
+    found = store.read_queue("T", 0, 0, 32, 1 << 20, {2})
+
+    assert found.next_begin_offset == 801
+
+
+def test_a_cold_read_can_be_left_to_the_executor() -> None:
+    store = opened(FaultyFiles(memory=1000))
+    for number in range(40):
+        put(store, b"%d" % number)
+
+    found = store.read_queue("T", 0, 0, 32, 1 << 20, None, defer_cold=True)
+    direct = store.read_queue("T", 0, 0, 32, 1 << 20, None)
+
+    assert found.cold
+    assert found.runs == []
+    assert found.count == 8  # maxTransferCountOnMessageInDisk
+    assert store.plan_cold_read(found)() == direct.runs
+
+
+def test_searches_by_time_follow_both_boundaries() -> None:
+    store = opened(FaultyFiles())
+    for at in (10, 20, 20, 30):
+        put(store, at=START_MS + at)
+
+    lower = [store.offset_by_time("T", 0, START_MS + at) for at in (0, 10, 20, 25, 30, 31)]
+    upper = [store.offset_by_time("T", 0, START_MS + at, True) for at in (0, 10, 20, 25, 30, 31)]
+
+    assert lower == [0, 0, 1, 3, 3, 4]
+    assert upper == [0, 0, 2, 2, 3, 3]
+
+
+def test_prepared_and_rolled_back_messages_stay_out_of_the_queue() -> None:
+    store = opened(FaultyFiles())
+    for sys_flag in (4, 12):
+        done = store.append("T", 0, 0, sys_flag, 0, BORN, 0, "", 0, b"", START_MS)
+        assert done.queue_offset == 0
+
+    assert store.max_offset("T", 0) == 0
+    assert store.take_arrivals() == []
+
+
+def test_a_batch_is_refused_whole_when_one_message_is_too_big() -> None:
+    store = opened(FaultyFiles(), max_message_size=10)
+    entries = [(0, "", 0, b"ok", None, None), (0, "", 0, b"x" * 11, None, None)]
+
+    with pytest.raises(MessageIllegal, match="maxMessageSize"):
+        store.append_batch("T", 0, 0, 0, BORN, 0, entries, START_MS)
+
+    assert store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("topic", ["../x", "a/b", "", ".."])
+def test_a_topic_never_leads_out_of_the_store(topic: str) -> None:
+    store = opened(FaultyFiles())
+
+    with pytest.raises(MessageIllegal):
+        put(store, topic=topic)
+
+
+def test_a_deleted_topic_starts_again_at_zero_even_after_a_crash() -> None:
+    files = FaultyFiles()
+    store = opened(files)
+    for _ in range(5):
+        put(store, b"old")
+    store.delete_topic("T")
+    put(store, b"new")
+    store.flush_all()
+
+    store = opened(files.crash())
+
+    found = store.read_queue("T", 0, 0, 1, 1, None)
+    assert store.max_offset("T", 0) == 1
+    assert decode_record(found.runs[0], 0, True).body == b"new"
+
+
+def test_queues_go_on_where_they_were_when_the_log_head_is_deleted() -> None:
+    files = FaultyFiles()
+    store = opened(files, delete_when="00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;"
+                                      "19;20;21;22;23")  # fmt: skip
+    for _ in range(200):
+        put(store, b"x" * 50)
+    store.flush_all()
+
+    assert store.plan_retention(START_MS + 71 * HOUR_MS) is None
+    plan = store.plan_retention(START_MS + 73 * HOUR_MS)
+    assert plan is not None
+    plan.run()
+
+    first = store.min_offset("T", 0)
+    assert first > 0
+    assert status(store, 0) == (GetStatus.OFFSET_TOO_SMALL, first)
+    assert store.max_offset("T", 0) == 200
+    assert f"{store.min_physical_offset:020d}" == files.list_dir("/s/commitlog")[0]
+
+
+def test_a_full_disk_is_refused_in_words_and_allowed_again() -> None:
+    store = opened(FaultyFiles())
+    store.check_disk(1000 << 20, 50 << 20)
+
+    with pytest.raises(StoreFull, match=r"/s/commitlog is 95\.0 % full .*diskSpaceWarningLevel"):
+        put(store)
+
+    store.check_disk(1000 << 20, 500 << 20)
+    put(store)
+
+
+def test_no_space_for_a_new_file_refuses_without_harm() -> None:
+    files = FaultyFiles()
+    store = opened(files)
+    put(store)
+    files.set_capacity(files.used)
+
+    with pytest.raises(StoreFull):
+        for _ in range(100):
+            put(store, b"x" * 200)
+    before = store.max_offset("T", 0)
+    files.set_capacity(1 << 30)
+    done = put(store)
+
+    assert done.queue_offset == before
+
+
+def test_a_failed_sync_ends_writing_for_good() -> None:
+    files = FaultyFiles()
+    store = opened(files)
+    put(store)
+    plan = store.plan_sync()
+    assert plan is not None
+    files.fail("sync")
+    plan.run()
+
+    with pytest.raises(StoreClosed, match="syncing"):
+        store.synced(plan)
+    with pytest.raises(StoreClosed):
+        put(store)
+    assert store.synced_offset == 0
+    assert store.plan_sync() is None
+
+
+def test_a_failed_write_promises_nothing_and_leaves_the_abort_file() -> None:
+    files = FaultyFiles()
+    store = opened(files)
+    put(store)
+    files.fail("pwrite", error=errno.EIO)
+
+    with pytest.raises(StoreClosed, match="writing"):
+        store.write_pending()
+    store.close(START_MS)
+
+    assert files.exists("/s/abort")
+
+
+def test_pending_bytes_are_bounded() -> None:
+    store = opened(FaultyFiles(), segment_size=8 << 20)
+    for _ in range(3):
+        put(store, b"x" * 500_000)
+
+    assert store.wrote > 0
+
+
+def test_two_processes_can_not_share_a_store(tmp_path: Path) -> None:
+    config = small_config(root_dir=str(tmp_path))
+    store = MessageStore(config, OsFiles(), HOST)
+    store.open(START_MS)
+
+    with pytest.raises(StoreError, match="another process"):
+        MessageStore(config, OsFiles(), HOST).open(START_MS)
+    store.close(START_MS)
+
+
+def test_a_segment_made_ahead_is_used() -> None:
+    files = FaultyFiles()
+    store = opened(files)
+    plan = None
+    while plan is None:
+        put(store, b"x" * 200)
+        plan = store.plan_allocation()
+    plan.run()
+    store.allocated(plan)
+    for _ in range(20):
+        put(store, b"x" * 200)
+    store.write_pending()
+
+    assert files.list_dir("/s/commitlog")[1] == f"{4096:020d}"
+    assert files.list_dir("/s/commitlog.ahead") == []

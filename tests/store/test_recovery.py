@@ -1,0 +1,132 @@
+"""Opening what others left behind: garbage, holes, prefixes, missing files."""
+
+import pytest
+from tests.store.crash_model import BORN, HOST, START_MS, small_config
+
+from roquette.errors import StoreError
+from roquette.store.message_store import MessageStore
+from roquette.testing.faulty_files import FaultyFiles
+
+COUNT = 60
+
+
+def filled() -> tuple[FaultyFiles, list[int]]:
+    """A store of some files that was killed after everything was synced."""
+    files = FaultyFiles()
+    store = MessageStore(small_config(), files, HOST)
+    store.open(START_MS)
+    places = [
+        store.append("T", n % 2, 0, 0, 0, BORN, 0, "", 0, b"x" * 60, START_MS + n).physical_offset
+        for n in range(COUNT)
+    ]
+    store.flush_all()
+    files.kill()
+    return files, places
+
+
+def reopened(files: FaultyFiles) -> MessageStore:
+    store = MessageStore(small_config(), files, HOST)
+    store.open(START_MS)
+    return store
+
+
+def readable(store: MessageStore) -> int:
+    return sum(
+        store.read_queue("T", queue_id, offset, 1, 1, None).count
+        for queue_id in store.queues_of("T")
+        for offset in range(store.max_offset("T", queue_id))
+    )
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 40, b"\0\0\0\x50garbage", b"\xda\xa3\x20\xa7" * 9])
+def test_garbage_behind_the_log_is_dropped_and_wiped(garbage: bytes) -> None:
+    files, _ = filled()
+    end = reopened(files).max_physical_offset
+    files.kill()
+    name = files.list_dir("/s/commitlog")[-1]
+    files.open_file(f"/s/commitlog/{name}").pwrite(garbage, end % 4096)
+
+    store = reopened(files)
+
+    assert store.max_physical_offset == end
+    assert readable(store) == COUNT
+    assert files.read_bytes(f"/s/commitlog/{name}")[end % 4096 :].strip(b"\0") == b""
+
+
+def test_a_truncated_tail_does_not_come_back(  # Apache's issue 10666
+) -> None:
+    files, places = filled()
+    last = places[-2]
+    segment = files.open_file(f"/s/commitlog/{last - last % 4096:020d}")
+    segment.pwrite(b"\xff\xff", last % 4096 + 4)  # the last record but one is damaged
+    store = reopened(files)
+    assert store.max_physical_offset == last
+    files.kill()
+
+    store.append("T", 0, 0, 0, 0, BORN, 0, "", 0, b"y" * 60, START_MS)  # as long as the damaged
+    store.write_pending()
+    files.kill()
+    store = reopened(files)
+
+    assert store.max_physical_offset == places[-1]
+
+
+@pytest.mark.parametrize("size", [0, 1, 20, 50, 319])
+def test_a_consume_queue_file_of_any_prefix_is_mended(size: int) -> None:  # Apache's issue 9728
+    files, _ = filled()
+    for name in files.list_dir("/s/consumequeue/T/0"):
+        path = f"/s/consumequeue/T/0/{name}"
+        data = files.read_bytes(path)
+        files.write_atomic(path, data[:size], keep_backup=False)
+
+    assert readable(reopened(files)) == COUNT
+
+
+@pytest.mark.parametrize("path", ["/s/consumequeue/T/0", "/s/consumequeue", "/s/index"])
+def test_derived_directories_can_be_removed(path: str) -> None:
+    files, _ = filled()
+    files.remove_tree(path)
+    files.remove("/s/checkpoint")
+
+    assert readable(reopened(files)) == COUNT
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_any_consume_queue_file_can_be_missing(missing: int) -> None:
+    files, _ = filled()
+    files.remove("/s/checkpoint")
+    names = files.list_dir("/s/consumequeue/T/1")
+    if missing < len(names):
+        files.remove(f"/s/consumequeue/T/1/{names[missing]}")
+
+    assert readable(reopened(files)) == COUNT
+
+
+def test_records_across_a_file_edge_are_dispatched_again() -> None:  # Apache's issue 467
+    files, _ = filled()
+    files.remove("/s/checkpoint")
+    files.remove_tree("/s/consumequeue")
+
+    store = reopened(files)
+
+    assert len(files.list_dir("/s/commitlog")) > 2
+    assert readable(store) == COUNT
+
+
+def test_another_file_size_is_refused_in_words() -> None:
+    files, _ = filled()
+
+    with pytest.raises(StoreError, match="mappedFileSizeCommitLog is 8192"):
+        MessageStore(small_config(segment_size=8192), files, HOST).open(START_MS)
+
+
+def test_a_clean_stop_needs_no_walk() -> None:
+    files, _ = filled()
+    reopened(files).close(START_MS)
+    store = MessageStore(small_config(), files, HOST)
+
+    report = store.open(START_MS)
+
+    assert not report.abnormal
+    assert report.walked_records == 1
+    assert not report.dispatched
