@@ -150,9 +150,7 @@ class MessageStore:
         """
         if self._refusal is not None:
             self._raise_refusal()
-        entry = self._queues.topics.get(topic)
-        if entry is None:
-            entry = self._queues.topic(topic)
+        entry = self._queues.topics.get(topic) or self._queues.topic(topic)
         data = properties.encode()
         size: i64 = FIXED_SIZE + len(entry.name) + len(data) + len(body)
         size += len(born_host) + len(self._store_host)
@@ -162,9 +160,7 @@ class MessageStore:
             raise_illegal(self.config, len(body), len(data), size)
         kind = sys_flag & 0xC
         in_queue = kind != 0x4 and kind != 0xC  # noqa: PLR1714 - prepared and rollback stay out
-        queue = entry.queues.get(queue_id)
-        if queue is None:
-            queue = self._queues.create(topic, queue_id)
+        queue = entry.queues.get(queue_id) or self._queues.create(topic, queue_id)
         physical = self._place(queue if in_queue else None, size, now_ms)
         offset: i64 = queue.next_offset if in_queue else 0
         record = encode_record(
@@ -190,9 +186,8 @@ class MessageStore:
             queue.append(physical, size, tags_code)
             if not queue.dirty:
                 self._queues.mark_dirty(queue)
-            self._arrivals.append(
-                Arrival(topic, queue_id, offset, tags_code, physical, size, now_ms)
-            )
+            arrival = Arrival(topic, queue_id, offset, tags_code, physical, size, now_ms)
+            self._arrivals.append(arrival)
         if kind != 0xC and self._index is not None:
             tags = tags_of(properties) if tags_code else None
             self._index.put_message(entry.keys.hashes(uniq_key, keys, tags), physical, now_ms)
