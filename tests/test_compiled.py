@@ -11,7 +11,9 @@ PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 HOT = PROJECT["tool"]["roquette"]["compiled"]
 
 
-@pytest.mark.skipif("ROQUETTE_EXPECT_COMPILED" not in os.environ, reason="runs on the compiled wheel: make compiled")
+@pytest.mark.skipif(
+    "ROQUETTE_EXPECT_COMPILED" not in os.environ, reason="runs on the compiled wheel: make compiled"
+)
 @pytest.mark.parametrize("module", HOT)
 def test_the_hot_modules_are_shared_objects(module: str) -> None:
     assert importlib.import_module(module).__file__.endswith(".so")

@@ -19,7 +19,9 @@ MARKS = "not simulation and not crash and not interop and not spark and not long
 
 
 def run(*command: str | Path, **environment: str) -> None:
-    subprocess.run([str(word) for word in command], check=True, cwd=ROOT, env={**os.environ, **environment})
+    subprocess.run(
+        [str(word) for word in command], check=True, cwd=ROOT, env={**os.environ, **environment}
+    )
 
 
 def fingerprint() -> str:
@@ -45,13 +47,29 @@ def build(force: bool) -> None:
     if not force and stamp.exists() and stamp.read_text() == wanted:
         return
     modules = hot_modules()
-    print(f"compiled: building a wheel of {len(modules)} compiled modules (about a minute)", flush=True)
+    print(
+        f"compiled: building a wheel of {len(modules)} compiled modules (about a minute)",
+        flush=True,
+    )
     pip = (PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check")
     run(*pip, ".[dev]", ROQUETTE_COMPILE="0")  # dependencies and build tools; replaced below
     scratch = ROOT / "build" / "compiled"
     shutil.rmtree(ROOT / "build", ignore_errors=True)
     scratch.mkdir(parents=True)
-    run(PYTHON, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "-w", scratch, ".", ROQUETTE_COMPILE="1")
+    run(
+        PYTHON,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        scratch,
+        ".",
+        ROQUETTE_COMPILE="1",
+    )
     wheel = next(scratch.glob("roquette-*.whl"))
     run(*pip, "--no-deps", "--force-reinstall", wheel)
     check = "import importlib,sys; bad=[m for m in sys.argv[1:] if not importlib.import_module(m).__file__.endswith('.so')]; sys.exit(f'not compiled: {bad}' if bad else 0)"
@@ -61,7 +79,9 @@ def build(force: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--test", action="store_true", help="run the unit tests on the compiled build")
+    parser.add_argument(
+        "--test", action="store_true", help="run the unit tests on the compiled build"
+    )
     parser.add_argument("--force", action="store_true", help="build even when nothing changed")
     arguments = parser.parse_args()
     if shutil.which("cc") is None and shutil.which("gcc") is None:
@@ -71,7 +91,16 @@ def main() -> None:
         return
     build(arguments.force)
     if arguments.test:
-        run(PYTHON, "-m", "pytest", "-m", MARKS, "-p", "no:cacheprovider", ROQUETTE_EXPECT_COMPILED="1")
+        run(
+            PYTHON,
+            "-m",
+            "pytest",
+            "-m",
+            MARKS,
+            "-p",
+            "no:cacheprovider",
+            ROQUETTE_EXPECT_COMPILED="1",
+        )
 
 
 if __name__ == "__main__":
