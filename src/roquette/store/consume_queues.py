@@ -1,7 +1,7 @@
 """All consume queues: topic -> queue id -> ConsumeQueue."""
 
 from roquette.base.files import Files
-from roquette.message.record import MAX_TOPIC_V1
+from roquette.message.record import record_size
 from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, count_valid
 from roquette.store.keys import TopicKeys
 from roquette.store.layout import StoreLayout, parse_offset_name
@@ -11,13 +11,13 @@ _SCAN_UNITS = 4096
 
 
 class TopicQueues:
-    """What the store keeps ready per topic: its bytes, its key hashes, its queues."""
+    """What the store keeps ready per topic: its bytes, a record's size, its key hashes, its queues."""
 
-    __slots__ = ("keys", "long_name", "name", "queues")
+    __slots__ = ("fixed_size", "keys", "name", "queues")
 
     def __init__(self, topic: str) -> None:
         self.name: bytes = topic.encode()
-        self.long_name: bool = len(self.name) > MAX_TOPIC_V1
+        self.fixed_size: int = record_size(0, len(self.name), 0, 0, 0)
         self.keys: TopicKeys = TopicKeys(topic)
         self.queues: dict[int, ConsumeQueue] = {}
 

@@ -152,10 +152,8 @@ class MessageStore:
             self._raise_refusal()
         entry = self._queues.topics.get(topic) or self._queues.topic(topic)
         data = properties.encode()
-        size: i64 = FIXED_SIZE + len(entry.name) + len(data) + len(body)
+        size: i64 = entry.fixed_size + len(data) + len(body)
         size += len(born_host) + len(self._store_host)
-        if entry.long_name:
-            size += 1
         if len(body) > self._max_body or len(data) > MAX_PROPERTIES or size > self._max_record:
             raise_illegal(self.config, len(body), len(data), size)
         kind = sys_flag & 0xC
