@@ -7,7 +7,9 @@ Name servers: a random one first, the next one when a call fails (mission row N7
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+import msgspec
 
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
@@ -31,10 +33,13 @@ from roquette.remoting.dispatcher import RequestContext, Row
 from roquette.remoting.outcomes import Outcome, Silent
 from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
 from roquette.wire.headers import (
     GetConsumerRunningInfoRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
+
+T = TypeVar("T")
 
 log = logging.getLogger("roquette.client")
 
@@ -122,7 +127,7 @@ class Session:
 
     # name servers and routes
 
-    async def ask_name_servers(self, call: Callable[[str], Awaitable[TopicRoute]]) -> TopicRoute:
+    async def ask_name_servers(self, call: Callable[[str], Awaitable[T]]) -> T:
         """Run `call` with the current name server, and with each other one while connections fail.
 
         Raises:
@@ -138,10 +143,21 @@ class Session:
                 raise
             except ClientError as error:
                 last = error
-                self._current += 1  # round robin from the one that failed
+                if self.name_servers[self._current % len(self.name_servers)] == address:
+                    self._current += 1  # round robin; another caller may have moved on already
         raise ConnectError(
             f"no name server of {';'.join(self.name_servers)} can be reached: {last}"
         ) from last
+
+    async def call_name_server(
+        self, code: RequestCode, header: msgspec.Struct | None = None
+    ) -> Command:
+        """One request to the current name server, or to the next one that can be reached."""
+
+        async def call(address: str) -> Command:
+            return await self.api.call(address, code, header)
+
+        return await self.ask_name_servers(call)
 
     def known_route(self, topic: str) -> TopicRoute | None:
         """The route as it is cached."""
