@@ -14,6 +14,7 @@ from roquette.client.core.retry_policy import STORED_CODES, broker_error, may_re
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.session import Session
 from roquette.errors import (
+    ClientClosed,
     ClientError,
     MessageIllegal,
     RequestTimeout,
@@ -217,6 +218,13 @@ class Producer:
         except ClientError as error:
             if not result.done():
                 result.set_exception(error)
+        except asyncio.CancelledError:
+            if (
+                not result.done()
+            ):  # not cancelled: whoever awaits it would take that for its own end
+                result.set_exception(ClientClosed("the client was closed"))
+                result.exception()
+            raise
         finally:
             self._slots.release()
             if not result.done():
