@@ -1,0 +1,201 @@
+"""Name servers that fail, routes that change, name servers that disagree: in virtual time."""
+
+import asyncio
+import logging
+
+import pytest
+
+from roquette.client.session import parse_name_servers
+from roquette.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout, RouteNotFound
+from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.codes import RequestCode
+from roquette.wire.headers import CreateTopicRequestHeader
+
+NAME_SERVERS = ("10.0.0.1", "10.0.0.2")
+BROKER = "10.0.1.1"
+CLIENT = "10.0.2.1"
+
+
+async def small(cluster: SimCluster) -> None:
+    for ip in NAME_SERVERS:
+        await cluster.add_namesrv(ip)
+    await cluster.add_broker(BROKER, "broker-a")
+
+
+@pytest.mark.parametrize(
+    "text", ["a:1;b:2", "a:1,b:2", " a:1 ; b:2;", "rocketmq://a:1;rocketmq://b:2/"]
+)
+def test_name_server_addresses_in_every_spelling(text: str) -> None:
+    assert parse_name_servers(text) == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize("text", ["", ";", "a", "a:b", ":9876"])
+def test_wrong_name_server_addresses_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_name_servers(text)
+
+
+@pytest.mark.parametrize("victim", NAME_SERVERS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_one_name_server_is_enough_for_any_number_of_callers(victim: str, seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        cluster.kill(victim)
+        mq = await cluster.client(CLIENT, name_servers="10.0.0.1:9876;10.0.0.2:9876")
+        receipts = await asyncio.gather(*(mq.send(f"topic{n}", b"x") for n in range(20)))
+        assert len(receipts) == 20
+
+    simulate(scenario, seed)
+
+
+def test_no_name_server_at_all_is_said_by_name() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await cluster.client(CLIENT, name_servers="10.0.0.1:9876;10.0.0.2:9876")
+        with pytest.raises(ConnectError, match=r"10\.0\.0\.1:9876;10\.0\.0\.2:9876"):
+            await mq.send("orders", b"x")
+
+    simulate(scenario)
+
+
+def test_concurrent_questions_for_one_topic_are_one_request() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"x")
+        first = await asyncio.gather(*(mq.session.route("orders", fresh=True) for _ in range(50)))
+        assert len({id(route) for route in first}) == 1
+
+    simulate(scenario)
+
+
+def test_a_caller_that_gives_up_does_not_spoil_it_for_the_others() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"x")
+        impatient = asyncio.ensure_future(mq.session.route("orders", fresh=True))
+        patient = asyncio.ensure_future(mq.session.route("orders", fresh=True))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        assert (await patient).publish
+
+    simulate(scenario)
+
+
+def test_a_broker_that_joins_a_topic_is_used_without_a_restart() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"x")
+        await mq.send("orders", b"x")
+        await cluster.add_broker("10.0.1.2", "broker-b")
+        header = CreateTopicRequestHeader(
+            topic="orders",
+            default_topic="TBW102",
+            read_queue_nums=4,
+            write_queue_nums=4,
+            perm=6,
+            topic_filter_type="SINGLE_TAG",
+        )
+        await mq.session.api.call(
+            "10.0.1.2:10911", RequestCode.UPDATE_AND_CREATE_TOPIC, header, b""
+        )
+        await asyncio.sleep(35)
+        names = {(await mq.send("orders", b"x")).queue.broker_name for _ in range(8)}
+        assert names == {"broker-a", "broker-b"}
+
+    simulate(scenario)
+
+
+def test_a_deleted_topic_is_forgotten() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"x")
+        assert mq.session.known_route("orders") is not None
+        for ip in NAME_SERVERS:
+            cluster.hosts[ip].service.routes.delete_topic("orders")
+        await mq.session.refresh_routes()
+        assert mq.session.known_route("orders") is None
+        with pytest.raises(RouteNotFound):
+            await mq.queues("orders")
+
+    simulate(scenario)
+
+
+def test_name_servers_that_disagree_are_named_in_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"x")
+        await asyncio.sleep(40)
+        assert "disagree" not in caplog.text
+        cluster.hosts["10.0.0.2"].service.routes.delete_topic("orders")
+        await mq.session.compare_name_servers()
+
+    caplog.set_level(logging.WARNING, "roquette.client")
+    simulate(scenario)
+    (line,) = [r.getMessage() for r in caplog.records if "disagree" in r.getMessage()]
+    assert "topic=orders" in line
+    assert "10.0.0.1:9876" in line
+    assert "10.0.0.2:9876" in line
+
+
+def test_a_name_server_that_is_down_is_no_contradiction(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"x")
+        cluster.kill("10.0.0.2")
+        await mq.session.compare_name_servers()
+
+    caplog.set_level(logging.WARNING, "roquette.client")
+    simulate(scenario)
+    assert "disagree" not in caplog.text
+
+
+def test_producers_are_known_to_brokers_and_leave_when_closed() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT, group="makers")
+        await mq.send("orders", b"x")
+        await asyncio.sleep(1)
+        broker = cluster.hosts[BROKER].service
+        assert broker.producers.channels("makers")
+        await cluster.stop(CLIENT)
+        await asyncio.sleep(1)
+        assert not broker.producers.channels("makers")
+
+    simulate(scenario)
+
+
+def test_a_closed_client_says_so() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.close()
+        await mq.close()
+        with pytest.raises(ClientClosed):
+            await mq.send("orders", b"x")
+
+    simulate(scenario)
+
+
+def test_closing_ends_what_is_under_way() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"x")
+        cluster.isolate(BROKER)
+        pending = [await mq.send_soon("orders", b"y") for _ in range(10)]
+        waiting = asyncio.ensure_future(mq.send("orders", b"z"))
+        await asyncio.sleep(0.1)
+        started = cluster.loop.time()
+        await mq.close()
+        results = await asyncio.gather(*pending, waiting, return_exceptions=True)
+        assert {type(result) for result in results} <= {ClientClosed, ConnectError, RequestTimeout}
+        assert cluster.loop.time() - started < 10
+
+    simulate(scenario)
