@@ -1,0 +1,63 @@
+"""Every request code Apache has is served, or stands here with the reason why not yet."""
+
+import re
+from pathlib import Path
+
+from roquette.wire.codes import RequestCode
+
+SRC = Path(__file__).resolve().parent.parent / "src" / "roquette"
+CLIENT_SIDE = {
+    "CHECK_TRANSACTION_STATE",
+    "NOTIFY_CONSUMER_IDS_CHANGED",
+    "GET_CONSUMER_STATUS_FROM_CLIENT",
+}
+UNSERVED: dict[str, str] = {
+    "END_TRANSACTION|RESUME_CHECK_HALF_MESSAGE": "transactions: a later issue",
+    ".*POP.*|.*ACK_MESSAGE|PEEK_MESSAGE|CHANGE_MESSAGE_INVISIBLETIME|NOTIFICATION|POLLING_INFO": "POP: a later issue",
+    "QUERY_ASSIGNMENT|.*MESSAGE_REQUEST_MODE": "POP: a later issue",
+    "RECALL_MESSAGE|GET_TIMER_.*|GET_ALL_DELAY_OFFSET": "timers and replication: later issues",
+    "SEND_REPLY_MESSAGE.*|PUSH_REPLY_MESSAGE_TO_CLIENT": "request-reply: a later issue",
+    ".*LITE_(?!PULL).*|.*_LITE|.*LITE$": "Lite topics: not planned",
+    "CONTROLLER_.*|CLEAN_BROKER_DATA|.*_CONTROLLER_CONFIG|.*BROKER_HA.*|NOTIFY_BROKER_ROLE_CHANGED": "failover: a later issue",
+    "GET_BROKER_EPOCH_CACHE|RESET_MASTER_FLUSH_OFFSET|NOTIFY_MIN_BROKER_ID_CHANGE|(ADD|REMOVE)_BROKER": "failover: a later issue",
+    "AUTH_.*": "users and permissions: a later issue",
+    ".*ROCKSDB.*|.*COLD_DATA.*|SET_COMMITLOG_READ_MODE|UPDATE_AND_CREATE_STATIC_TOPIC": "not planned",
+    "GET_ALL_CONSUMER_OFFSET|GET_ALL_SUBSCRIPTION.*SYNC": "replicas ask for it: a later issue",
+    "RESET_CONSUMER_CLIENT_OFFSET|INVOKE_BROKER_TO_.*|CLONE_GROUP_OFFSET|QUERY_CORRECTION_OFFSET": "offset tools: a later issue",
+    "CONSUME_MESSAGE_DIRECTLY|CHECK_CLIENT_CONFIG|UPDATE_AND_GET_GROUP_FORBIDDEN|GET_ALL_PRODUCER_INFO": "a later issue",
+    "QUERY_CONSUME_QUEUE|QUERY_CONSUME_TIME_SPAN|QUERY_SUBSCRIPTION_BY_CONSUMER|GET_BROKER_CONSUME_STATS": "a later issue",
+    "VIEW_BROKER_STATS_DATA|GET_SYSTEM_TOPIC_LIST_FROM_BROKER|.*_LIST$|CLEAN_.*|DELETE_EXPIRED_COMMITLOG": "a later issue",
+    "TRIGGER_DELETE_FILES|GET_CLIENT_CONFIG|RESET_CONSUMER_OFFSET_IN_.*|ADJUST_CONSUMER_THREAD_POOL": "Apache's brokers do not serve it either",
+    "WHO_CONSUME_THE_MESSAGE": "Apache's brokers do not serve it either",
+    "SWITCH_TIMER_ENGINE": "RocksDB timers: not planned",
+    "GET_PARENT_TOPIC_INFO": "Lite topics: not planned",
+    "QUERY_BROKER_OFFSET|.*FILTER.*|(SUSPEND|RESUME)_CONSUMER|REGISTER_MESSAGE_FILTER_CLASS": "unused by today's clients",
+}
+
+
+def served() -> set[str]:
+    found: set[str] = set()
+    for room in ("broker", "nameserver"):
+        for path in sorted((SRC / room).glob("processor_table.py")):
+            found |= set(re.findall(r"\b(?:R|RequestCode|code)\.([A-Z0-9_]+)", path.read_text()))
+    return found
+
+
+def test_every_request_code_is_served_or_has_a_reason() -> None:
+    known = served() | CLIENT_SIDE
+    missing = [
+        code.name
+        for code in RequestCode
+        if code.name not in known and not any(re.fullmatch(words, code.name) for words in UNSERVED)
+    ]
+    assert not missing, missing
+
+
+def test_what_the_first_issue_asks_for_is_served() -> None:
+    asked = {
+        10, 310, 320, 11, 361, 14, 15, 29, 30, 31, 32, 34, 35, 38, 41, 42, 36, 12, 33,
+        17, 21, 200, 201, 202, 203, 204, 207, 208, 215, 300, 307, 25, 26, 28,
+        100, 101, 102, 103, 104, 105, 106, 205, 327, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 901, 904,
+    }  # fmt: skip
+    names = served()
+    assert {RequestCode(code).name for code in asked} <= names
