@@ -273,7 +273,8 @@ class MemoryTransport(asyncio.Transport):
         delay = self.network.draw(self.here[0], self.there[0])
         self._arrives = max(self._arrives, self.loop.now + delay)
         peer = self.peer
-        peer._travelling.append(data)  # timers of one instant fire in any order: the bytes queue here
+        # Timers of one instant fire in any order, so the bytes queue here and a timer takes the first.
+        peer._travelling.append(data)
         self.loop.call_at(self._arrives, peer._receive, context=peer.context)
 
     def _taken(self, size: int) -> None:

@@ -220,8 +220,10 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, Any]], seed: int = 1) -> S
     loop = SimLoop(seed)
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(main(loop))
-        loop.run_until_complete(loop.unwind())
+        try:
+            loop.run_until_complete(main(loop))
+        finally:
+            loop.run_until_complete(loop.unwind())
     finally:
         asyncio.set_event_loop(None)
         loop.close()
