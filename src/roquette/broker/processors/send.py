@@ -404,8 +404,6 @@ class SendProcessor:
             raise self._illegal()
         if not body or len(body) > self._live.store.max_message_size:
             raise self._illegal()
-        common.update(self._own)
-        added = encode_properties(common)
         sys_flag = header.sys_flag & ~(SPECIAL_FLAGS)
         if topic.filter_type == "MULTI_TAG":
             sys_flag |= MULTI_TAGS
@@ -413,10 +411,9 @@ class SendProcessor:
         size = 0
         try:
             for entry in decode_batch(body):
+                # Stored as they came: 5.5's MessageExtEncoder adds nothing of the batch's own, whose
+                # UNIQ_KEY (clients of 5.x send one) would hide the id of every message.
                 text = entry.properties.decode()
-                if text and text[-1] != "\x02":
-                    text += "\x02"
-                text += added
                 named = decode_properties(text)
                 tags_code = self._writer.tags_code(named.get("TAGS"))
                 keys, own_key = named.get("KEYS"), named.get("UNIQ_KEY")
