@@ -4,24 +4,26 @@ python -m examples.demo.consume NAMESRVS TOPIC GROUP FILE
 """
 
 import asyncio
-import contextlib
 import signal
 import sys
 from pathlib import Path
 
-from roquette import Client
+from roquette import Client, ReceivedMessage
 
 
 async def main(namesrvs: str, topic: str, group: str, path: Path) -> None:
     """Run until SIGTERM."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    with path.open("ab") as file, contextlib.suppress(asyncio.CancelledError):
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    with path.open("ab") as file:
+
+        def keep(message: ReceivedMessage) -> None:
+            file.write(message.body + b"\n")
+            file.flush()  # the row has left this process when we return, and returning acknowledges
+
         async with Client(namesrvs) as mq:
-            async for message in mq.consume(topic, group=group):
-                file.write(message.body + b"\n")
-                file.flush()  # the row has left this process before the loop acknowledges the message
+            await mq.subscribe(topic, group=group, handler=keep, where="first")
+            await stop.wait()
 
 
 if __name__ == "__main__":

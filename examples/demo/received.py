@@ -1,8 +1,9 @@
 """What the consumers have written so far, counted by flight number while they write."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
 
 _HEAD = b'{"id":'
 
@@ -45,7 +46,7 @@ class ReceivedFlights:
             with path.open("rb") as file:
                 for line in file:
                     if line.endswith(b"\n"):
-                        flight = json.loads(line)
+                        flight = msgspec.json.decode(line)
                         if not seen[flight["id"]]:
                             seen[flight["id"]] = 1
                             yield flight
