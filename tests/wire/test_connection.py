@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -149,3 +150,26 @@ def test_frames_beyond_the_bound_are_not_sent() -> None:
     with pytest.raises(RemoteProtocolError):
         ours.receive_data((197).to_bytes(4, "big"))
     assert ours.receive_data((196).to_bytes(4, "big")) == []
+
+
+def test_a_frame_that_comes_in_single_bytes_costs_no_more_than_its_bytes() -> None:
+    connection = Connection()
+    tracemalloc.start()
+    connection.receive_data((16_000_000).to_bytes(4, "big"))
+    for _ in range(200_000):
+        connection.receive_data(bytes([7]))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 1_000_000
+
+
+def test_nothing_is_reserved_for_a_frame_that_is_only_announced() -> None:
+    tracemalloc.start()
+    connections = [Connection() for _ in range(100)]
+    for connection in connections:
+        connection.receive_data((16_000_000).to_bytes(4, "big") + bytes(100))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 1_000_000

@@ -17,6 +17,9 @@ from roquette.wire.command import Command
 from roquette.wire.header_binary import decode_binary_header
 
 MAX_FRAME: Final = 16_777_216  # com.rocketmq.remoting.frameMaxLength, the length field included
+MAX_PIECES: Final = (
+    512  # of an unfinished frame: a peer that sends single bytes costs no more than the bytes
+)
 VERSION: Final = 513  # ordinal of V5_5_0 in Apache's MQVersion: what we claim to speak
 _TAIL: Final = b',"language":"PYTHON","opaque":'
 _END: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
@@ -51,6 +54,8 @@ class Connection:
             self._chunks.append(data)
             self._held += len(data)
             if self._held < self._need:
+                if len(self._chunks) >= MAX_PIECES:
+                    self._chunks = [b"".join(self._chunks)]
                 return []
             data = b"".join(self._chunks)
             self._chunks = []

@@ -132,13 +132,14 @@ def encoder(header: type[H], constants: dict[str, str] | None = None) -> Callabl
             )
     template = ",".join(fixed)
     values = f"({', '.join(arguments)},)" if arguments else "()"
-    start = f"b'{template}' % {values}"
+    start = f"{template.encode()!r} % {values}"
     if optional:
         lines = ["def encode(h):", f" out = [{start}]" if fixed else " out = []"]
         lines += [f" {line}" for line in optional]
         lines.append(" return b'{' + b','.join(out) + b'}'")
     else:
-        lines = ["def encode(h):", f" return b'{{{template}}}' % {values}"]
+        whole = ("{" + template + "}").encode()
+        lines = ["def encode(h):", f" return {whole!r} % {values}"]
     scope: dict[str, typing.Any] = {"quote": _quote}
     exec("\n".join(lines), scope)  # names come from our own Struct definitions only
     return typing.cast(Callable[[H], bytes], scope["encode"])
