@@ -1,0 +1,246 @@
+"""Sending against brokers that fail: retries, time limits, routes, compression."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from roquette.client.client import Client
+from roquette.errors import (
+    BrokerError,
+    ClientError,
+    ConnectError,
+    MessageIllegal,
+    RequestTimeout,
+    RouteNotFound,
+)
+from roquette.message.compression import Compression
+from roquette.message.message import Message, MessageQueue, ReceivedMessage
+from roquette.testing.cluster import SimCluster, simulate
+
+NAMESRV = "10.0.0.1"
+A, B = "10.0.1.1", "10.0.1.2"
+CLIENT = "10.0.2.1"
+
+
+async def pair(cluster: SimCluster, topic: str = "orders") -> Client:
+    """Two brokers that both have the topic, and a client that knows its route."""
+    await cluster.add_namesrv(NAMESRV)
+    await cluster.add_broker(A, "broker-a")
+    await cluster.add_broker(B, "broker-b")
+    mq = await cluster.client(CLIENT)
+    await mq.session.route("TBW102")
+    for name in ("broker-a", "broker-b"):
+        await mq.send(topic, b"seed", queue=MessageQueue(topic, name, 0))
+    route = await mq.session.route(topic, fresh=True)
+    assert {queue.broker_name for queue in route.publish} == {"broker-a", "broker-b"}
+    return mq
+
+
+async def read(mq: Client, topic: str) -> list[ReceivedMessage]:
+    puller = await mq.puller(group="reader")
+    found: list[ReceivedMessage] = []
+    ends = {queue: await mq.max_offset(queue) for queue in await mq.queues(topic)}
+    for queue in ends:
+        puller.seek(queue, 0)
+    while any(puller.position(queue) < end for queue, end in ends.items()):
+        found += await puller.poll(5)
+    await puller.close()
+    return found
+
+
+def test_a_dead_broker_costs_a_retry_not_a_message() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await pair(cluster)
+        cluster.kill(A)
+        receipts = [await mq.send("orders", f"{n}") for n in range(20)]
+        assert {r.queue.broker_name for r in receipts} == {"broker-b"}
+        futures = [await mq.send_soon("orders", f"{n}") for n in range(20)]
+        receipts = await asyncio.gather(*futures)
+        assert {r.queue.broker_name for r in receipts} == {"broker-b"}
+
+    simulate(scenario)
+
+
+def test_pipelined_sends_survive_the_loss_of_their_broker() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await pair(cluster)
+        futures = [await mq.send_soon("orders", f"{n}") for n in range(100)]
+        cluster.kill(A)
+        receipts = await asyncio.gather(*futures)
+        assert len(receipts) == 100
+        found = Counter(m.body for m in await read_from(mq, "broker-b"))
+        kept = [r for r in receipts if r.queue.broker_name == "broker-b"]
+        assert len(kept) >= 50
+        assert sum(found.values()) >= len(kept)
+
+    async def read_from(mq: Client, broker: str) -> list[ReceivedMessage]:
+        puller = await mq.puller(group="reader")
+        queues = [q for q in await mq.queues("orders") if q.broker_name == broker]
+        found: list[ReceivedMessage] = []
+        ends = {queue: await mq.max_offset(queue) for queue in queues}
+        for queue in queues:
+            puller.seek(queue, 0)
+        while any(puller.position(queue) < end for queue, end in ends.items()):
+            found += await puller.poll(5)
+        return found
+
+    simulate(scenario)
+
+
+def test_a_chosen_queue_is_never_replaced() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await pair(cluster)
+        queue = next(q for q in await mq.queues("orders") if q.broker_name == "broker-a")
+        cluster.kill(A)
+        with pytest.raises(ClientError):
+            await mq.send("orders", b"x", queue=queue)
+
+    simulate(scenario)
+
+
+def test_the_time_limit_covers_all_attempts() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await pair(cluster)
+        cluster.isolate(A)
+        cluster.isolate(B)
+        started = cluster.loop.time()
+        with pytest.raises((RequestTimeout, ConnectError)):
+            await mq.send("orders", b"x", timeout_ms=700)
+        assert 0.6 < cluster.loop.time() - started < 1.2
+
+    simulate(scenario)
+
+
+def test_refusals_that_would_repeat_are_not_retried() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await pair(cluster)
+        with pytest.raises(BrokerError) as caught:
+            await mq.send("RMQ_SYS_TRACE_TOPIC_x", b"x", properties={"big": "y" * 40_000})
+        assert not caught.value.retriable
+        queue = (await mq.queues("orders"))[0]
+        with pytest.raises(BrokerError, match="illegal"):
+            await mq.send("orders", b"x", queue=type(queue)("orders", queue.broker_name, 99))
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("", b"x"),
+        Message("a b", b"x"),
+        Message("t" * 128, b"x"),
+        Message("orders", b""),
+        Message("orders", bytes(4 * 1024 * 1024 + 1)),
+        Message("orders", b"x", properties={"a\x01": "b"}),
+        Message("orders", b"x", properties={"a": "b\x02"}),
+    ],
+)
+def test_illegal_messages_never_leave(message: Message) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await cluster.client(CLIENT, name_servers="10.0.0.9:9876")
+        with pytest.raises(MessageIllegal):
+            await mq.send(message)
+        with pytest.raises(MessageIllegal):
+            await mq.send_soon(message)
+        with pytest.raises(MessageIllegal):
+            await mq.send_batch(message.topic, [message])
+
+    simulate(scenario)
+
+
+def test_without_auto_creation_the_topic_is_missed_by_name() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMESRV)
+        await cluster.add_broker(A, "broker-a", auto_create_topic_enable=False)
+        mq = await cluster.client(CLIENT)
+        with pytest.raises(RouteNotFound, match="orders"):
+            await mq.send("orders", b"x")
+
+    simulate(scenario)
+
+
+def test_sends_spread_evenly_over_all_queues() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await pair(cluster)
+        route = await mq.session.route("orders")
+        receipts = [await mq.send("orders", b"x") for _ in range(3 * len(route.publish))]
+        assert set(Counter(r.queue for r in receipts).values()) == {3}
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("kind", list(Compression))
+def test_large_bodies_travel_compressed_and_arrive_whole(kind: Compression) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMESRV)
+        await cluster.add_broker(A, "broker-a")
+        mq = await cluster.client(CLIENT, compression=kind)
+        body = b"abcdefgh" * 20_000
+        await mq.send("orders", body)
+        await mq.send("orders", b"z" * 4096)
+        found = await read(mq, "orders")
+        assert sorted(len(m.body) for m in found) == [4096, 160_000]
+        assert {m.body for m in found} == {body, b"z" * 4096}
+        assert all(m.store_size < 10_000 for m in found)
+
+    simulate(scenario)
+
+
+def test_messages_in_flight_are_bounded() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMESRV)
+        await cluster.add_broker(A, "broker-a")
+        mq = await cluster.client(CLIENT, max_in_flight=5)
+        await mq.send("orders", b"x")
+        futures = []
+        for n in range(50):
+            futures.append(await mq.send_soon("orders", f"{n}"))
+            assert sum(not f.done() for f in futures) <= 5
+        assert len(await asyncio.gather(*futures)) == 50
+
+    simulate(scenario)
+
+
+def test_pipelined_sends_to_one_queue_keep_their_order() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await pair(cluster)
+        futures = [await mq.send_soon("orders", f"{n}", shard_key="k") for n in range(200)]
+        receipts = await asyncio.gather(*futures)
+        offsets = [r.queue_offset for r in receipts]
+        assert offsets == list(range(offsets[0], offsets[0] + 200))
+
+    simulate(scenario)
+
+
+def test_batches_give_every_message_its_receipt() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMESRV)
+        await cluster.add_broker(A, "broker-a")
+        mq = await cluster.client(CLIENT)
+        messages = [Message("orders", f"{n}".encode(), tags=f"t{n % 3}") for n in range(30)]
+        receipts = await mq.send_batch("orders", messages)
+        found = {m.message_id: m for m in await read(mq, "orders")}
+        assert len(found) == 30
+        for receipt, message in zip(receipts, messages, strict=True):
+            stored = found[receipt.message_id]
+            assert (stored.body, stored.tags) == (message.body, message.tags)
+            assert stored.queue_offset == receipt.queue_offset
+            assert stored.offset_message_id == receipt.offset_message_id
+        assert await mq.send_batch("orders", []) == []
+
+    simulate(scenario)
+
+
+def test_slow_brokers_are_left_alone_when_asked_for() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await pair(cluster)
+        mq = await cluster.client("10.0.2.2", latency_fault_tolerance=True)
+        cluster.network.set_delay("10.0.2.2", A, 0.4, 0.5)
+        for _ in range(8):
+            await mq.send("orders", b"x")
+        receipts = [await mq.send("orders", b"x") for _ in range(8)]
+        assert {r.queue.broker_name for r in receipts} == {"broker-b"}
+
+    simulate(scenario)

@@ -1,0 +1,450 @@
+"""Groups in virtual time: sharing, failing, coming back, order, offsets."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquette.client.client import Client
+from roquette.client.push_consumer import PushConsumer, subscription
+from roquette.errors import ConfigError
+from roquette.message.message import MessageQueue, ReceivedMessage
+from roquette.testing.cluster import SimCluster, simulate
+
+NAMESRV = "10.0.0.1"
+A, B = "10.0.1.1", "10.0.1.2"
+
+
+async def small(cluster: SimCluster, topic: str = "orders", **settings: Any) -> Client:
+    """One name server, one broker, and a client that has made the topic."""
+    await cluster.add_namesrv(NAMESRV)
+    await cluster.add_broker(A, "broker-a", **settings)
+    mq = await cluster.client("10.0.2.1")
+    await mq.send(topic, b"0")
+    return mq
+
+
+async def until(condition: Callable[[], bool], limit_s: float = 120.0) -> float:
+    """Virtual seconds until a condition holds."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    while not condition():
+        assert loop.time() - started < limit_s, "waited in vain"
+        await asyncio.sleep(0.02)
+    return loop.time() - started
+
+
+def mine(consumer: PushConsumer, topic: str = "orders") -> set[int]:
+    return {queue.queue_id for queue in consumer.queues if queue.topic == topic}
+
+
+class Inbox:
+    """A handler that keeps what it got; bodies in `fails` are refused so many times."""
+
+    def __init__(self, **fails: int) -> None:
+        self.messages: list[ReceivedMessage] = []
+        self.fails = {body.encode(): count for body, count in fails.items()}
+
+    def __call__(self, message: ReceivedMessage) -> bool:
+        self.messages.append(message)
+        return message.reconsume_times >= self.fails.get(message.body, 0)
+
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.messages]
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("*", []),
+        ("", []),
+        (" * ", []),
+        ("a", ["a"]),
+        ("a || b", ["a", "b"]),
+        ("a||||b ", ["a", "b"]),
+    ],
+)
+def test_subscriptions_are_what_brokers_want(text: str, tags: list[str]) -> None:
+    data = subscription("t", text, 5)
+
+    assert data.tags_set == tags
+    assert data.code_set == [ord(tag) for tag in tags]
+    assert (data.sub_string == "*") == (not tags)
+    assert data.sub_version == 5
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_member_that_dies_is_replaced_at_once(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        one, two = Inbox(), Inbox()
+        first = await cluster.client("10.0.3.1")
+        second = await cluster.client("10.0.3.2")
+        kept = await first.subscribe("orders", group="g", handler=one, where="first")
+        join = second.subscribe("orders", group="g", handler=two, where="first")
+        await cluster.run_on("10.0.3.2", join)
+        await until(lambda: len(mine(kept)) == 2)
+        for n in range(1, 41):
+            await mq.send("orders", f"{n}")
+        await until(lambda: len(set(one.bodies() + two.bodies())) == 41)
+        assert one.messages
+        assert two.messages
+        cluster.kill("10.0.3.2")
+        assert await until(lambda: len(mine(kept)) == 4) < 5
+        for n in range(41, 61):
+            await mq.send("orders", f"{n}")
+        await until(lambda: len(set(one.bodies() + two.bodies())) == 61)
+
+    simulate(scenario, seed)
+
+
+def test_more_members_than_queues_leave_some_without_work() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        members = []
+        for n in range(6):
+            mq = await cluster.client(f"10.0.3.{n}")
+            members.append(await mq.subscribe("orders", group="g", handler=Inbox()))
+        await asyncio.sleep(25)
+        shares = [mine(member) for member in members]
+        assert sorted(len(share) for share in shares) == [0, 0, 1, 1, 1, 1]
+        assert set().union(*shares) == {0, 1, 2, 3}
+
+    simulate(scenario)
+
+
+def test_every_group_gets_every_message() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inboxes = [Inbox() for _ in range(3)]
+        for n, inbox in enumerate(inboxes):
+            await mq.subscribe("orders", group=f"g{n}", handler=inbox, where="first")
+        await mq.send_batch("orders", [f"{n}" for n in range(10)])
+        await until(lambda: all(len(inbox.messages) == 11 for inbox in inboxes))
+
+    simulate(scenario)
+
+
+def test_a_group_may_begin_before_its_topic_exists() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox()
+        await mq.subscribe("later", group="g", handler=inbox, where="first")
+        await asyncio.sleep(5)
+        await mq.send("later", b"x")
+        await until(lambda: inbox.bodies() == [b"x"], 40)
+
+    simulate(scenario)
+
+
+def test_failed_messages_return_then_end_among_the_dead_letters() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox(once=1, never=99)
+        await mq.subscribe("orders", group="g", handler=inbox, where="first", max_reconsume_times=2)
+        for body in ("once", "never", "fine"):
+            await mq.send("orders", body, key=body)
+        await until(lambda: inbox.bodies().count(b"never") == 3, 300)
+        await asyncio.sleep(5)
+        assert inbox.bodies().count(b"once") == 2
+        assert inbox.bodies().count(b"fine") == 1
+        dead = (await mq.queues("%DLQ%g"))[0]
+        puller = await mq.puller(group="reader")
+        puller.seek(dead, 0)
+        (letter,) = await puller.poll(5)
+        assert (letter.body, letter.keys) == (b"never", ("never",))
+        assert {m.topic for m in inbox.messages} == {"orders"}
+
+    simulate(scenario)
+
+
+def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox(bad=1)
+        await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        refuse = ConnectErrorOnce()
+        mq.session.api.send_back = refuse  # type: ignore[method-assign]
+        await mq.send("orders", "bad", key="k", tag="t")
+        await until(lambda: inbox.bodies().count(b"bad") == 2)
+        again = [m for m in inbox.messages if m.body == b"bad"][1]
+        assert refuse.calls == 1
+        assert (again.reconsume_times, again.keys, again.tags) == (1, ("k",), "t")
+        assert again.topic == "orders"
+
+    class ConnectErrorOnce:
+        calls = 0
+
+        async def __call__(self, *_: object) -> None:
+            from roquette.errors import ConnectError
+
+            self.calls += 1
+            raise ConnectError("cut")
+
+    simulate(scenario)
+
+
+def test_only_finished_messages_are_committed() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        gate, seen = asyncio.Event(), []
+        queue = MessageQueue("orders", "broker-a", 1)
+
+        async def handler(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+            if message.body == b"slow":
+                await gate.wait()
+
+        worker = await cluster.client("10.0.3.1")
+        await worker.subscribe("orders", group="g", handler=handler, where="first")
+        base = await mq.max_offset(queue)
+        for body in ("a", "slow", "b", "c"):
+            await mq.send("orders", body, queue=queue)
+        await until(lambda: b"c" in seen)
+        await asyncio.sleep(20)
+        offset = await mq.session.api.consumer_offset(f"{A}:10911", "g", queue)
+        assert offset == base + 1, "the slow one holds the offset back"
+        gate.set()
+        await asyncio.sleep(20)
+        offset = await mq.session.api.consumer_offset(f"{A}:10911", "g", queue)
+        assert offset == base + 4
+
+    simulate(scenario)
+
+
+def test_closing_commits_what_is_done_and_no_more() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        first, second = Inbox(), Inbox()
+        worker = await cluster.client("10.0.3.1")
+        consumer = await worker.subscribe("orders", group="g", handler=first, where="first")
+        await mq.send_batch("orders", [f"{n}" for n in range(50)])
+        await until(lambda: len(first.messages) == 51)
+        await consumer.close()
+        await worker.subscribe("orders", group="g", handler=second, where="first")
+        await asyncio.sleep(20)
+        assert second.messages == []
+
+    simulate(scenario)
+
+
+def test_a_broker_restart_is_survived() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox()
+        await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await until(lambda: len(inbox.messages) == 1)
+        await cluster.stop(A)
+        await asyncio.sleep(3)
+        await cluster.restart(A)
+        await asyncio.sleep(5)
+        await mq.send("orders", b"after")
+        await until(lambda: b"after" in inbox.bodies(), 60)
+
+    simulate(scenario)
+
+
+def test_offsets_beyond_the_queue_are_corrected() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        queue = (await mq.queues("orders"))[0]
+        await mq.send("orders", b"x", queue=queue)
+        await mq.session.api.commit(f"{A}:10911", "g", queue, 5_000)
+        await asyncio.sleep(1)
+        inbox = Inbox()
+        await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await asyncio.sleep(2)
+        await mq.send("orders", b"new", queue=queue)
+        await until(lambda: b"new" in inbox.bodies(), 30)
+
+    simulate(scenario)
+
+
+def test_a_slow_handler_bounds_what_is_pulled() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client("10.0.3.1", pull_threshold_count=40)
+        await mq.send_batch("orders", ["x" * 10] * 500)
+        gate = asyncio.Event()
+        done: list[int] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            await gate.wait()
+            done.append(message.queue_offset)
+
+        consumer = await mq.subscribe("orders", group="g", handler=handler, where="first")
+        await asyncio.sleep(10)
+        assert all(state.count <= 40 + 32 for state in consumer.queues.values())
+        gate.set()
+        await until(lambda: len(done) == 501)
+
+    simulate(scenario)
+
+
+def test_handlers_run_at_most_so_many_at_a_time() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        busy, most, done = 0, 0, 0
+
+        async def handler(message: ReceivedMessage) -> None:
+            nonlocal busy, most, done
+            busy += 1
+            most = max(most, busy)
+            await asyncio.sleep(0.1)
+            busy -= 1
+            done += 1
+
+        await mq.send_batch("orders", ["x"] * 100)
+        await mq.subscribe("orders", group="g", handler=handler, where="first", concurrency=7)
+        await until(lambda: done == 101)
+        assert most == 7
+
+    simulate(scenario)
+
+
+def test_broadcasting_members_get_all_and_do_not_share() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inboxes = [Inbox(), Inbox(bad=9)]
+        for n, inbox in enumerate(inboxes):
+            member = await cluster.client(f"10.0.3.{n}", instance_name=f"m{n}")
+            await member.subscribe(
+                "orders", group="g", handler=inbox, model="broadcasting", where="first"
+            )
+        await mq.send_batch("orders", [*(f"{n}" for n in range(10)), "bad"])
+        await until(lambda: all(len(inbox.messages) == 12 for inbox in inboxes))
+        await asyncio.sleep(30)
+        assert inboxes[1].bodies().count(b"bad") == 1, "broadcasting does not retry"
+        await cluster.stop("10.0.3.0")
+        again = Inbox()
+        member = await cluster.restart("10.0.3.0")
+        await member.subscribe(
+            "orders", group="g", handler=again, model="broadcasting", where="first"
+        )
+        await mq.send("orders", b"later")
+        await until(lambda: again.bodies() == [b"later"])
+
+    simulate(scenario)
+
+
+def test_one_client_joins_a_group_once() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        await mq.subscribe("orders", group="g", handler=Inbox())
+        with pytest.raises(ConfigError, match="already has a consumer of group g"):
+            await mq.subscribe("orders", group="g", handler=Inbox())
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"group": ""},
+        {"group": "a b"},
+        {"group": "g", "where": "middle"},
+        {"group": "g", "where": "timestamp:x"},
+        {"group": "g", "model": "both"},
+        {"group": "g", "strategy": "BEST"},
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await cluster.client("10.0.2.1", name_servers="10.0.0.1:9876")
+        with pytest.raises(ConfigError):
+            await mq.subscribe("orders", handler=Inbox(), **options)
+
+    simulate(scenario)
+
+
+def test_orderly_consumption_tries_again_before_it_goes_on() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        seen: list[bytes] = []
+
+        async def handler(message: ReceivedMessage) -> bool:
+            seen.append(message.body)
+            await asyncio.sleep(0.05)
+            return not (message.body == b"2" and seen.count(b"2") < 3)
+
+        queue = MessageQueue("orders", "broker-a", 2)
+        for n in range(1, 5):
+            await mq.send("orders", f"{n}", queue=queue)
+        await mq.subscribe("orders", group="g", handler=handler, where="first", orderly=True)
+        await until(lambda: b"4" in seen)
+        assert [body for body in seen if body != b"0"] == [b"1", b"2", b"2", b"2", b"3", b"4"]
+
+    simulate(scenario)
+
+
+@pytest.mark.xfail(strict=True, reason="a queue is unlocked while its handler is still at work")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_orderly_members_never_work_on_one_queue_together(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        working: dict[int, str] = {}
+        clashes: list[str] = []
+        order: dict[int, list[int]] = {}
+
+        def handler_of(name: str) -> Callable[[ReceivedMessage], Any]:
+            async def handler(message: ReceivedMessage) -> None:
+                number = message.queue.queue_id
+                if number in working:
+                    clashes.append(f"{working[number]} and {name} on {number}")
+                working[number] = name
+                await asyncio.sleep(2.0)
+                working.pop(number, None)
+                order.setdefault(number, []).append(message.queue_offset)
+
+            return handler
+
+        await mq.send_batch("orders", [f"{n}" for n in range(60)])
+        await mq.send_batch("orders", [f"{n}" for n in range(60)])
+        members = []
+        for n in range(3):
+            member = await cluster.client(f"10.0.3.{n}")
+            members.append(
+                await member.subscribe(
+                    "orders", group="g", handler=handler_of(f"m{n}"), where="first", orderly=True
+                )
+            )
+            await asyncio.sleep(7)
+        await asyncio.sleep(30)
+        await members[0].close()
+        await asyncio.sleep(200)
+        assert not clashes
+        for offsets in order.values():
+            assert offsets == sorted(offsets)
+            assert len(offsets) == len(set(offsets))
+
+    simulate(scenario, seed)
+
+
+@pytest.mark.xfail(strict=True, reason="handed back with a fresh count of failures")
+def test_orderly_messages_that_fail_too_often_become_dead_letters() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        seen: list[bytes] = []
+
+        def handler(message: ReceivedMessage) -> bool:
+            seen.append(message.body)
+            return message.body != b"never"
+
+        queue = MessageQueue("orders", "broker-a", 2)
+        for body in ("never", "next"):
+            await mq.send("orders", body, queue=queue)
+        await mq.subscribe(
+            "orders",
+            group="g",
+            handler=handler,
+            where="first",
+            orderly=True,
+            max_reconsume_times=3,
+        )
+        await until(lambda: b"next" in seen)
+        await asyncio.sleep(120)
+        assert seen.count(b"never") == 4
+        assert await mq.max_offset((await mq.queues("%DLQ%g"))[0]) == 1
+
+    simulate(scenario)
