@@ -1,0 +1,144 @@
+"""Settings: Apache's property files, the environment, flags, and what is said when they are wrong."""
+
+import enum
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquette.base.config import (
+    env_key,
+    format_properties,
+    load,
+    parse_properties,
+    setting,
+    to_properties,
+    update,
+)
+from roquette.errors import ConfigError
+
+
+class Mode(enum.Enum):
+    FAST = "FAST"
+    SAFE = "SAFE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    port: int = setting(9876, java="listenPort", help="A port.")
+    name: str | None = setting(None, java="brokerName", help="A name.")
+    on: bool = setting(False, java="enableThis", help="A switch.", mutable=True)
+    mode: Mode = setting(  # noqa: RUF009 - a field, whatever ruff thinks
+        Mode.FAST, java="flushMode", help="A mode.", mutable=True
+    )
+    share: float = setting(0.5, java="share", help="A share.")
+    address: str = setting("x", java="brokerIP1", help="An address.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    depth: int = setting(3, java="depth", help="A depth.")
+
+
+def one(text: str = "", **more: object) -> Sample:
+    (config,), _ = load((Sample,), file_text=text, **more)  # type: ignore[arg-type]
+    return config  # type: ignore[no-any-return]
+
+
+def test_defaults() -> None:
+    assert one() == Sample()
+
+
+def test_every_source_beats_the_one_before() -> None:
+    file = "listenPort=1\nbrokerName=file\nenableThis=true"
+    environ = {"ROQUETTE_BROKER_NAME": "env", "ROQUETTE_ENABLE_THIS": "false", "PATH": "/bin"}
+    config = one(file, environ=environ, overrides={"enableThis": "true"})
+    assert (config.port, config.name, config.on) == (1, "env", True)
+
+
+def test_one_source_fills_several_classes() -> None:
+    (sample, other), warnings = load((Sample, Other), file_text="depth=7\nlistenPort=1")
+    assert (sample.port, other.depth, warnings) == (1, 7, [])
+
+
+def test_unknown_keys_warn_with_the_nearest_known_one() -> None:
+    _, warnings = load(
+        (Sample,),
+        file_text="listenprt=1\nzzz=1\nforeign=1",
+        file_name="broker.conf",
+        overrides={"enableThat": "1"},
+        known_foreign=["foreign"],
+    )
+    assert warnings == [
+        "unknown key listenprt in broker.conf is ignored; did you mean listenPort?",
+        "unknown key zzz in broker.conf is ignored",
+        "unknown key enableThat in --set is ignored; did you mean enableThis?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("listenPort=many", "listenPort='many' in broker.conf is not valid: int expected"),
+        ("enableThis=yes", "true or false expected"),
+        ("flushMode=SLOW", "one of FAST, SAFE"),
+        ("share=half", "float expected"),
+    ],
+)
+def test_malformed_values_name_key_value_and_place(line: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        one(line, file_name="broker.conf")
+    assert said in str(caught.value)
+
+
+def test_properties_in_javas_forms() -> None:
+    text = (
+        "# comment\n! comment\n\n  a = 1\nb:2\nc 3\nlong=one \\\n   two\n"
+        "path=C\\:\\\\store\nuni=\\u00e9\\t!\nempty=\nlast=x=y:z"
+    )
+    assert parse_properties(text) == {
+        "a": "1",
+        "b": "2",
+        "c": "3",
+        "long": "one two",
+        "path": "C:\\store",
+        "uni": "é\t!",
+        "empty": "",
+        "last": "x=y:z",
+    }
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_as_properties(text: str) -> None:
+    assert all(isinstance(v, str) for v in parse_properties(text).values())
+
+
+def test_environment_names() -> None:
+    assert env_key("listenPort") == "ROQUETTE_LISTEN_PORT"
+    assert env_key("brokerIP1") == "ROQUETTE_BROKER_IP1"
+    assert one(environ={"ROQUETTE_BROKER_IP1": "10.0.0.1"}).address == "10.0.0.1"
+
+
+def test_shown_as_apache_shows_them() -> None:
+    shown = to_properties(Sample(on=True))
+    assert shown == {
+        "listenPort": "9876",
+        "enableThis": "true",
+        "flushMode": "FAST",
+        "share": "0.5",
+        "brokerIP1": "x",
+    }
+    assert format_properties({"a": "1", "b": "2"}) == "a=1\nb=2\n"
+    assert one(format_properties(shown)) == Sample(on=True)
+
+
+def test_only_mutable_settings_change_while_running() -> None:
+    config = Sample()
+    changed = update(config, {"enableThis": "true", "flushMode": "SAFE", "notMine": "1"})
+    assert (changed.on, changed.mode, config.on) == (True, Mode.SAFE, False)
+    assert update(config, {"listenPort": "9876"}) is config, "the same value is no change"
+    with pytest.raises(ConfigError, match="listenPort can not be changed"):
+        update(config, {"enableThis": "true", "listenPort": "1"})
+    with pytest.raises(ConfigError, match="enableThis='maybe' in the request"):
+        update(config, {"enableThis": "maybe"})
