@@ -47,6 +47,7 @@ class PullConsumer:
             self._forget(queue)
         for queue in wanted:
             if queue not in self._positions:
+                await self._session.route(queue.topic)
                 address = self._session.master_of(queue)
                 offset = await self._session.api.consumer_offset(address, self.group, queue)
                 if offset is None:
@@ -128,6 +129,8 @@ class PullConsumer:
         self, queue: MessageQueue, offset: int, tags: str
     ) -> tuple[list[ReceivedMessage], int]:
         session = self._session
+        if session.known_route(queue.topic) is None:
+            await session.route(queue.topic)
         header = PullMessageRequestHeader(
             consumer_group=self.group,
             topic=queue.topic,
