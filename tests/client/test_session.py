@@ -123,6 +123,22 @@ def test_a_deleted_topic_is_forgotten() -> None:
     simulate(scenario)
 
 
+@pytest.mark.xfail(strict=True, reason="an empty name server makes the client forget its routes")
+def test_a_name_server_that_restarts_empty_does_not_stop_senders() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv("10.0.0.1")
+        await cluster.add_broker(BROKER, "broker-a")
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"x")
+        cluster.kill("10.0.0.1")
+        cluster.partition("10.0.0.1", BROKER)  # brokers of Apache register again after up to 30 s
+        await cluster.restart("10.0.0.1")
+        await asyncio.sleep(35)
+        await mq.send("orders", b"x")
+
+    simulate(scenario)
+
+
 def test_name_servers_that_disagree_are_named_in_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -1,0 +1,250 @@
+"""Pulling under one's own control, and messages as an asynchronous iterator."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from roquette.client.client import Client, as_message, start_from
+from roquette.client.push_consumer import StartFrom
+from roquette.errors import ClientClosed, ConfigError, OffsetOutOfRange
+from roquette.message.message import Message, MessageQueue
+from roquette.testing.cluster import SimCluster, simulate
+
+NAMESRV, A = "10.0.0.1", "10.0.1.1"
+QUEUE = MessageQueue("orders", "broker-a", 1)
+
+
+async def small(cluster: SimCluster, count: int = 10) -> Client:
+    """A topic with `count` numbered messages in queue 1."""
+    await cluster.add_namesrv(NAMESRV)
+    await cluster.add_broker(A, "broker-a")
+    mq = await cluster.client("10.0.2.1")
+    await mq.session.route("TBW102")
+    for n in range(count):
+        await mq.send("orders", f"{n}", queue=QUEUE, tag="even" if n % 2 == 0 else "odd")
+    return mq
+
+
+# pulling
+
+
+def test_a_puller_reads_from_the_groups_offset_else_from_the_first_message() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        puller = await mq.puller(group="g", batch=4)
+        await puller.assign([QUEUE])
+        found = await puller.poll() + await puller.poll()
+        assert [m.body for m in found] == [f"{n}".encode() for n in range(8)]
+        await puller.commit()
+        await asyncio.sleep(1)
+        again = await mq.puller(group="g")
+        await again.assign([QUEUE])
+        assert again.position(QUEUE) == 8
+        assert [m.body for m in await again.poll()] == [b"8", b"9"]
+
+    simulate(scenario)
+
+
+def test_a_client_that_knows_no_route_yet_may_read_and_look() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        fresh = await cluster.client("10.0.2.2")
+        assert await fresh.max_offset(QUEUE) == 10
+        fresh = await cluster.client("10.0.2.3")
+        puller = await fresh.puller(group="g")
+        await puller.assign([QUEUE])
+        assert len(await puller.poll()) == 10
+        fresh = await cluster.client("10.0.2.4")
+        puller = await fresh.puller(group="g")
+        puller.seek(QUEUE, 7)
+        assert len(await puller.poll()) == 3
+
+    simulate(scenario)
+
+
+def test_seek_throws_away_what_was_fetched_ahead() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        puller = await mq.puller(group="g", batch=2)
+        puller.seek(QUEUE, 0)
+        assert [m.body for m in await puller.poll()] == [b"0", b"1"]
+        await asyncio.sleep(1)
+        puller.seek(QUEUE, 8)
+        assert [m.body for m in await puller.poll()] == [b"8", b"9"]
+        puller.seek(QUEUE, 5)
+        assert [m.body for m in await puller.poll()] == [b"5", b"6"]
+        with pytest.raises(OffsetOutOfRange):
+            puller.seek(QUEUE, -1)
+
+    simulate(scenario)
+
+
+def test_a_puller_filters_by_tag_and_skips_the_rest() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        puller = await mq.puller(group="g", tags="odd")
+        puller.seek(QUEUE, 0)
+        assert [m.body for m in await puller.poll()] == [b"1", b"3", b"5", b"7", b"9"]
+        assert puller.position(QUEUE) == 10
+
+    simulate(scenario)
+
+
+def test_an_offset_outside_the_queue_is_corrected() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        puller = await mq.puller(group="g")
+        puller.seek(QUEUE, 500)
+        waiting = asyncio.ensure_future(puller.poll(20))
+        await asyncio.sleep(1)
+        await mq.send("orders", b"new", queue=QUEUE)
+        assert [m.body for m in await waiting] == [b"new"]
+
+    simulate(scenario)
+
+
+def test_poll_waits_no_longer_than_asked_and_ends_with_the_puller() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        puller = await mq.puller(group="g")
+        started = cluster.loop.time()
+        assert await puller.poll(2.0) == []
+        assert cluster.loop.time() - started == pytest.approx(2.0)
+        await puller.close()
+        with pytest.raises(ClientClosed):
+            await puller.poll()
+
+    simulate(scenario)
+
+
+def test_unassigned_queues_are_read_no_more() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        puller = await mq.puller(group="g")
+        await puller.assign([QUEUE, MessageQueue("orders", "broker-a", 0)])
+        assert len(puller.assigned()) == 2
+        await puller.assign([MessageQueue("orders", "broker-a", 0)])
+        assert await puller.poll(3) == []
+
+    simulate(scenario)
+
+
+# streams
+
+
+def test_asking_for_the_next_message_acknowledges_the_one_before() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        worker = await cluster.client("10.0.3.1")
+        got = []
+        async with worker.consume("orders", group="g", where="first") as stream:
+            async for message in stream:
+                got.append(message.body)
+                if len(got) == 4:
+                    break
+        await asyncio.sleep(1)
+        assert await mq.session.api.consumer_offset(f"{A}:10911", "g", QUEUE) == 3
+
+    simulate(scenario)
+
+
+def test_an_error_in_the_loop_leaves_the_message_to_come_again() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        worker = await cluster.client("10.0.3.1")
+        with pytest.raises(ZeroDivisionError):
+            async with worker.consume("orders", group="g", where="first") as stream:
+                async for message in stream:
+                    if message.body == b"2":
+                        raise ZeroDivisionError
+        got = []
+        async with worker.consume("orders", group="g", where="first") as stream:
+            async for message in stream:
+                got.append(message.body)
+                if message.body == b"9":
+                    break
+        assert got == [f"{n}".encode() for n in range(2, 10)]
+
+    simulate(scenario)
+
+
+def test_a_message_may_be_sent_back_or_acknowledged_by_hand() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        worker = await cluster.client("10.0.3.1")
+        got = []
+        async with worker.consume("orders", group="g", where="first") as stream:
+            async for message in stream:
+                got.append((message.body, message.reconsume_times))
+                if message.body == b"5" and message.reconsume_times == 0:
+                    stream.retry()
+                if message.reconsume_times:
+                    stream.ack()
+                    break
+        assert got[-1] == (b"5", 1)
+        assert len(got) == 11
+
+    simulate(scenario)
+
+
+def test_leaving_a_loop_by_break_does_not_delay_the_end_of_the_client() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        worker = await cluster.client("10.0.3.1")
+        async for _ in worker.consume("orders", group="g", where="first"):
+            break
+        started = cluster.loop.time()
+        await worker.close()
+        assert cluster.loop.time() - started < 1
+
+    simulate(scenario)
+
+
+# words
+
+
+def test_send_arguments_become_a_message() -> None:
+    message = as_message("t", "größe", "k", "tag", {"a": "b"}, "shard", 3)
+
+    assert message == Message(
+        "t",
+        "größe".encode(),
+        tags="tag",
+        keys=("k",),
+        properties={"a": "b"},
+        delay_level=3,
+        sharding_key="shard",
+    )
+    assert as_message("t", bytearray(b"x"), ["a", "b"]).keys == ("a", "b")
+    assert as_message(message) is message
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("last", StartFrom()),
+        ("first", StartFrom(where="first")),
+        ("timestamp:5", StartFrom(where="timestamp", timestamp_ms=5)),
+        (datetime(1970, 1, 2, tzinfo=UTC), StartFrom(where="timestamp", timestamp_ms=86_400_000)),
+    ],
+)
+def test_where_to_begin_in_every_form(where: str | datetime, expected: StartFrom) -> None:
+    assert start_from(where) == expected
+
+
+@pytest.mark.parametrize("where", ["", "latest", "timestamp", "timestamp:", "last:1"])
+def test_unknown_places_to_begin_are_refused(where: str) -> None:
+    with pytest.raises(ConfigError):
+        start_from(where)
+
+
+def test_importing_and_creating_a_client_starts_nothing() -> None:
+    before = threading.active_count()
+
+    client = Client("127.0.0.1:9876")
+
+    assert threading.active_count() == before
+    with pytest.raises(ClientClosed):
+        _ = client.session
