@@ -130,11 +130,7 @@ def banned_in(path: Path) -> list[tuple[str, int]]:
                 found.append((name, node.lineno))
             if (name.startswith("random.") and "\nimport random" in source) or name == "i64":
                 found.append((name, node.lineno))
-            if (
-                name.endswith(".create_task")
-                or name == "create_task"
-                or name.endswith("ensure_future")
-            ):
+            if name.endswith((".create_task", "ensure_future")) or name == "create_task":
                 found.append(("create_task", node.lineno))
         elif (
             isinstance(node, ast.ExceptHandler)
