@@ -1,9 +1,23 @@
-"""The Spark room is tested only where its extra is installed."""
+"""The Spark room is tested only where its extra is installed; one session serves all jobs."""
 
 import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 collect_ignore_glob = (
     ["test_*.py"]
     if any(importlib.util.find_spec(m) is None for m in ("pyspark", "pyarrow"))
     else []
 )
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A local Spark: its JVM takes some seconds to start."""
+    from roquette.spark.jdk import spark_session
+
+    session = spark_session("roquette-tests", 2)
+    yield session
+    session.stop()

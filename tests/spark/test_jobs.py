@@ -9,7 +9,6 @@ from tests.client.fake_cluster import FakeCluster
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette.spark.jdk import spark_session
 
 pytestmark = pytest.mark.spark
 
@@ -26,13 +25,6 @@ def records(count: int, queue_id: int = 0) -> list[bytes]:
         )
         for i in range(count)
     ]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    session = spark_session("roquette-tests", 2)
-    yield session
-    session.stop()
 
 
 @pytest.fixture
