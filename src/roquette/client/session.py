@@ -223,14 +223,15 @@ class Session:
         return route
 
     async def refresh_routes(self) -> None:
-        """Every 30 s: ask again for every topic in use, and drop connections to brokers that are gone."""
+        """Every 30 s: ask again for every topic in use."""
         for topic in sorted(
             set(self._routes) | {t for c in self._consumers.values() for t in c.topics()}
         ):
             try:
                 await self.route(topic, fresh=True)
             except RouteNotFound:
-                self._routes.pop(topic, None)
+                # Kept, as Java's client does: a name server that was restarted knows nothing yet (row N1).
+                log.debug("no name server knows the topic now topic=%s", topic)
             except ClientError as error:
                 self.noise.warning("routes", "route refresh failed topic=%s error=%s", topic, error)
                 return
