@@ -82,7 +82,7 @@ def start(kind: str, settings: dict[str, str] | None = None) -> Pair:
     commands = (
         _apache(folder, *ports, wanted) if kind == "apache" else _ours(kind, folder, *ports, wanted)
     )
-    environment = {"NAMESRV_ADDR": "", "ROCKETMQ_HOME": str(folder)}
+    environment = {"NAMESRV_ADDR": "", "PYTHONPATH": "", "ROCKETMQ_HOME": str(folder)}
     began = time.monotonic()
     processes = tuple(
         peers.Process(command, folder / name, environment)

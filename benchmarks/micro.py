@@ -1,0 +1,255 @@
+"""Codec and store, one operation at a time: microseconds each, best of several rounds.
+
+Runs in either environment: `.venv/bin/python benchmarks/micro.py`, `.venv-compiled/bin/python ...`; --json for
+the harness. The last figures are whole paths of the broker without sockets: bytes in, bytes out.
+"""
+
+import asyncio
+import gc
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from roquette.base.clock import SystemClock
+from roquette.base.entropy import Entropy
+from roquette.base.files import OsFiles
+from roquette.broker.config import BrokerConfig
+from roquette.broker.service import Broker
+from roquette.message.batch import encode_batch
+from roquette.message.properties import decode_properties
+from roquette.message.record import decode_record, decode_records, encode_record
+from roquette.store.config import StoreConfig
+from roquette.store.consume_queue import scan_units
+from roquette.store.message_store import MessageStore
+from roquette.wire.connection import Connection
+from roquette.wire.header_codec import decoder, encode_ext
+from roquette.wire.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
+
+ROUNDS = 30
+FRAMES = 32
+BODY = b"x" * 128
+HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+PROPERTIES = "UNIQ_KEY\x017F000001ABCD0DA14E0C0000000A0001\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+NOW_MS = 1_732_000_000_000
+
+Step = Callable[[], object]
+
+
+def best_us(step: Step, operations: int, repeat: int = 20) -> float:
+    """Microseconds per operation; `step` does `operations` of them."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = time.perf_counter_ns()
+        for _ in range(repeat):
+            step()
+        best = min(best, time.perf_counter_ns() - start)
+    return best / repeat / operations / 1000
+
+
+def send_ext(queue_id: int = 3) -> bytes:
+    """The ext fields of a send as Java's client writes them."""
+    header = SendMessageRequestHeaderV2(
+        producer_group="bench_raw",
+        topic="Bench",
+        default_topic="TBW102",
+        default_topic_queue_nums=8,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp=NOW_MS,
+        flag=0,
+        properties=PROPERTIES,
+        bname="bench",
+    )
+    return encode_ext(header)
+
+
+def frames(code: int, exts: list[bytes], body: bytes) -> bytes:
+    """Requests in one piece."""
+    wire = Connection()
+    for ext in exts:
+        wire.send_request(code, ext, body)
+    return b"".join(wire.data_to_send())
+
+
+def record(topic: bytes = b"Bench") -> bytes:
+    """One stored record of 128 bytes of body."""
+    data = PROPERTIES.encode()
+    return encode_record(topic, 3, 0, 7, 4096, 0, NOW_MS, HOST, NOW_MS, HOST, 0, 0, BODY, data)
+
+
+def codec() -> dict[str, float]:
+    """Frames, headers, properties, records, queue units."""
+    ext = send_ext()
+    data = frames(310, [ext] * FRAMES, BODY)
+    reader = Connection()
+    decode_header = decoder(SendMessageRequestHeaderV2)
+    raw = reader.receive_data(data)[0].ext
+    one = record()
+    many = one * 32
+    units = b"".join(
+        (i * len(one)).to_bytes(8, "big") + len(one).to_bytes(4, "big") + bytes(8)
+        for i in range(800)
+    )
+    writer = Connection()
+    reply_ext = b'{"msgId":"7F00000100002A9F0000000000001000","queueId":"3","queueOffset":"7"}'
+
+    def reply() -> None:
+        for opaque in range(FRAMES):
+            writer.send_reply(opaque, 0, None, reply_ext, b"")
+        writer.data_to_send()
+
+    return {
+        "frame decode, send": best_us(lambda: reader.receive_data(data), FRAMES),
+        "header decode, send": best_us(lambda: decode_header(raw), 1, 200),
+        "properties decode": best_us(lambda: decode_properties(PROPERTIES), 1, 200),
+        "reply encode": best_us(reply, FRAMES),
+        "record encode, 128 B": best_us(record, 1, 200),
+        "record decode, 128 B": best_us(lambda: decode_record(one, 0, False), 1, 200),
+        "records decode, 32 × 128 B, each": best_us(lambda: decode_records(many), 32),
+        "queue scan, 800 units, each": best_us(
+            lambda: scan_units(units, None, 800, 1 << 30, 0), 800
+        ),
+    }
+
+
+def store(folder: Path) -> dict[str, float]:
+    """Appends of 128 B with tag and unique id, written to the system every 32."""
+    opened = MessageStore(
+        StoreConfig(root_dir=str(folder), segment_size=256 << 20), OsFiles(), HOST
+    )
+    opened.open(NOW_MS)
+    count = 0
+
+    def append() -> None:
+        nonlocal count
+        for _ in range(FRAMES):
+            count += 1
+            key = f"7F000001ABCD0DA14E0C0000{count:08X}"
+            opened.append(
+                "Bench",
+                count & 7,
+                0,
+                0,
+                NOW_MS,
+                HOST,
+                0,
+                PROPERTIES,
+                2598919,
+                BODY,
+                NOW_MS,
+                None,
+                key,
+            )
+        opened.write_pending()
+        opened.take_arrivals()
+
+    found = {"store append, 128 B": best_us(append, FRAMES)}
+    opened.close(NOW_MS)
+    return found
+
+
+class Sink(asyncio.Transport):
+    """A transport that only counts."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 50_000), "sockname": ("127.0.0.1", 10_911)})
+        self.written = 0
+        self.last = b""
+
+    def write(self, data: Any) -> None:
+        self.last = data
+        self.written += len(data)
+
+    def writelines(self, parts: Any) -> None:
+        self.write(b"".join(parts))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return None
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        return None
+
+
+async def paths(folder: Path) -> dict[str, float]:
+    """The broker's whole way of a send and of a pull, 32 requests a turn."""
+    config = BrokerConfig(
+        broker_name="bench", broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0
+    )
+    broker = Broker(
+        config,
+        StoreConfig(root_dir=str(folder), segment_size=256 << 20),
+        files=OsFiles(),
+        clock=SystemClock(),
+        entropy=Entropy(1),
+    )
+    await broker.start()
+    sink = Sink()
+    protocol = broker._servers[0]._new_protocol()
+    protocol.connection_made(sink)
+
+    async def turn(data: bytes) -> int:
+        before = sink.written
+        protocol.data_received(data)
+        while sink.written == before:
+            await asyncio.sleep(0)
+        return sink.written - before
+
+    async def measure(data: bytes, operations: int, repeat: int) -> float:
+        best = float("inf")
+        for _ in range(ROUNDS):
+            start = time.perf_counter_ns()
+            for _ in range(repeat):
+                await turn(data)
+            best = min(best, time.perf_counter_ns() - start)
+        return best / repeat / operations / 1000
+
+    await turn(frames(310, [send_ext(0)], BODY))
+    await asyncio.sleep(1)  # the topic is persisted
+    sends = frames(310, [send_ext(i & 3) for i in range(FRAMES)], BODY)
+    found = {"send path, 128 B": await measure(sends, FRAMES, 20)}
+    assert sink.last.count(b'"code":0,') == FRAMES, sink.last[:500]
+    inner = b"UNIQ_KEY\x017F000001ABCD0DA14E0C0000000A0001\x02WAIT\x01true\x02"
+    batch = frames(320, [send_ext(2)], encode_batch([(0, b"x" * 1024, inner)] * 32))
+    found["batch path, 32 × 1 KiB, each"] = await measure(batch, 32, 20)
+    assert b'"code":0,' in sink.last, sink.last[:500]
+    pull = encode_ext(
+        PullMessageRequestHeader(
+            consumer_group="bench",
+            topic="Bench",
+            queue_id=1,
+            queue_offset=0,
+            max_msg_nums=32,
+            sys_flag=4,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+        )
+    )
+    found["pull path, 32 × 128 B, each"] = await measure(frames(11, [pull], b""), 32, 20)
+    await broker.stop()
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    gc.freeze()
+    with tempfile.TemporaryDirectory(prefix="roquette-bench-micro-") as name:
+        found = codec() | store(Path(name) / "store") | asyncio.run(paths(Path(name) / "broker"))
+    if "--json" in sys.argv:
+        print(json.dumps(found))
+        return
+    for key, value in found.items():
+        print(f"{key:36} {value:8.3f} µs")
+
+
+if __name__ == "__main__":
+    main()
