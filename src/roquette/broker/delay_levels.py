@@ -38,7 +38,7 @@ class DelayLevels:
         self._store = store
         self._writer = writer
         self._level_ms = level_ms
-        self._delivered = delivered  # told topic and body size of each delivery
+        self._delivered = delivered  # told topic and record size of each delivery
         self._offsets: dict[int, int] = {}
         self._wake_ms: dict[int, int] = {}  # level -> when its first message is due
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
@@ -143,7 +143,7 @@ class DelayLevels:
         for name in (properties.DELAY, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC):
             named.pop(name, None)
         named[properties.WAIT] = "false"
-        self._writer.put(
+        done = self._writer.put(
             topic,
             int(queue_id),
             named,
@@ -155,4 +155,4 @@ class DelayLevels:
             reconsume_times=record.reconsume_times,
             now_ms=now_ms,
         )
-        self._delivered(topic, len(record.body))
+        self._delivered(topic, done.size)

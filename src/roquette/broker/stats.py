@@ -71,7 +71,7 @@ class BrokerStats:
         self._day = boot_ms // _DAY_MS
 
     def put(self, count: int, size: int) -> None:
-        """One accepted send of `count` messages with `size` body bytes."""
+        """One accepted send of `count` messages, `size` bytes of the log (Apache's wroteBytes)."""
         self.put_times.total += 1
         self.put_messages.total += count
         self.put_bytes.total += size

@@ -370,15 +370,15 @@ class MessageStore:
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> list[bytes]:
-        """Records that may carry a key or unique id, newest first; the reader verifies.
+        """The newest records that may carry a key or unique id, in log order; the reader verifies.
 
-        Apache: DefaultMessageStore.queryMessage. At most maxMsgsNumBatch.
+        Apache: DefaultMessageStore.queryMessage, which sorts them. At most maxMsgsNumBatch.
         """
         if self._index is None:
             return []
         limit = min(max_count, self.config.max_query_count)
         offsets = self._index.find(topic, key, limit, begin_ms, end_ms)
-        records = (self.record_at(offset) for offset in dict.fromkeys(offsets))
+        records = (self.record_at(offset) for offset in sorted(set(offsets)))
         return [record for record in records if record is not None]
 
     @property

@@ -182,7 +182,7 @@ class SendProcessor:
                 )
             except StoreError as error:
                 raise self._failed(error) from None
-            outcome = self._answer(topic, queue_id, done, uniq_key, named, len(body))
+            outcome = self._answer(topic, queue_id, done, uniq_key, named)
         if created:
             return Task(self._after_creation(outcome))
         return outcome
@@ -194,11 +194,10 @@ class SendProcessor:
         done: Appended,
         uniq_key: str,
         named: dict[str, str],
-        size: int,
     ) -> Reply | Later:
         topic.put_count += 1
-        topic.put_bytes += size
-        self._stats.put(1, size)
+        topic.put_bytes += done.size
+        self._stats.put(1, done.size)
         reply = Reply(
             self._reply % (done.physical_offset, queue_id, done.queue_offset, _quote(uniq_key))
         )
@@ -315,7 +314,7 @@ class SendProcessor:
         except Refused as refusal:
             self._stats.put_failed.total += 1
             raise self._refuse(refusal.code, refusal.remark) from None
-        return self._answer(topic, queue_id, done, uniq_key, named, len(body))
+        return self._answer(topic, queue_id, done, uniq_key, named)
 
     def _delay_level(self, named: dict[str, str]) -> int:
         try:
@@ -408,7 +407,6 @@ class SendProcessor:
         if topic.filter_type == "MULTI_TAG":
             sys_flag |= MULTI_TAGS
         entries: list[tuple[int, str, int, bytes, str | None, str | None]] = []
-        size = 0
         try:
             for entry in decode_batch(body):
                 # Stored as they came: 5.5's MessageExtEncoder adds nothing of the batch's own, whose
@@ -418,7 +416,6 @@ class SendProcessor:
                 tags_code = self._writer.tags_code(named.get("TAGS"))
                 keys, own_key = named.get("KEYS"), named.get("UNIQ_KEY")
                 entries.append((entry.flag, text, tags_code, entry.body, keys, own_key))
-                size += len(entry.body)
         except (CorruptRecord, UnicodeDecodeError):
             raise self._illegal() from None
         try:
@@ -437,6 +434,7 @@ class SendProcessor:
         if not done:
             raise self._illegal()
         ids = [f"{self._host_hex}{one.physical_offset:016X}" for one in done]
+        size = sum([one.size for one in done])
         topic.put_count += len(ids)
         topic.put_bytes += size
         self._stats.put(len(ids), size)
