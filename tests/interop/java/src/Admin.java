@@ -8,10 +8,11 @@ import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
 
-/** Commands that ask rather than send: lag, route, queues, offsets, query, unique, view; and mqadmin. */
+/** Commands that ask rather than send: create, lag, route, queues, offsets, query, unique, view; and mqadmin. */
 final class Admin {
     private static final long TIMEOUT_MS = 5000;
     private final Producers producers;
@@ -24,13 +25,18 @@ final class Admin {
         if (command.equals("mqadmin")) {
             return mqadmin(arguments);
         }
-        if (!List.of("lag", "route", "queues", "offsets", "query", "unique", "view").contains(command)) {
+        if (!List.of("create", "lag", "route", "queues", "offsets", "query", "unique", "view").contains(command)) {
             return null;
         }
         DefaultMQProducer producer = producers.find(arguments.text("name"));
         MQClientInstance client = producer.getDefaultMQProducerImpl().getMqClientFactory();
         String topic = arguments.text("topic");
         switch (command) {
+            case "create":
+                client.getMQClientAPIImpl().createTopic(arguments.text("address"), "TBW102",
+                        new TopicConfig(topic, arguments.number("queues", 4), arguments.number("queues", 4), 6),
+                        TIMEOUT_MS);
+                return Collections.singletonMap("created", topic);
             case "lag":
                 return lag(client, arguments);
             case "route":

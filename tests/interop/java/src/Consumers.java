@@ -112,8 +112,14 @@ final class Consumers {
     /** What a push consumer has seen and which queues it has, once `min` messages are there or time is up. */
     private Object dump(Push push, Driver.Arguments arguments) throws Exception {
         long end = System.currentTimeMillis() + arguments.number("timeout", 0);
-        while (push.seen.size() < arguments.number("min", 0) && System.currentTimeMillis() < end) {
+        for (int turn = 1; push.seen.size() < arguments.number("min", 0) && System.currentTimeMillis() < end; turn++) {
+            if (arguments.has("nudge") && turn % 25 == 0) { // not wait 20 s for the next rebalance
+                push.consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
+            }
             Thread.sleep(20);
+        }
+        if (arguments.has("nudge")) {
+            push.consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
         }
         Map<String, Object> answer = new LinkedHashMap<>();
         synchronized (push.seen) {

@@ -1,0 +1,252 @@
+"""Apache's Java consumers, 4.9.8 and 5.5.0: push, rebalance, broadcasting, pull, tags, retry, order, lag."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from tests.interop.conftest import Cluster
+from tests.interop.driver import Driver, JavaError
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+PATIENCE_S = 25
+
+
+class Bench:
+    """A topic with four queues and what a test starts on it."""
+
+    def __init__(self, java: Driver, cluster: Cluster, name: str) -> None:
+        self.java = java
+        self.cluster = cluster
+        self.name = name
+        self.topic = f"T_{name}"
+        self.group = f"G_{name}"
+        self.started = ExitStack()
+        self.sent: list[str] = []
+
+    def send(self, count: int, body: str = "m", **more: Any) -> list[Any]:
+        """Send `count` messages; their results."""
+        results: list[Any] = self.java(
+            "send", name=self.name, topic=self.topic, count=count, body=body, **more
+        )["results"]
+        assert [result["status"] for result in results] == ["SEND_OK"] * len(results)
+        self.sent += [f"{body}-{i}" for i in range(count)]
+        return results
+
+    def consumer(self, suffix: str = "1", command: str = "consumer", **more: Any) -> str:
+        """Start a push consumer (or a lite one); its name."""
+        name = f"{self.name}-{suffix}"
+        wanted = {"group": self.group, "topic": self.topic, **more}
+        self.java(command, name=name, namesrv=self.cluster.namesrv.address, **wanted)
+        self.started.callback(self.java, "stop", name=name)
+        return name
+
+    def stop(self, name: str) -> None:
+        """Stop one before the test ends."""
+        self.java("stop", name=name)
+        kept = self.started.pop_all()
+        kept._exit_callbacks = type(kept._exit_callbacks)(  # type: ignore[attr-defined]
+            entry for entry in kept._exit_callbacks if name not in str(entry)
+        )
+        self.started = kept
+
+    def seen(self, name: str, count: int = 0, nudge: bool = False) -> list[Any]:
+        """What a consumer has got, once `count` messages are there or patience ends.
+
+        With `nudge` it rebalances often, where a test is not about when that happens.
+        """
+        wait = {"min": count, "timeout": PATIENCE_S * 1000, "nudge": nudge}
+        found: list[Any] = self.java("dump", name=name, **wait)["messages"]
+        return found
+
+    def queues(self, name: str, nudge: bool = False) -> set[int]:
+        """Ids of the queues of the topic a consumer holds."""
+        held = self.java("dump", name=name, nudge=nudge)["queues"]
+        return {int(queue.rsplit("@", 1)[1]) for queue in held if queue.startswith(self.topic)}
+
+    def lag(self) -> dict[str, Any]:
+        """examineConsumeStats of the group."""
+        return self.java("lag", name=self.name, group=self.group, topic=self.topic)
+
+
+def until(what: Callable[[], Any]) -> Any:
+    """Wait until `what()` is true; its value."""
+    end = time.monotonic() + PATIENCE_S
+    while not (value := what()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.1)
+    return value
+
+
+@pytest.fixture
+def bench(java: Driver, cluster: Cluster, producer: str, name: str) -> Iterator[Bench]:
+    found = Bench(java, cluster, producer)
+    found.java("create", name=producer, topic=found.topic, address=cluster.broker.address)
+    with found.started:
+        yield found
+
+
+def bodies(messages: list[Any]) -> Counter[str]:
+    return Counter(message["body"] for message in messages)
+
+
+def test_two_consumers_share_and_one_takes_over(bench: Bench) -> None:
+    first = bench.consumer("1")
+    until(lambda: bench.queues(first) == {0, 1, 2, 3})
+    second = bench.consumer("2")
+    # The broker's notice (40) makes both rebalance: queues split exactly, two and two.
+    until(lambda: len(bench.queues(first)) == len(bench.queues(second)) == 2)
+    assert bench.queues(first) | bench.queues(second) == {0, 1, 2, 3}
+    bench.send(40)
+    until(lambda: len(bench.seen(first)) + len(bench.seen(second)) >= 40)
+    of_first, of_second = bench.seen(first), bench.seen(second)
+    assert bodies(of_first + of_second) == Counter(bench.sent)
+    assert {m["queueId"] for m in of_first} == bench.queues(first)
+    assert {m["queueId"] for m in of_second} == bench.queues(second)
+    bench.stop(second)
+    until(lambda: bench.queues(first) == {0, 1, 2, 3})
+    bench.send(20, body="after")
+    until(lambda: len(bench.seen(first)) >= len(of_first) + 20)
+    everything = bench.seen(first) + of_second
+    # A consumer that leaves has stored its offsets: nothing is lost, nothing comes twice.
+    assert bodies(everything) == Counter(bench.sent)
+    bench.stop(first)
+    assert bench.lag()["lag"] == 0
+
+
+def test_broadcasting_reaches_everybody(bench: Bench) -> None:
+    first = bench.consumer("1", model="broadcasting")
+    second = bench.consumer("2", model="broadcasting")
+    until(lambda: bench.queues(first) == bench.queues(second) == {0, 1, 2, 3})
+    bench.send(12)
+    assert bodies(bench.seen(first, 12)) == Counter(bench.sent)
+    assert bodies(bench.seen(second, 12)) == Counter(bench.sent)
+
+
+def test_tags_select(bench: Bench) -> None:
+    bench.send(12, tags="red,green,blue")
+    two = bench.consumer("two", expression="red || blue")
+    found = bench.seen(two, 8)
+    assert Counter(message["tags"] for message in found) == {"red": 4, "blue": 4}
+    assert bodies(found) == {f"m-{i}": 1 for i in range(12) if i % 3 != 1}
+
+
+def test_pull_with_subscription(bench: Bench) -> None:
+    bench.send(20, tags="a,b")
+    lite = bench.consumer("lite", "lite", manual=1, expression="a")
+    found = bench.java("poll", name=lite, min=10, timeout=15000)["messages"]
+    assert bodies(found) == {f"m-{i}": 1 for i in range(0, 20, 2)}
+    stored = bench.java("commit", name=lite, topic=bench.topic)["committed"]
+    assert sum(stored.values()) >= 10 and set(stored) == {"0", "1", "2", "3"}
+
+
+def test_pull_with_assign_and_seek(bench: Bench) -> None:
+    bench.send(10, mode="queue", queue=2)
+    lite = bench.consumer("lite", "lite", assigned=1)
+    (queue,) = bench.java("assign", name=lite, topic=bench.topic, queue=2)["queues"]
+    assert queue == f"{bench.topic}@{bench.cluster.broker.name}@2"
+    bench.java("seek", name=lite, topic=bench.topic, queue=2, offset=6)
+    found = bench.java("poll", name=lite, min=4, timeout=10000)["messages"]
+    assert [message["queueOffset"] for message in found] == [6, 7, 8, 9]
+    bench.java("seek", name=lite, topic=bench.topic, queue=2, offset=0)
+    again = bench.java("poll", name=lite, min=10, timeout=10000)["messages"]
+    assert [message["body"] for message in again] == [f"m-{i}" for i in range(10)]
+
+
+def test_a_failed_message_comes_again(bench: Bench) -> None:
+    consumer = bench.consumer(failUntil=2)
+    until(lambda: bench.queues(consumer))
+    (sent,) = bench.send(1, tags="t", keys="k", property={"colour": "red"})
+    tries = bench.seen(consumer, 3, nudge=True)
+    assert [message["reconsumeTimes"] for message in tries] == [0, 1, 2]
+    for message in tries:
+        assert message["topic"] == bench.topic and message["body"] == "m-0"
+        assert message["msgId"] == sent["msgId"]
+        assert message["tags"] == "t" and message["properties"]["colour"] == "red"
+    last = tries[2]["properties"]
+    assert last["RETRY_TOPIC"] == bench.topic
+    assert last["ORIGIN_MESSAGE_ID"] == sent["offsetMsgId"]
+    assert tries[2]["storeTimestamp"] - tries[0]["storeTimestamp"] >= 1800  # two delays of 1 s
+    time.sleep(1.5)
+    assert len(bench.seen(consumer)) == 3
+
+
+def test_what_fails_too_often_is_a_dead_letter(bench: Bench) -> None:
+    consumer = bench.consumer(failUntil=99, maxReconsume=1)
+    until(lambda: bench.queues(consumer))
+    (sent,) = bench.send(1)
+    assert [m["reconsumeTimes"] for m in bench.seen(consumer, 2, nudge=True)] == [0, 1]
+    dead = f"%DLQ%{bench.group}"
+
+    def found() -> Any:
+        return bench.java("route", name=bench.name, topic=dead)
+
+    route = until(lambda: _quiet(found))
+    broker = {"brokerName": bench.cluster.broker.name, "perm": 6}
+    assert route["queues"] == [{**broker, "read": 1, "write": 1}]
+    lite = bench.consumer("dlq", "lite", topic=dead, group=f"{bench.group}_dlq")
+    (message,) = bench.java("poll", name=lite, min=1, timeout=15000)["messages"]
+    assert message["body"] == "m-0"
+    assert message["properties"]["ORIGIN_MESSAGE_ID"] == sent["offsetMsgId"]
+    assert message["properties"]["DLQ_ORIGIN_TOPIC"] == bench.topic
+    assert len(bench.seen(consumer)) == 2
+
+
+def _quiet(what: Callable[[], Any]) -> Any:
+    try:
+        return what()
+    except JavaError:
+        return None
+
+
+def test_lag(bench: Bench) -> None:
+    bench.send(8)
+    consumer = bench.consumer()
+    bench.seen(consumer, 8)
+    bench.stop(consumer)  # it stores its offsets
+    assert bench.lag()["lag"] == 0
+    sent = bench.send(6, body="more", mode="queue", queue=1)
+    stats = bench.lag()
+    assert stats["lag"] == 6
+    key = f"{bench.cluster.broker.name}@{{}}"
+    assert set(stats["queues"]) == {key.format(queue) for queue in range(4)}
+    mine = stats["queues"][key.format(1)]
+    assert mine["broker"] == sent[-1]["queueOffset"] + 1
+    assert mine["consumer"] == sent[0]["queueOffset"]
+    assert mine["last"] > 0  # store time of the last message consumed
+
+
+def test_order_within_a_queue(bench: Bench) -> None:
+    for queue in range(4):
+        bench.send(10, body=f"q{queue}", mode="queue", queue=queue)
+    consumer = bench.consumer(orderly=1)
+    found = bench.seen(consumer, 40)
+    assert bodies(found) == Counter(bench.sent)
+    for queue in range(4):
+        order = [message["body"] for message in found if message["queueId"] == queue]
+        assert order == [f"q{queue}-{i}" for i in range(10)]
+
+
+def test_an_orderly_queue_moves_with_its_lock(bench: Bench) -> None:
+    first = bench.consumer("1", orderly=1)
+    until(lambda: bench.queues(first) == {0, 1, 2, 3})
+    second = bench.consumer("2", orderly=1)
+    # The first lets go of the locks; the second gets them when it asks again.
+    until(lambda: [len(bench.queues(name, nudge=True)) for name in (first, second)] == [2, 2])
+    assert bench.queues(first) | bench.queues(second) == {0, 1, 2, 3}
+    for queue in range(4):
+        bench.send(5, body=f"q{queue}", mode="queue", queue=queue)
+    until(lambda: len(bench.seen(first)) + len(bench.seen(second)) >= 20)
+    assert bodies(bench.seen(first) + bench.seen(second)) == Counter(bench.sent)
+
+
+def test_consuming_from_the_end(bench: Bench) -> None:
+    bench.send(8, body="old")
+    # A group without offsets starts at the end (and at 0 only where the queue still begins in memory
+    # at 0: Apache's server-side rule), so the first pull of an unfilled queue starts at 0.
+    consumer = bench.consumer(**{"from": "CONSUME_FROM_LAST_OFFSET"})
+    found = bench.seen(consumer, 8)
+    assert bodies(found) == Counter(bench.sent)
