@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CORES = 2
+SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM of one minute: less work for itself
 SUMMARY_SCHEMA = (
     "carrier string, hour int, flights long, departed long, departure_delay_minutes long, "
     "arrived long, arrival_delay_minutes long"
@@ -64,7 +65,7 @@ def main(
     namesrvs: str, topic: str, summary_topic: str, parquet: str, checkpoint: str, result: str
 ) -> None:
     """The whole job."""
-    spark = spark_session("roquette-demo", CORES)
+    spark = spark_session("roquette-demo", CORES, spark__driver__extraJavaOptions=SHORT_LIFE)
     print(f"Spark {spark.version} runs", flush=True)
     batch_rows, batch = read_table(spark, namesrvs, topic)
     print(f"read as a table: {batch_rows:,} rows", flush=True)

@@ -18,6 +18,8 @@ def spark() -> Iterator[Any]:
     """A local Spark: its JVM takes some seconds to start."""
     from roquette.spark.jdk import spark_session
 
-    session = spark_session("roquette-tests", 2)
+    # One compiler, one collector thread: a JVM of a minute's life takes half the CPU time that way.
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    session = spark_session("roquette-tests", 2, spark__driver__extraJavaOptions=options)
     yield session
     session.stop()
