@@ -47,6 +47,7 @@ class Journey:
         self.publish_s = 0.0
         self.consume_s = 0.0
         self.killed_at = 0
+        self.duplicates_before_kill = 0
         self._failure: BaseException | None = None
         self._expected = expected
         self._namesrvs = namesrvs
@@ -161,6 +162,7 @@ class Journey:
             if not self.killed_at and received.distinct >= self._expected // 2:
                 self._processes.kill(VICTIM)
                 self.killed_at = received.distinct
+                self.duplicates_before_kill = received.duplicates
                 progress.console.print(
                     f"  [bold red]{VICTIM} gets SIGKILL[/] after {received.distinct:,} flights: "
                     "it cannot say goodbye.\n  The other two take over its queues."

