@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roquette.client.core.rebalance import STRATEGIES, averagely
+from roquette.client.core.rebalance import STRATEGIES, averagely, by_config, by_machine_room
 from roquette.message.message import MessageQueue
 
 CASES = json.loads(
@@ -36,3 +36,21 @@ def test_more_members_than_queues_leave_some_idle() -> None:
     shares = [averagely(client, ["A", "B", "C"], queues) for client in "ABC"]
 
     assert shares == [queues[:1], queues[1:], []]
+
+
+def test_a_machine_room_gets_the_queues_of_its_own_brokers() -> None:
+    names = ("r1@a", "r1@b", "r2@c", "plain", "r1@x@y")
+    queues = [MessageQueue("t", name, i) for name in names for i in range(2)]
+    strategy = by_machine_room(frozenset({"r1", "r3"}))
+
+    shares = [strategy(client, ["A", "B", "C"], queues) for client in "ABC"]
+
+    # As AllocateMessageQueueByMachineRoom: equal shares in order, the rest one each to the first members.
+    assert shares == [[queues[0], queues[3]], [queues[1]], [queues[2]]]
+    assert strategy("D", ["A"], queues) == []
+
+
+def test_written_down_queues_are_taken_as_they_are() -> None:
+    queues = [MessageQueue("t", "b", i) for i in range(3)]
+
+    assert by_config(queues[1:])("A", ["A", "B"], queues) == queues[1:]
