@@ -378,7 +378,6 @@ def test_orderly_consumption_tries_again_before_it_goes_on() -> None:
     simulate(scenario)
 
 
-@pytest.mark.xfail(strict=True, reason="a queue is unlocked while its handler is still at work")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_orderly_members_never_work_on_one_queue_together(seed: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
@@ -421,7 +420,6 @@ def test_orderly_members_never_work_on_one_queue_together(seed: int) -> None:
     simulate(scenario, seed)
 
 
-@pytest.mark.xfail(strict=True, reason="handed back with a fresh count of failures")
 def test_orderly_messages_that_fail_too_often_become_dead_letters() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)

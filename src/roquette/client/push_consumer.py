@@ -9,6 +9,7 @@ import enum
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
@@ -18,6 +19,7 @@ from roquette.client.consume_loop import pull_loop
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.rebalance import Strategy, averagely
+from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
 from roquette.client.retries import hand_back
 from roquette.client.session import Session
@@ -39,6 +41,9 @@ log = logging.getLogger("roquette.client")
 
 Handler = Callable[[ReceivedMessage], "Awaitable[bool | None] | bool | None"]
 """Returns None or True when done; False or an exception lets the message come again later."""
+
+
+CLOSE_S: Final = 10.0  # how long `close` waits for handlers at work
 
 
 class Model(enum.Enum):
@@ -120,7 +125,20 @@ class PushConsumer:
         )
         self._local_offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
-        self._ordered_work: dict[MessageQueue, asyncio.Queue[ReceivedMessage]] = {}
+        self._orderly = (
+            OrderlyQueues(
+                session,
+                producer,
+                group,
+                options.max_reconsume_times,
+                handle=self._handle,
+                save=self._save_state,
+                changed=self.rebalance_soon,
+                shares=options.model is Model.CLUSTERING,
+            )
+            if options.orderly
+            else None
+        )
         self._rebalance_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._busy = 0
@@ -146,15 +164,14 @@ class PushConsumer:
         self._tasks.append(
             tasks.start(f"{name}-persist", every(config.persist_offsets_ms / 1000, self.persist))
         )
-        if self.options.orderly:
-            self._tasks.append(
-                tasks.start(f"{name}-locks", every(config.lock_interval_ms / 1000, self._lock_all))
-            )
+        if self._orderly is not None:
+            step = config.lock_interval_ms / 1000
+            self._tasks.append(tasks.start(f"{name}-locks", every(step, self._renew_locks)))
         for index in range(0 if self.options.orderly else self.options.concurrency):
             self._tasks.append(tasks.start(f"{name}-worker-{index}", self._worker()))
 
     async def close(self) -> None:
-        """Stop pulling, let handlers at work finish (10 s at most), save offsets, leave the group."""
+        """Stop pulling, let handlers at work finish (`CLOSE_S` at most), save offsets, leave the group."""
         if self._closing:
             return
         self._closing = True
@@ -162,13 +179,15 @@ class PushConsumer:
             queue.dropped = True
         while not self.work.empty():
             self.work.get_nowait()  # taken by nobody: whoever gets the queue next pulls them again
+        if self._orderly is not None:
+            await self._orderly.close(CLOSE_S)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + 10.0
+        deadline = loop.time() + CLOSE_S
         while self._busy and loop.time() < deadline:
             await asyncio.sleep(0.01)
         await self.persist()
-        if self.options.orderly:
-            await self._unlock(list(self.queues))
+        if self._orderly is not None:
+            await self._orderly.unlock(list(self.queues))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -288,12 +307,16 @@ class PushConsumer:
         for queue in gone:
             state = self.queues.pop(queue)
             state.dropped = True
-            await self._save([(queue, state.committable())])
-        if gone and self.options.orderly:
-            await self._unlock(gone)
+            if self._orderly is not None:
+                self._orderly.give_up(state)
+            else:
+                await self._save_state(state)
         added = [queue for queue in wanted if queue not in self.queues]
-        if added and self.options.orderly and self.options.model is Model.CLUSTERING:
-            added = await self._lock(added)
+        if added and self._orderly is not None:
+            asked = [queue for queue in added if not self._orderly.is_leaving(queue)]
+            added = await self._orderly.lock(asked)
+            if len(added) < len(asked):
+                self.session.tasks.start("rebalance-again", self._rebalance_later())
         for queue in added:
             if self._closing:
                 return
@@ -306,13 +329,10 @@ class PushConsumer:
     async def begin(self, queue: MessageQueue, offset: int) -> None:
         """Take up a queue at an offset."""
         state = ProcessQueue(queue, offset)
-        state.locked = self.options.orderly
         self.queues[queue] = state
-        if self.options.orderly:
-            self._ordered_work[queue] = asyncio.Queue()
+        if self._orderly is not None:
+            self._orderly.begin(state)
         self.session.tasks.start(f"pull-{queue.topic}-{queue.queue_id}", pull_loop(self, state))
-        if self.options.orderly:
-            self.session.tasks.start(f"order-{queue.topic}-{queue.queue_id}", self._ordered(state))
 
     async def _start_offset(self, queue: MessageQueue) -> int | None:
         """The offset to begin with (RebalancePushImpl.computePullFromWhere); None: try again later."""
@@ -348,39 +368,9 @@ class PushConsumer:
             return await api.max_offset(address, queue)
         return await api.offset_by_time(address, queue, start.timestamp_ms)
 
-    # queue locks of orderly consumers
-
-    async def _lock(self, queues: list[MessageQueue]) -> list[MessageQueue]:
-        locked: list[MessageQueue] = []
-        for name in sorted({queue.broker_name for queue in queues}):
-            asked = [queue for queue in queues if queue.broker_name == name]
-            try:
-                address = self.session.master_of(asked[0])
-                locked += await self.session.api.lock(
-                    address, self.group, self.session.client_id, asked
-                )
-            except ClientError as error:
-                log.warning("lock failed group=%s broker=%s error=%s", self.group, name, error)
-        if len(locked) < len(queues):
-            self.session.tasks.start("rebalance-again", self._rebalance_later())
-        return [queue for queue in queues if queue in locked]
-
-    async def _lock_all(self) -> None:
-        queues = list(self.queues)
-        locked = await self._lock(queues)
-        for queue in queues:
-            state = self.queues.get(queue)
-            if state is not None:
-                state.locked = queue in locked
-
-    async def _unlock(self, queues: list[MessageQueue]) -> None:
-        for name in sorted({queue.broker_name for queue in queues}):
-            asked = [queue for queue in queues if queue.broker_name == name]
-            try:
-                address = self.session.master_of(asked[0])
-                await self.session.api.unlock(address, self.group, self.session.client_id, asked)
-            except ClientError as error:
-                log.debug("unlock failed group=%s error=%s", self.group, error)
+    async def _renew_locks(self) -> None:
+        if self._orderly is not None:
+            await self._orderly.renew(self.queues)
 
     # consuming
 
@@ -400,6 +390,8 @@ class PushConsumer:
                 continue
             if await self._handle(message):
                 state.finish(message)
+            elif state.dropped:
+                continue  # whoever has the queue now gets the message again
             elif self.options.model is Model.BROADCASTING:
                 log.warning("message dropped, broadcasting has no retry id=%s", message.message_id)
                 state.finish(message)
@@ -435,31 +427,10 @@ class PushConsumer:
                 return
         state.finish(message)
 
-    async def _ordered(self, state: ProcessQueue) -> None:
-        """One queue, one message at a time; a failed one is tried again before the next (orderly service)."""
-        waiting = self._ordered_work[state.queue]
-        limit = self.options.max_reconsume_times
-        while not state.dropped:
-            message = await waiting.get()
-            tries = 0
-            while not state.dropped:
-                if state.locked and await self._handle(message):
-                    break
-                tries += 1
-                if 0 <= limit <= tries and await hand_back(
-                    self.session, self._producer, self.group, message, limit
-                ):
-                    break
-                await asyncio.sleep(self.session.config.orderly_suspend_ms / 1000)
-            if not state.dropped:
-                state.finish(message)
-
     def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Queue pulled messages for the handlers; bounded by the pull loop's thresholds."""
-        if self.options.orderly:
-            waiting = self._ordered_work[state.queue]
-            for message in messages:
-                waiting.put_nowait(message)
+        if self._orderly is not None:
+            self._orderly.submit(state, messages)
             return
         for message in messages:
             self.work.put_nowait((state, message))
@@ -475,6 +446,9 @@ class PushConsumer:
         await self._save(
             [(queue, state.committable()) for queue, state in list(self.queues.items())]
         )
+
+    async def _save_state(self, state: ProcessQueue) -> None:
+        await self._save([(state.queue, state.committable())])
 
     async def _save(self, offsets: list[tuple[MessageQueue, int]]) -> None:
         if self.options.model is Model.BROADCASTING:

@@ -47,6 +47,16 @@ async def hand_back(
         log.warning(
             "send back failed, sending to the retry topic id=%s error=%s", message.message_id, error
         )
+    return await resend(producer, group, message, message.reconsume_times + 1, most)
+
+
+async def resend(
+    producer: Producer, group: str, message: ReceivedMessage, failures: int, most: int
+) -> bool:
+    """Send a failed message to the retry topic; with `failures` >= `most` the broker buries it among the dead.
+
+    False when it could not be sent.
+    """
     again = Message(retry_topic(group), message.body, flag=message.flag)
     again.properties = {
         **{
@@ -56,7 +66,7 @@ async def hand_back(
         },
         ORIGIN_MESSAGE_ID: message.properties.get(ORIGIN_MESSAGE_ID, message.message_id),
         RETRY_TOPIC: message.topic,
-        RECONSUME_TIME: str(message.reconsume_times + 1),
+        RECONSUME_TIME: str(failures),
         MAX_RECONSUME_TIMES: str(most),
     }
     again.delay_level = 3 + message.reconsume_times
