@@ -177,7 +177,7 @@ def test_cluster_list(cluster: Cluster) -> None:
         "Version": "V5_5_0",
         "ACTIVATED": "true",
     }
-    assert row["Timer(Progress)"] == "0-0(0.0w, 0.0, 0.0)"
+    assert re.fullmatch(r"\d+-0\(0\.0w, 0\.0, 0\.0\)", row["Timer(Progress)"])
     assert re.fullmatch(r"[\d.]+\(0,\d+ms\)", row["InTPS(LOAD)"])
     assert 0 < float(row["SPACE"]) < 1
     (totals,) = table(cluster.mqadmin("clusterList", "-m"))
@@ -317,7 +317,7 @@ def test_broker_status(cluster: Cluster) -> None:
     assert 0 < float(status["commitLogDiskRatio"]) < 1
     fixed = ["dispatchBehindBytes", "commitLogMinOffset", "putMessageFailedTimes"]
     fixed += ["startAcceptSendRequestTimeStamp", "remainTransientStoreBufferNumbs"]
-    fixed += [key for key in status if key.endswith("Capacity") and key not in OUR_STATUS_KEYS]
+    fixed += [key for key in status if key.endswith("QueueCapacity") and key not in OUR_STATUS_KEYS]
     compare_values(cluster, "brokerStatus values", {key: status[key] for key in fixed})
     whole = cluster.mqadmin("brokerStatus", "-c", "DefaultCluster").splitlines()
     assert len(whole) == len(status)
@@ -336,7 +336,7 @@ def compare_keys(cluster: Cluster, what: str, found: dict[str, str], ours: set[s
 
 def compare_values(cluster: Cluster, what: str, found: dict[str, str]) -> None:
     """Every value that both have is Apache's; null in the file means: of the machine or the test."""
-    if cluster.flavour == "apache":
+    if RECORD and cluster.flavour == "apache":
         own = re.compile(r"/|NAMESRV|BROKER|\d+\.\d+\.\d+\.\d+")
         kept = {key: None if own.search(value) else value for key, value in found.items()}
         for key in kept:
