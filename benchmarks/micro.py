@@ -111,7 +111,7 @@ def codec() -> dict[str, float]:
         "record decode, 128 B": best_us(lambda: decode_record(one, 0, False), 1, 200),
         "records decode, 32 × 128 B, each": best_us(lambda: decode_records(many), 32),
         "queue scan, 800 units, each": best_us(
-            lambda: scan_units(units, None, 800, 1 << 30, 0), 800
+            lambda: scan_units(units, None, 800, 1 << 30, 0, 1 << 62), 800
         ),
     }
 

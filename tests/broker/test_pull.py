@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from roquette.message.record import decode_records
+from roquette.store.config import FlushDiskType
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
@@ -103,6 +104,23 @@ def test_a_held_pull_is_woken_by_a_matching_message_only(run_broker):
         assert len(case.broker.holds) == 0
 
     run_broker(scenario)
+
+
+def test_under_sync_flush_a_held_pull_is_woken_after_the_sync(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        await client.produce(body=b"first")
+        reader = await case.client()
+        waiting = asyncio.ensure_future(reader.pull(offset=1, sysFlag=6, subscription="*"))
+        await asyncio.sleep(0.1)
+        sent = await client.produce(body=b"second", properties={"WAIT": "false", "UNIQ_KEY": "u"})
+        reply = await waiting
+
+        assert (sent.code, reply.code) == (0, 0)
+        assert [r.body for r in decode_records(reply.body)] == [b"second"]
+        assert case.broker.store.synced_offset == case.broker.store.max_physical_offset
+
+    run_broker(scenario, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
 
 
 def test_a_held_pull_expires_when_it_said(run_broker):

@@ -9,6 +9,7 @@ from tests.store.crash_model import BORN, HOST, START_MS, small_config
 from roquette.base.files import OsFiles
 from roquette.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
 from roquette.message.record import decode_record
+from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended, GetStatus
 from roquette.testing.faulty_files import FaultyFiles
@@ -271,3 +272,30 @@ def test_a_segment_made_ahead_is_used() -> None:
 
     assert files.list_dir("/s/commitlog")[1] == f"{4096:020d}"
     assert files.list_dir("/s/commitlog.ahead") == []
+
+
+def test_under_sync_flush_readers_see_only_what_is_on_the_disk() -> None:
+    store = opened(FaultyFiles(), flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    put(store, b"one")
+    store.write_pending()
+
+    assert status(store, 0) == (GetStatus.OFFSET_OVERFLOW_ONE, 0)
+    assert store.take_arrivals() == []
+    assert store.has_hidden_arrivals()
+    plan = store.plan_sync()
+    assert plan is not None
+    plan.run()
+    put(store, b"two")
+    store.synced(plan)
+
+    assert status(store, 0) == (GetStatus.FOUND, 1)
+    assert [arrival.queue_offset for arrival in store.take_arrivals()] == [0]
+    assert status(store, 1) == (GetStatus.OFFSET_OVERFLOW_ONE, 1)
+
+
+def test_under_async_flush_readers_see_everything() -> None:
+    store = opened(FaultyFiles())
+    put(store)
+
+    assert status(store, 0) == (GetStatus.FOUND, 1)
+    assert not store.has_hidden_arrivals()

@@ -43,15 +43,22 @@ class LogSync:
     Args:
         timeout_ms: a reply waits so long at most (syncFlushTimeout).
         failed: told once when the disk failed.
+        flushed: called after every sync: readers may see more (SYNC_FLUSH).
     """
 
     def __init__(
-        self, store: MessageStore, clock: Clock, timeout_ms: int, failed: Callable[[str], None]
+        self,
+        store: MessageStore,
+        clock: Clock,
+        timeout_ms: int,
+        failed: Callable[[str], None],
+        flushed: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._failed = failed
+        self._shown = flushed
         self._gate: DurabilityGate[Waiting] = DurabilityGate(store.synced_offset)
         self._running: asyncio.Future[None] | None = None
         self._due = False
@@ -114,6 +121,7 @@ class LogSync:
     def _flushed(self, end_offset: int) -> None:
         for waiting in self._gate.flushed(end_offset):
             self._release(waiting, None)
+        self._shown()
 
     def expire(self) -> None:
         """Answer what waited too long: FLUSH_DISK_TIMEOUT, with the header of success."""

@@ -165,7 +165,11 @@ class Broker:
             self._delivered,
         )
         self.log_sync = LogSync(
-            store, self._clock, self.live.store.sync_flush_timeout_ms, self._fail
+            store,
+            self._clock,
+            self.live.store.sync_flush_timeout_ms,
+            self._fail,
+            self._wake_holds,
         )
         self._client = RemotingClient(self._clock, on_lost=self._name_server_lost)
         self.registration = Registration(
@@ -321,6 +325,14 @@ class Broker:
             self._drop_replies()
             self.log_sync.abandon(str(error))
             return
+        self._wake_holds()
+        if len(self.holds) and self.store.has_hidden_arrivals():
+            self.log_sync.request()  # somebody waits for what only a sync makes visible
+        else:
+            self.log_sync.kick()
+
+    def _wake_holds(self) -> None:
+        """Held pulls whose messages have come, and may be seen, run again."""
         arrivals = self.store.take_arrivals()
         if arrivals and len(self.holds):
             on_arrival = self.holds.on_arrival
@@ -330,7 +342,6 @@ class Broker:
                 )
                 if due:
                     self._rerun(due)
-        self.log_sync.kick()
 
     def _drop_replies(self) -> None:
         """Replies of this turn promise what is not in the log: the connections go, and the replies with them."""

@@ -337,10 +337,11 @@ def scan_units(
     max_count: i64,
     max_bytes: i64,
     min_physical: i64,
+    visible_end: i64,
 ) -> Scan:
     """Collect matching records; neighbours in the log become one span (one slice, one copy).
 
-    The first record always fits. Units below `min_physical` and fillers are passed over. The tags
+    The first record always fits. A record that ends behind `visible_end` ends the scan. Units below `min_physical` and fillers are passed over. The tags
     code is compared as Apache does: its low 32 bits, signed.
     """
     spans: list[tuple[i64, i64]] = []
@@ -354,6 +355,8 @@ def scan_units(
     while position < end and count < max_count:
         offset = read_i64_be(units, position)
         size: int = read_i32_be(units, position + 8)
+        if offset + size > visible_end and size != FILLER_SIZE:
+            break
         if codes is not None:
             # The low half of the 8 bytes, read as a signed int32, is Java's (int) cast.
             code: int = read_i32_be(units, position + 16)

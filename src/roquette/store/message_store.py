@@ -6,6 +6,7 @@ It is synchronous. What blocks (sync, allocation, deletion) leaves as a plan: th
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -14,7 +15,7 @@ from roquette.errors import StoreClosed, StoreFull
 from roquette.message.record import MAX_PROPERTIES, encode_record
 from roquette.store import reading
 from roquette.store.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
-from roquette.store.config import StoreConfig
+from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
@@ -28,6 +29,8 @@ from roquette.store.retention import DiskState
 from roquette.store.upkeep import Upkeep
 
 log = logging.getLogger("roquette.store")
+
+_EVERYTHING: Final = 1 << 62  # a physical offset behind every log's end
 
 
 class MessageStore:
@@ -52,6 +55,7 @@ class MessageStore:
             files, self.layout, config, self._log, self._queues, self._index
         )
         self._arrivals: list[Arrival] = []
+        self._sync_flush: bool = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._hot_bytes: i64 = files.memory_size() * config.memory_ratio // 100
         self._max_body: i64 = config.max_message_size
         self._max_record: i64 = config.segment_size - BLANK_SIZE
@@ -263,10 +267,27 @@ class MessageStore:
             self._fail_write(error)
 
     def take_arrivals(self) -> list[Arrival]:
-        """What came to the queues since the last call."""
+        """What readers can see since the last call: under SYNC_FLUSH, only what is on the disk.
+
+        A message that a power cut may still take back is shown to nobody, since its queue offset would then
+        be given to another one.
+        """
         arrivals = self._arrivals
-        self._arrivals = []
-        return arrivals
+        if not self._sync_flush or not arrivals:
+            self._arrivals = []
+            return arrivals
+        synced: i64 = self._log.synced
+        count = 0
+        for arrival in arrivals:
+            if arrival.physical_offset + arrival.size > synced:
+                break
+            count += 1
+        self._arrivals = arrivals[count:]
+        return arrivals[:count]
+
+    def has_hidden_arrivals(self) -> bool:
+        """Whether records wait for a sync before readers may see them."""
+        return bool(self._arrivals) and self._sync_flush
 
     # Reading
 
@@ -332,6 +353,7 @@ class MessageStore:
             max_bytes,
             codes,
             self._hot_bytes,
+            self._log.synced if self._sync_flush else _EVERYTHING,
             defer_cold,
         )
 

@@ -27,9 +27,12 @@ def read_units(
     max_bytes: i64,
     codes: set[int] | frozenset[int] | None,
     hot_bytes: i64,
+    visible_end: i64,
     defer_cold: bool,
 ) -> Found:
     """One read of a queue whose offset is known to be within it.
+
+    Records behind `visible_end` are not there yet for readers.
 
     Cold means farther back than the page cache is assumed to reach (Apache:
     checkInDiskByCommitOffset): smaller limits then.
@@ -51,9 +54,12 @@ def read_units(
         max_count if max_count < count_limit else count_limit,
         max_bytes if max_bytes < bytes_limit else bytes_limit,
         min_physical,
+        visible_end,
     )
     status = GetStatus.FOUND
-    if scan.count == 0:
+    if scan.count == 0 and scan.scanned == 0:
+        status = GetStatus.OFFSET_OVERFLOW_ONE  # the next record is not visible yet: wait for it
+    elif scan.count == 0:
         status = GetStatus.MESSAGE_WAS_REMOVING if scan.removed else GetStatus.NO_MATCHED_MESSAGE
     first: i64 = queue.min_offset(min_physical)
     found = Found(status, queue_offset + scan.scanned, first, queue.next_offset)
