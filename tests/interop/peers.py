@@ -349,11 +349,14 @@ def _ready(server: Server, probe: Any) -> Server:
 
 
 def serves(namesrv: str, broker_name: str, address: str) -> bool:
-    """Whether the name server lists the broker at `address` and the broker answers."""
-    answer = call(namesrv, 106)
-    if answer is None or f'"{broker_name}"'.encode() not in answer[1]:
-        return False
-    return address.encode() in answer[1] and call(address, 28) is not None
+    """Whether the name servers ("a;b") list the broker at `address` and the broker answers."""
+    for one in namesrv.split(";"):
+        answer = call(one, 106)
+        if answer is None or f'"{broker_name}"'.encode() not in answer[1]:
+            return False
+        if address.encode() not in answer[1]:
+            return False
+    return call(address, 28) is not None
 
 
 def call(
