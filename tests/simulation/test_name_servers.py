@@ -197,9 +197,33 @@ def test_document_bs_example_of_name_servers_that_disagree(
 
     with caplog.at_level(logging.WARNING, "roquette"):
         simulate(scenario)
-    warned = [r.getMessage() for r in caplog.records if "name servers disagree" in r.getMessage()]
-    assert any("topic=orders" in line and f"{NS1}:9876" in line for line in warned)
-    assert any(f"{NS2}:9876" in line for line in warned)
+    for room in ("roquette.client", "roquette.broker"):
+        warned = [
+            r.getMessage()
+            for r in caplog.records
+            if r.name.startswith(room) and "name servers disagree" in r.getMessage()
+        ]
+        of_topic = [line for line in warned if "topic=orders" in line]
+        assert of_topic, room
+        assert all(f"{NS1}:9876" in line and f"{NS2}:9876" in line for line in of_topic), room
+    spoke = [line for line in warned if "topic=orders" in line]
+    assert "broker-a(r4w4)+broker-b(r4w4)" in spoke[0], "who tells what"
+    assert len(spoke) <= 4, "rate-limited"
+
+
+def test_name_servers_that_agree_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await two_of_each(cluster)
+        mq = await cluster.client("10.0.2.1")
+        for number in range(60):
+            await mq.send(f"topic-{number}", b"x")
+            await asyncio.sleep(5)
+        cluster.kill(NS1)  # one that is down is no contradiction
+        await asyncio.sleep(100)
+
+    with caplog.at_level(logging.WARNING, "roquette"):
+        simulate(scenario)
+    assert not [r for r in caplog.records if "disagree" in r.getMessage()]
 
 
 def test_no_name_server_at_all(caplog: Any) -> None:

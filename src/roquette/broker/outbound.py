@@ -1,16 +1,21 @@
-"""Every call the broker makes to others: registrations, for now. Apache: BrokerOuterAPI."""
+"""Every call the broker makes to others: registrations and routes. Apache: BrokerOuterAPI."""
 
 from roquette.errors import BrokerError
 from roquette.remoting.client import RemotingClient
 from roquette.wire.bodies import (
     KVTable,
     RegisterBrokerBody,
+    TopicRouteData,
     crc_of,
     encode_register_broker_body,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_ext
-from roquette.wire.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+from roquette.wire.headers import (
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
 from roquette.wire.json_body import decode_body
 
 
@@ -54,3 +59,17 @@ class Outbound:
         )
         if reply.code != ResponseCode.SUCCESS:
             raise BrokerError(reply.code, reply.remark or "", address=name_server)
+
+    async def route(self, name_server: str, topic: str, timeout_ms: int) -> TopicRouteData | None:
+        """GET_ROUTEINFO_BY_TOPIC at one name server; None when it knows nothing. Raises ClientError."""
+        reply = await self._client.invoke(
+            name_server,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            encode_ext(GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)),
+            timeout_ms=timeout_ms,
+        )
+        if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if reply.code != ResponseCode.SUCCESS:
+            raise BrokerError(reply.code, reply.remark or "", address=name_server)
+        return decode_body(TopicRouteData, reply.body)

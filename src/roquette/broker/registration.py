@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from roquette.base.lifecycle import Tasks
+from roquette.broker.agreement import Agreement
 from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
 from roquette.broker.outbound import Outbound
 from roquette.broker.topics import TopicTable
@@ -53,6 +54,7 @@ class Registration:
     Args:
         addresses: broker address and HA address, known once the ports are bound.
         order_topics: told which topics the name servers list as ordered.
+        agreement: asked once a period whether the name servers agree.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Registration:
         tasks: Tasks,
         addresses: Callable[[], tuple[str, str]],
         order_topics: Callable[[list[str]], None],
+        agreement: Agreement,
     ) -> None:
         self._live = live
         self._topics = topics
@@ -70,6 +73,7 @@ class Registration:
         self._tasks = tasks
         self._addresses = addresses
         self._order_topics = order_topics
+        self._agreement = agreement
         self._servers: dict[str, _Server] = {}
         self._changes = 0
         self._running = False
@@ -78,7 +82,13 @@ class Registration:
         """Begin; returns when every name server was told, or after 500 ms."""
         self._running = True
         self.refresh()
+        self._tasks.start("name-server-agreement", self._watch())
         await self.settled()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._period_s())
+            await self._agreement.check()
 
     def refresh(self) -> None:
         """Follow the configured list: begin with new name servers, drop removed ones."""

@@ -10,6 +10,7 @@ from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks, every
 from roquette.broker.addresses import advertised_host, free_ports
+from roquette.broker.agreement import Agreement
 from roquette.broker.changes import Changes
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
@@ -172,13 +173,15 @@ class Broker:
             self._wake_holds,
         )
         self._client = RemotingClient(self._clock, on_lost=self._name_server_lost)
+        outbound = Outbound(self._client)
         self.registration = Registration(
             self.live,
             self.topics,
-            Outbound(self._client),
+            outbound,
             self._tasks,
             lambda: (self.address, f"{self.host}:{self.port + 1}"),
             self._set_order,
+            Agreement(self.live, self.topics, outbound, self._clock),
         )
         self.changes = Changes(
             ConfigFiles(self._files, store.layout.config),

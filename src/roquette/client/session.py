@@ -17,7 +17,7 @@ from roquette.base.lifecycle import Tasks, every
 from roquette.base.logs import RateLimited
 from roquette.client.broker_api import BrokerApi
 from roquette.client.config import ClientConfig
-from roquette.client.core.route_cache import TopicRoute, canonical, route_from_template
+from roquette.client.core.route_cache import TopicRoute, route_from_template
 from roquette.errors import (
     BrokerError,
     ClientClosed,
@@ -31,7 +31,7 @@ from roquette.message.message import MessageQueue
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.dispatcher import RequestContext, Row
 from roquette.remoting.outcomes import Outcome, Silent
-from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData
+from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData, canonical
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import (

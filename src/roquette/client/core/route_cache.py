@@ -2,7 +2,7 @@
 
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ, PERM_WRITE
-from roquette.wire.bodies import TopicRouteData
+from roquette.wire.bodies import TopicRouteData, canonical
 
 MASTER_ID = 0
 
@@ -64,25 +64,6 @@ class TopicRoute:
     def same_as(self, other: "TopicRoute") -> bool:
         """True when both say the same, whatever the order of their parts."""
         return canonical(self.data) == canonical(other.data)
-
-
-def canonical(data: TopicRouteData) -> tuple[object, ...]:
-    """A route in a form that compares equal when it means the same."""
-    return (
-        tuple(
-            sorted(
-                (q.broker_name, q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag)
-                for q in data.queue_datas
-            )
-        ),
-        tuple(
-            sorted(
-                (b.broker_name, b.cluster, tuple(sorted(b.broker_addrs.items())))
-                for b in data.broker_datas
-            )
-        ),
-        data.order_topic_conf or "",
-    )
 
 
 def route_from_template(topic: str, template: TopicRouteData, default_queues: int) -> TopicRoute:

@@ -73,6 +73,7 @@ from roquette.wire.bodies.route import (
     QueueData,
     TopicList,
     TopicRouteData,
+    canonical,
 )
 from roquette.wire.bodies.topic_config import (
     CreateTopicListRequestBody,
@@ -147,6 +148,7 @@ __all__ = [
     "TopicRouteData",
     "TopicStatsTable",
     "UnlockBatchRequestBody",
+    "canonical",
     "crc_of",
     "decode_register_broker_body",
     "encode_register_broker_body",

@@ -35,6 +35,25 @@ class TopicRouteData(msgspec.Struct, rename="camel"):
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
 
 
+def canonical(data: TopicRouteData) -> tuple[object, ...]:
+    """A route in a form that compares equal when it means the same."""
+    return (
+        tuple(
+            sorted(
+                (q.broker_name, q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag)
+                for q in data.queue_datas
+            )
+        ),
+        tuple(
+            sorted(
+                (b.broker_name, b.cluster, tuple(sorted(b.broker_addrs.items())))
+                for b in data.broker_datas
+            )
+        ),
+        data.order_topic_conf or "",
+    )
+
+
 class ClusterInfo(msgspec.Struct, rename="camel"):
     """Every broker, and which clusters they form."""
 
