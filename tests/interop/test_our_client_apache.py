@@ -108,6 +108,15 @@ async def read_all(mq: Client, topic: str) -> list[ReceivedMessage]:
     return found
 
 
+async def reaches(mq: Client, queues: list[MessageQueue], count: int) -> None:
+    """Wait until the queues hold so many messages: Apache's queues follow its log."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + SOON_S
+    while (held := sum([await mq.max_offset(queue) for queue in queues])) != count:
+        assert loop.time() < end, held
+        await asyncio.sleep(0.02)
+
+
 async def create(mq: Client, topic: str) -> list[MessageQueue]:
     """Create a topic by sending to it; its queues, once the name server knows them."""
     await mq.send(topic, b"first")
@@ -431,12 +440,14 @@ def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
     async def case() -> None:
         topic, group = name("pull"), name("group")
         async with cluster.client() as mq:
-            queue = (await create(mq, topic))[0]
+            queues = await create(mq, topic)
+            queue = queues[0]
+            await reaches(mq, queues, 1)
             base = await mq.max_offset(queue)
             for n in range(10):
                 await mq.send(topic, f"{n}", queue=queue)
             assert await mq.min_offset(queue) == 0
-            assert await mq.max_offset(queue) == base + 10
+            await reaches(mq, [queue], base + 10)
 
             puller = await mq.puller(group=group, batch=4)
             await puller.assign([queue])
