@@ -121,12 +121,12 @@ def publish_and_consume(
     received.update()
     for name, rows in zip(CONSUMERS, received.rows.values(), strict=True):
         tell(f"{name}  {rows:>9,} rows" + ("  (killed)" if name == VICTIM else ""))
-    after = received.duplicates - journey.duplicates_before_kill
+    before = journey.duplicates_before_kill
     tell(
-        f"{received.duplicates:,} rows are duplicates, {after:,} of them since the kill. The killed consumer "
-        "had written them, but its acknowledgement had not reached the broker, so another consumer got them "
-        "again. (Before the kill, the same can happen while members join and queues change hands.) RocketMQ "
-        "delivers at least once: some may come twice, none may be missing."
+        f"{received.duplicates:,} rows are duplicates: {before:,} from before the kill, when members joined "
+        f"one after another and queues changed hands, and {received.duplicates - before:,} since. When a "
+        "queue gets a new owner, the broker may not have heard yet what the old one has done, and delivers "
+        "that again. RocketMQ promises at least once: some may come twice, none may be missing."
     )
     found = totals_of(received.read_distinct())
     check("the consumers' files, each flight counted once", found, expected)
@@ -176,7 +176,10 @@ def tell_the_end(
         facts=[
             (f"{expected.flights:,}", "flights, one message each"),
             (f"{rate}/s", "published, and consumed meanwhile"),
-            (f"{journey.received.duplicates:,}", "delivered twice, mostly by the kill"),
+            (
+                f"{journey.received.duplicates:,}",
+                f"delivered twice; {journey.duplicates_before_kill:,} of them before the kill",
+            ),
             ("0", "missing"),
             (f"{times['travel'] + times['spark']:.0f} s", "for messages and Spark"),
         ],

@@ -11,7 +11,7 @@ from pathlib import Path
 from roquette import Client, ReceivedMessage
 
 
-async def main(namesrvs: str, topic: str, group: str, path: Path) -> None:
+async def main(name_servers: str, topic_name: str, group_name: str, path: Path) -> None:
     """Run until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -21,10 +21,11 @@ async def main(namesrvs: str, topic: str, group: str, path: Path) -> None:
             file.write(message.body + b"\n")
             file.flush()  # the row has left this process when we return, and returning acknowledges
 
-        async with Client(namesrvs) as mq:
-            await mq.subscribe(topic, group=group, handler=keep, where="first")
+        async with Client(name_servers) as mq:
+            await mq.subscribe(topic_name, group=group_name, handler=keep, where="first")
             await stop.wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4], Path(sys.argv[4])))
+    namesrvs, topic, group, file = sys.argv[1:]
+    asyncio.run(main(namesrvs, topic, group, Path(file)))
