@@ -7,7 +7,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import msgspec
@@ -145,25 +144,3 @@ def test_two_brokers_can_not_share_a_store(tmp_path):
         with process("broker", "--listen", "127.0.0.1:0", "--store", tmp_path, *SMALL) as second:
             assert second.wait(10) == 1
             assert "another process uses this store" in second.stderr.read()
-
-
-@pytest.mark.crash
-def test_synchronous_sends_survive_kill_9(tmp_path):
-    arguments = ["broker", "--listen", "127.0.0.1:0", "--store", tmp_path, *SMALL]
-    arguments += ["--set", "flushDiskType=SYNC_FLUSH"]
-    acknowledged = 0
-    for _ in range(3):
-        with process(*arguments) as child:
-            where = address(child, "broker")
-            if acknowledged:
-                reply, _ = call(where, 30, {"topic": "T", "queueId": "0"})
-                assert int(reply["extFields"]["offset"]) >= acknowledged
-            with socket.create_connection(where, 5) as connection:
-                stream = connection.makefile("rwb")
-                deadline = time.monotonic() + 0.3
-                while time.monotonic() < deadline:
-                    reply, _ = send(stream, 310, send_ext("T"), b"x" * 100)
-                    assert reply["code"] == 0
-                    acknowledged = int(reply["extFields"]["queueOffset"]) + 1
-                child.kill()
-                child.wait()
