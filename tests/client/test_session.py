@@ -212,3 +212,46 @@ def test_closing_ends_what_is_under_way() -> None:
         assert cluster.loop.time() - started < 10
 
     simulate(scenario)
+
+
+def test_a_connection_to_a_broker_in_no_route_is_closed() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"x")
+        await cluster.add_broker("10.0.1.9", "broker-z")
+        stranger, known = "10.0.1.9:10911", f"{BROKER}:10911"
+        await mq.session.remoting.connect(stranger)
+        del mq.session._routes["TBW102"]  # the one route that names every broker
+
+        await mq.session.refresh_routes()
+        await asyncio.sleep(1)
+
+        assert stranger not in mq.session.remoting.addresses()
+        assert known in mq.session.remoting.addresses()
+
+    simulate(scenario)
+
+
+def test_a_handler_that_was_cancelled_counts_as_failed_and_work_goes_on() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client(CLIENT)
+        await mq.send("orders", b"0")
+        seen: list[bytes] = []
+
+        async def handle(message: object) -> None:
+            seen.append(message.body)  # type: ignore[attr-defined]
+            if len(seen) == 1:
+                raise asyncio.CancelledError
+
+        consumer = await mq.subscribe(
+            "orders", group="g", handler=handle, where="first", concurrency=1
+        )
+        await mq.send("orders", b"1")
+        await asyncio.sleep(20)
+
+        assert sorted(seen) == [b"0", b"0", b"1"]
+        await consumer.close()
+
+    simulate(scenario)

@@ -405,6 +405,11 @@ class PushConsumer:
             if isinstance(result, Awaitable):
                 result = await result
             ok = result is not False
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # we are ended; else something the handler awaited was
+            ok = False
         except Exception as error:
             log.warning(
                 "handler failed group=%s id=%s error=%r", self.group, message.message_id, error

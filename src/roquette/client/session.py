@@ -223,7 +223,7 @@ class Session:
         return route
 
     async def refresh_routes(self) -> None:
-        """Every 30 s: ask again for every topic in use."""
+        """Every 30 s: ask again for every topic in use, and leave brokers that no route names (row N7)."""
         for topic in sorted(
             set(self._routes) | {t for c in self._consumers.values() for t in c.topics()}
         ):
@@ -235,6 +235,11 @@ class Session:
             except ClientError as error:
                 self.noise.warning("routes", "route refresh failed topic=%s error=%s", topic, error)
                 return
+        wanted = {*self.name_servers, *self.broker_addresses()}
+        for address in self.remoting.addresses():
+            if address not in wanted:
+                log.info("broker is in no route any more address=%s", address)
+                self.remoting.drop(address)
 
     async def compare_name_servers(self) -> None:
         """Warn when name servers do not tell the same route for a topic (row N8)."""

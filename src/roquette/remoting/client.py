@@ -179,6 +179,10 @@ class RemotingClient:
             if now - peer.last_active > self._idle_s and not len(peer.pending):
                 peer.transport.close()
 
+    def addresses(self) -> list[str]:
+        """Where connections are open, in the order they were made."""
+        return list(self._peers)
+
     def drop(self, address: str) -> None:
         """Close the connection to `address`, if any (an offline broker)."""
         peer = self._peers.get(address)
