@@ -57,10 +57,13 @@ def require_java() -> None:
     """Skip the test when JDK or Maven are absent; in CI (env CI=true) that is a failure."""
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
-        reason = f"needs JDK 17 and Maven for the Java peers; not found: {', '.join(missing)}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        _absent(f"needs JDK 17 and Maven for the Java peers; not found: {', '.join(missing)}")
+
+
+def _absent(reason: str) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def class_path(name: str) -> str:
@@ -74,7 +77,9 @@ def class_path(name: str) -> str:
     CACHE.mkdir(parents=True, exist_ok=True)
     fresh = kept.with_suffix(f".{os.getpid()}")
     goal = ("dependency:build-classpath", f"-Dmdep.outputFile={fresh}")
-    _run("mvn", "-q", "-B", "-f", str(pom), *goal)
+    failure = _failure("mvn", "-q", "-B", "-f", str(pom), *goal)
+    if failure:
+        _absent(f"Maven Central gave no jars for the Java peers: {failure}")
     fresh.write_text(fresh.read_text().strip())
     fresh.replace(kept)
     return kept.read_text()
@@ -89,7 +94,9 @@ def compiled(name: str) -> str:
     if not classes.exists():
         fresh = CACHE / f"{name}-{digest}.{os.getpid()}"
         options = ("-encoding", "UTF-8", "-nowarn", "-cp", jars, "-d", str(fresh))
-        _run("javac", *options, *map(str, sources))
+        failure = _failure("javac", *options, *map(str, sources))
+        if failure:
+            pytest.fail(failure)
         with contextlib.suppress(OSError):  # another run compiled the same
             fresh.rename(classes)
     return f"{classes}{os.pathsep}{jars}"
@@ -99,12 +106,17 @@ def _digest(*parts: bytes) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
-    )
-    if done.returncode:
-        pytest.fail(f"{command[0]} failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
+def _failure(*command: str) -> str:
+    """Run a build command; what it said if it failed, else ""."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not end within {BUILD_TIMEOUT_S} s"
+    if not done.returncode:
+        return ""
+    return f"{command[0]} failed ({done.returncode}):\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
 _next_port = itertools.count(20000 + os.getpid() * 16 % 10000, 4)
