@@ -52,7 +52,7 @@ class Sender(threading.Thread):
         super().__init__(daemon=True)
         self._address, self._books, self._name, self._queue = address, books, name, queue
         self._rng = rng
-        self.failure: BaseException | None = None
+        self.failure: Exception | None = None
         self.sent = 0
 
     def run(self) -> None:
@@ -62,7 +62,7 @@ class Sender(threading.Thread):
                     self._send(connection)
         except (OSError, EOFError):
             return  # killed
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - handed to the test
             self.failure = error
 
     def _send(self, connection: RawConnection) -> None:

@@ -49,9 +49,9 @@ def cluster(
         try:
             yield Cluster(request.param, namesrv, broker, folder)
         finally:
-            broker.stop()
+            broker.discard()
     finally:
-        namesrv.stop()
+        namesrv.discard()
 
 
 @pytest.fixture(scope="session")

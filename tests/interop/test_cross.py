@@ -95,10 +95,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
         yield Mixed(namesrvs, brokers)
     finally:
         for server in started:
-            if server.flavour == "apache":
-                server.process.kill()  # its clean stop takes half a minute
-            else:
-                server.stop()
+            server.discard()
 
 
 def until(condition: Callable[[], object], what: Callable[[], object] = lambda: "") -> None:

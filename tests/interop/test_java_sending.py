@@ -170,8 +170,8 @@ def strict(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Any:
     settings = {"autoCreateTopicEnable": "false"}
     broker = start_broker(cluster.flavour, folder / "broker", namesrv.address, settings=settings)
     yield Cluster(cluster.flavour, namesrv, broker, folder)
-    broker.stop()
-    namesrv.stop()
+    broker.discard()
+    namesrv.discard()
 
 
 def test_no_topics_without_auto_creation(java: Driver, strict: Cluster, name: str) -> None:

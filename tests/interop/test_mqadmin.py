@@ -117,9 +117,11 @@ def cluster(
         found.fill()
         yield found
     finally:
-        for running in (java, broker, namesrv):
-            if running is not None:
-                running.stop()
+        if java is not None:
+            java.stop()
+        for server in (broker, namesrv):
+            if server is not None:
+                server.discard()
 
 
 def until(condition: Callable[[], object]) -> None:

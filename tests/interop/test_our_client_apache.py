@@ -66,9 +66,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[C
         try:
             yield Cluster(request.param, namesrv.address, folder)
         finally:
-            broker.stop()
+            broker.discard()
     finally:
-        namesrv.stop()
+        namesrv.discard()
 
 
 def run(case: Coroutine[Any, Any, None]) -> None:
