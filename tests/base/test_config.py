@@ -84,6 +84,7 @@ def test_unknown_keys_warn_with_the_nearest_known_one() -> None:
         ("enableThis=yes", "true or false expected"),
         ("flushMode=SLOW", "one of FAST, SAFE"),
         ("share=half", "float expected"),
+        ("listenPort=-1", "int expected (0 or more)"),
     ],
 )
 def test_malformed_values_name_key_value_and_place(line: str, said: str) -> None:

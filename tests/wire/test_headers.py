@@ -5,6 +5,7 @@ That they are Apache's is checked against captured headers in tests/golden. This
 
 import contextlib
 import json
+import typing
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from roquette.wire.headers import (
     SendMessageRequestHeaderV2,
     UnregisterClientRequestHeader,
 )
+from roquette.wire.numbers import Int64
 
 # Required fields are marked with "!".
 WIRE_NAMES = {
@@ -184,10 +186,12 @@ def test_any_ext_fields_are_read_or_refused(name: str, values: list[Any]) -> Non
 
 
 def full(kind: type[msgspec.Struct]) -> dict[str, str]:
-    texts = {int: "7", bool: "true", str: 'ü"\x01'}
+    texts = {Int64: "7", bool: "true", str: 'ü"\x01'}
     return {
         f.encode_name: next(
-            text for plain, text in texts.items() if f.type is plain or f.type == plain | None
+            text
+            for plain, text in texts.items()
+            if f.type in (plain, typing.Optional[plain])  # noqa: UP045
         )
         for f in msgspec.structs.fields(kind)
     }

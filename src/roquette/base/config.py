@@ -23,7 +23,8 @@ def setting(default: Any, *, java: str, help: str, mutable: bool = False) -> Any
         default: Apache's default unless docs/compatibility.md says otherwise.
         java: the key in Apache's property files; "" for a setting of ours alone under its own name.
         help: a sentence for people.
-        mutable: may change while the process runs, through UPDATE_*_CONFIG. Never for paths or addresses.
+        mutable: may change while the process runs, through UPDATE_*_CONFIG. Never for what names a
+            path, command, class or URL.
     """
     return dataclasses.field(
         default=default, metadata={"java": java, "help": help, "mutable": mutable}
@@ -164,7 +165,10 @@ def convert(
             return text.lower() == "true"
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
             return kind(text)
-        return kind(text)
+        value = kind(text)
+        if kind in (int, float) and value < 0 and not (field.default or 0) < 0:
+            raise ValueError("0 or more")
+        return value
     except ValueError as error:
         wanted = getattr(kind, "__name__", str(kind))
         if isinstance(kind, type) and issubclass(kind, enum.Enum):

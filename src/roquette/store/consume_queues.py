@@ -115,12 +115,13 @@ class ConsumeQueues:
             self.dirty.append(queue)
 
     def drop_topic(self, topic: str) -> None:
-        """Forget a topic and delete its queues' files."""
+        """Forget a topic and delete its queues' files; a name without an entry is no path to anything."""
         entry = self.topics.pop(topic, None)
-        if entry is not None:
-            for queue in entry.queues.values():
-                queue.forget()
-            self.dirty = [queue for queue in self.dirty if queue.topic != topic]
+        if entry is None:
+            return
+        for queue in entry.queues.values():
+            queue.forget()
+        self.dirty = [queue for queue in self.dirty if queue.topic != topic]
         self._files.remove_tree(self._layout.topic(topic))
 
     def reset(self, queue: ConsumeQueue) -> ConsumeQueue:

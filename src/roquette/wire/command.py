@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int32
+
 RESPONSE_BIT = 1
 ONEWAY_BIT = 2
 
@@ -13,10 +15,10 @@ class Command(msgspec.Struct, gc=False, kw_only=True):
     requester's number, echoed by the response; `flag` bit 0 marks a response, bit 1 a one-way request.
     """
 
-    code: int
-    opaque: int
-    flag: int = 0
-    version: int = 0
+    code: Int32
+    opaque: Int32
+    flag: Int32 = 0
+    version: Int32 = 0
     language: str | int | None = "JAVA"
     remark: str | None = None
     # Not `Raw | None`: msgspec would then take nothing but null. A peer's null arrives as Raw(b"null").

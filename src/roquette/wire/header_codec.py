@@ -39,8 +39,9 @@ def decoder(header: type[H]) -> Callable[[msgspec.Raw | None], H]:
 def _decode_coerced(header: type[H], ext: msgspec.Raw | None) -> H:
     """The slow path, in Java's manner: any scalar as text, `+5` and `007` as numbers, empty as absent."""
     text = ext_dict(ext)
-    numbers = {f.encode_name for f in msgspec.structs.fields(header) if _is(f.type, int)}
-    flags = {f.encode_name for f in msgspec.structs.fields(header) if _is(f.type, bool)}
+    fields = msgspec.structs.fields(header)
+    numbers = {f.encode_name for f in fields if _scalar(f.type)[0] is int}
+    flags = {f.encode_name for f in fields if _scalar(f.type)[0] is bool}
     values: dict[str, object] = {}
     for name, value in text.items():
         if name in flags:
@@ -70,10 +71,14 @@ def _java_number(header: type[msgspec.Struct], name: str, value: str) -> int:
     return number
 
 
-def _is(kind: object, wanted: type) -> bool:
-    if kind is wanted:
-        return True
-    return isinstance(kind, types.UnionType) and wanted in typing.get_args(kind)
+def _scalar(kind: object) -> tuple[object, bool]:
+    """The plain type of a header field, and whether it may be None."""
+    if typing.get_origin(kind) in {types.UnionType, typing.Union}:
+        (inner,) = (one for one in typing.get_args(kind) if one is not types.NoneType)
+        return _scalar(inner)[0], True
+    if typing.get_origin(kind) is typing.Annotated:
+        return typing.get_args(kind)[0], False
+    return kind, False
 
 
 def ext_dict(ext: msgspec.Raw | None) -> dict[str, str]:
@@ -109,27 +114,21 @@ def encoder(header: type[H], constants: dict[str, str] | None = None) -> Callabl
     optional: list[str] = []
     for field in msgspec.structs.fields(header):
         name = field.encode_name
-        if field.type is int:
-            fixed.append(f'"{name}":"%d"')
-            arguments.append(f"h.{field.name}")
-        elif field.type is str:
-            fixed.append(f'"{name}":%b')
-            arguments.append(f"quote(h.{field.name})")
-        elif field.type is bool:
-            fixed.append(f'"{name}":"%b"')
-            arguments.append(f'(b"true" if h.{field.name} else b"false")')
-        elif _is(field.type, bool):
+        value = f"h.{field.name}"
+        kind, may_be_none = _scalar(field.type)
+        if kind is int:
+            form = f'"{name}":"%d"'
+        elif kind is bool:
+            form, value = f'"{name}":"%b"', f"(b'true' if {value} else b'false')"
+        else:
+            form, value = f'"{name}":%b', f"quote({value})"
+        if may_be_none:
             optional.append(
-                f"if h.{field.name} is not None: out.append(b'\"{name}\":\"%b\"' % (b'true' if h.{field.name} else b'false'))"
-            )
-        elif _is(field.type, int):
-            optional.append(
-                f'if h.{field.name} is not None: out.append(b\'"{name}":"%d"\' % h.{field.name})'
+                f"if h.{field.name} is not None: out.append({form.encode()!r} % {value})"
             )
         else:
-            optional.append(
-                f"if h.{field.name} is not None: out.append(b'\"{name}\":%b' % quote(h.{field.name}))"
-            )
+            fixed.append(form)
+            arguments.append(value)
     template = ",".join(fixed)
     values = f"({', '.join(arguments)},)" if arguments else "()"
     start = f"{template.encode()!r} % {values}"

@@ -160,8 +160,9 @@ class TopicProcessor:
     ) -> Outcome:
         """DELETE_TOPIC_IN_BROKER: the topic, its queues and every group's offsets on it."""
         name = header.topic
-        if not name.strip():
-            raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        error = topic_error(name)
+        if error is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, error)
         if is_system_topic(name):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class UnregisterClientRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's UnregisterClientRequestHeader."""
@@ -57,8 +59,8 @@ class ConsumeMessageDirectlyResultRequestHeader(
     msg_id: str | None = None
     broker_name: str | None = None
     topic: str | None = None
-    topic_sys_flag: int | None = None
-    group_sys_flag: int | None = None
+    topic_sys_flag: Int64 | None = None
+    group_sys_flag: Int64 | None = None
 
 
 class ResetOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -66,9 +68,9 @@ class ResetOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
     topic: str
     group: str
-    queue_id: int = -1
-    offset: int | None = None
-    timestamp: int
+    queue_id: Int64 = -1
+    offset: Int64 | None = None
+    timestamp: Int64
     is_force: bool
 
 

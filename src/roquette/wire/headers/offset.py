@@ -2,13 +2,15 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class QueryConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's QueryConsumerOffsetRequestHeader."""
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int64
     set_zero_if_not_found: bool | None = None
     bname: str | None = None
 
@@ -16,7 +18,7 @@ class QueryConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, r
 class QueryConsumerOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's QueryConsumerOffsetResponseHeader."""
 
-    offset: int
+    offset: Int64
 
 
 class UpdateConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -24,8 +26,8 @@ class UpdateConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, 
 
     consumer_group: str
     topic: str
-    queue_id: int
-    commit_offset: int
+    queue_id: Int64
+    commit_offset: Int64
     bname: str | None = None
 
 
@@ -33,8 +35,8 @@ class SearchOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
     """Apache's SearchOffsetRequestHeader."""
 
     topic: str
-    queue_id: int
-    timestamp: int
+    queue_id: Int64
+    timestamp: Int64
     boundary_type: str | None = None
     bname: str | None = None
 
@@ -42,14 +44,14 @@ class SearchOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 class SearchOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's SearchOffsetResponseHeader."""
 
-    offset: int
+    offset: Int64
 
 
 class GetMaxOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetMaxOffsetRequestHeader."""
 
     topic: str
-    queue_id: int
+    queue_id: Int64
     committed: bool = True
     bname: str | None = None
 
@@ -57,32 +59,32 @@ class GetMaxOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 class GetMaxOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetMaxOffsetResponseHeader."""
 
-    offset: int
+    offset: Int64
 
 
 class GetMinOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetMinOffsetRequestHeader."""
 
     topic: str
-    queue_id: int
+    queue_id: Int64
     bname: str | None = None
 
 
 class GetMinOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetMinOffsetResponseHeader."""
 
-    offset: int
+    offset: Int64
 
 
 class GetEarliestMsgStoretimeRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetEarliestMsgStoretimeRequestHeader."""
 
     topic: str
-    queue_id: int
+    queue_id: Int64
     bname: str | None = None
 
 
 class GetEarliestMsgStoretimeResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetEarliestMsgStoretimeResponseHeader."""
 
-    timestamp: int
+    timestamp: Int64

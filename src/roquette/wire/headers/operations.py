@@ -2,13 +2,15 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class GetAllTopicConfigRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetAllTopicConfigRequestHeader."""
 
-    topic_seq: int | None = None
+    topic_seq: Int64 | None = None
     data_version: str | None = None
-    max_topic_num: int | None = None
+    max_topic_num: Int64 | None = None
 
 
 class GetBrokerConfigResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -20,15 +22,15 @@ class GetBrokerConfigResponseHeader(msgspec.Struct, gc=False, kw_only=True, rena
 class GetAllSubscriptionGroupRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetAllSubscriptionGroupRequestHeader."""
 
-    group_seq: int | None = None
+    group_seq: Int64 | None = None
     data_version: str | None = None
-    max_group_num: int | None = None
+    max_group_num: Int64 | None = None
 
 
 class GetAllSubscriptionGroupResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetAllSubscriptionGroupResponseHeader."""
 
-    total_group_num: int
+    total_group_num: Int64
 
 
 class QueryConsumeTimeSpanRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -82,7 +84,7 @@ class CheckRocksdbCqWriteProgressRequestHeader(
     """Apache's CheckRocksdbCqWriteProgressRequestHeader."""
 
     topic: str
-    check_store_time: int = 0
+    check_store_time: Int64 = 0
 
 
 class ExportRocksDBConfigToJsonRequestHeader(
@@ -104,14 +106,14 @@ class RemoveBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
     broker_name: str
     broker_cluster_name: str
-    broker_id: int
+    broker_id: Int64
 
 
 class ExchangeHAInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's ExchangeHAInfoRequestHeader."""
 
     master_ha_address: str | None = None
-    master_flush_offset: int | None = None
+    master_flush_offset: Int64 | None = None
     master_address: str | None = None
 
 
@@ -119,11 +121,11 @@ class ExchangeHAInfoResponseHeader(msgspec.Struct, gc=False, kw_only=True, renam
     """Apache's ExchangeHAInfoResponseHeader."""
 
     master_ha_address: str | None = None
-    master_flush_offset: int | None = None
+    master_flush_offset: Int64 | None = None
     master_address: str | None = None
 
 
 class ResetMasterFlushOffsetHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's ResetMasterFlushOffsetHeader."""
 
-    master_flush_offset: int
+    master_flush_offset: Int64

@@ -2,23 +2,25 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class PullMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's PullMessageRequestHeader."""
 
     consumer_group: str
     topic: str
-    queue_id: int
-    queue_offset: int
-    max_msg_nums: int
-    sys_flag: int
-    commit_offset: int = 0
-    suspend_timeout_millis: int = 0
+    queue_id: Int64
+    queue_offset: Int64
+    max_msg_nums: Int64
+    sys_flag: Int64
+    commit_offset: Int64 = 0
+    suspend_timeout_millis: Int64 = 0
     subscription: str | None = None
-    sub_version: int = 0
+    sub_version: Int64 = 0
     expression_type: str | None = None
-    max_msg_bytes: int | None = None
-    request_source: int | None = None
+    max_msg_bytes: Int64 | None = None
+    request_source: Int64 | None = None
     proxy_froward_client_id: str | None = None
     bname: str | None = None
 
@@ -26,11 +28,11 @@ class PullMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 class PullMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's PullMessageResponseHeader."""
 
-    suggest_which_broker_id: int
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    offset_delta: int | None = None
-    topic_sys_flag: int | None = None
-    group_sys_flag: int | None = None
-    forbidden_type: int | None = None
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    offset_delta: Int64 | None = None
+    topic_sys_flag: Int64 | None = None
+    group_sys_flag: Int64 | None = None
+    forbidden_type: Int64 | None = None

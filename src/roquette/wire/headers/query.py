@@ -2,36 +2,38 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class QueryMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's QueryMessageRequestHeader."""
 
     topic: str
     key: str
-    max_num: int
-    begin_timestamp: int
-    end_timestamp: int
+    max_num: Int64
+    begin_timestamp: Int64
+    end_timestamp: Int64
 
 
 class QueryMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's QueryMessageResponseHeader."""
 
-    index_last_update_timestamp: int
-    index_last_update_phyoffset: int
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
 
 
 class ViewMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's ViewMessageRequestHeader."""
 
     topic: str | None = None
-    offset: int
+    offset: Int64
 
 
 class QueryConsumeQueueRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's QueryConsumeQueueRequestHeader."""
 
     topic: str
-    queue_id: int
-    index: int
-    count: int
+    queue_id: Int64
+    index: Int64
+    count: Int64
     consumer_group: str | None = None

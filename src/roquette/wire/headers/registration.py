@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class RegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's RegisterBrokerRequestHeader."""
@@ -10,11 +12,11 @@ class RegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename
     broker_addr: str
     cluster_name: str
     ha_server_addr: str
-    broker_id: int
-    heartbeat_timeout_millis: int | None = None
+    broker_id: Int64
+    heartbeat_timeout_millis: Int64 | None = None
     enable_acting_master: bool | None = None
     compressed: bool = False
-    body_crc32: int = 0
+    body_crc32: Int64 = 0
 
 
 class RegisterBrokerResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -30,7 +32,7 @@ class UnRegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rena
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Int64
 
 
 class QueryDataVersionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -39,7 +41,7 @@ class QueryDataVersionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rena
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Int64
 
 
 class QueryDataVersionResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -61,18 +63,18 @@ class BrokerHeartbeatRequestHeader(msgspec.Struct, gc=False, kw_only=True, renam
     cluster_name: str
     broker_addr: str
     broker_name: str
-    broker_id: int | None = None
-    epoch: int | None = None
-    max_offset: int | None = None
-    confirm_offset: int | None = None
-    heartbeat_timeout_mills: int | None = None
-    election_priority: int | None = None
+    broker_id: Int64 | None = None
+    epoch: Int64 | None = None
+    max_offset: Int64 | None = None
+    confirm_offset: Int64 | None = None
+    heartbeat_timeout_mills: Int64 | None = None
+    election_priority: Int64 | None = None
 
 
 class NotifyMinBrokerIdChangeRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's NotifyMinBrokerIdChangeRequestHeader."""
 
-    min_broker_id: int | None = None
+    min_broker_id: Int64 | None = None
     broker_name: str | None = None
     min_broker_addr: str | None = None
     offline_broker_addr: str | None = None

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class GetRouteInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetRouteInfoRequestHeader."""
@@ -53,7 +55,7 @@ class WipeWritePermOfBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True,
 class WipeWritePermOfBrokerResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's WipeWritePermOfBrokerResponseHeader."""
 
-    wipe_topic_count: int
+    wipe_topic_count: Int64
 
 
 class AddWritePermOfBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -65,4 +67,4 @@ class AddWritePermOfBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, 
 class AddWritePermOfBrokerResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's AddWritePermOfBrokerResponseHeader."""
 
-    add_topic_count: int
+    add_topic_count: Int64

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 _LETTERS = dict(
     zip(
         (
@@ -32,15 +34,15 @@ class SendMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: int = 4
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    default_topic_queue_nums: Int64 = 4
+    queue_id: Int64
+    sys_flag: Int64
+    born_timestamp: Int64
+    flag: Int64
     properties: str | None = None
-    reconsume_times: int = 0
+    reconsume_times: Int64 = 0
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int64 | None = None
     batch: bool = False
     bname: str | None = None
 
@@ -51,15 +53,15 @@ class SendMessageRequestHeaderV2(msgspec.Struct, gc=False, kw_only=True, rename=
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: int = 4
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    default_topic_queue_nums: Int64 = 4
+    queue_id: Int64
+    sys_flag: Int64
+    born_timestamp: Int64
+    flag: Int64
     properties: str | None = None
-    reconsume_times: int = 0
+    reconsume_times: Int64 = 0
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int64 | None = None
     batch: bool = False
     bname: str | None = None
 
@@ -68,8 +70,8 @@ class SendMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="
     """Apache's SendMessageResponseHeader."""
 
     msg_id: str
-    queue_id: int
-    queue_offset: int
+    queue_id: Int64
+    queue_offset: Int64
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
@@ -78,11 +80,11 @@ class SendMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 class ConsumerSendMsgBackRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's ConsumerSendMsgBackRequestHeader."""
 
-    offset: int
+    offset: Int64
     group: str
-    delay_level: int
+    delay_level: Int64
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int64 | None = None
     bname: str | None = None

@@ -2,17 +2,19 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class CreateTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's CreateTopicRequestHeader."""
 
     topic: str
     default_topic: str | None = None
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: Int64
+    write_queue_nums: Int64
+    perm: Int64
     topic_filter_type: str | None = None
-    topic_sys_flag: int | None = None
+    topic_sys_flag: Int64 | None = None
     order: bool = False
     attributes: str | None = None
     force: bool | None = None
@@ -40,7 +42,7 @@ class RegisterTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename=
 class GetAllTopicConfigResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetAllTopicConfigResponseHeader."""
 
-    total_topic_num: int | None = None
+    total_topic_num: Int64 | None = None
 
 
 class GetTopicStatsInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):

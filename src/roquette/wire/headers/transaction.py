@@ -2,15 +2,17 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class EndTransactionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's EndTransactionRequestHeader."""
 
     topic: str | None = None
     producer_group: str
-    tran_state_table_offset: int
-    commit_log_offset: int
-    commit_or_rollback: int
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int64
     from_transaction_check: bool = False
     msg_id: str
     transaction_id: str | None = None
@@ -20,8 +22,8 @@ class CheckTransactionStateRequestHeader(msgspec.Struct, gc=False, kw_only=True,
     """Apache's CheckTransactionStateRequestHeader."""
 
     topic: str | None = None
-    tran_state_table_offset: int
-    commit_log_offset: int
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
     msg_id: str | None = None
     transaction_id: str | None = None
     offset_msg_id: str | None = None
@@ -40,17 +42,17 @@ class ReplyMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: int
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    default_topic_queue_nums: Int64
+    queue_id: Int64
+    sys_flag: Int64
+    born_timestamp: Int64
+    flag: Int64
     properties: str | None = None
-    reconsume_times: int | None = None
+    reconsume_times: Int64 | None = None
     unit_mode: bool = False
     born_host: str
     store_host: str
-    store_timestamp: int
+    store_timestamp: Int64
 
 
 class RecallMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
