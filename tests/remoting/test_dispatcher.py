@@ -226,3 +226,28 @@ def test_two_rows_of_one_code_are_a_mistake(bench: Run) -> None:
             case.client(rows=[row, row])
 
     bench(scenario)
+
+
+def test_requests_of_a_peer_that_does_not_read_wait_for_it(bench: Run) -> None:
+    """Pipelined requests with large answers: only what the peer takes is produced, in order, none is lost."""
+
+    async def scenario(case: Any) -> None:
+        raw = await case.raw()
+        asked = [raw.wire.send_request(case.echo, b"", b"x" * 400_000) for _ in range(8)]
+        for part in raw.wire.data_to_send():
+            raw.writer.write(part)
+        asked += [raw.wire.send_request(case.big, b"") for _ in range(30)]
+        raw.writer.write(b"".join(raw.wire.data_to_send()))
+        await asyncio.sleep(5)
+        (peer,) = case.server.peers.values()
+        assert peer.transport.get_write_buffer_size() < 5 << 20
+        assert peer.parked or peer.paused
+        other = case.client()
+        assert (await other.invoke(case.address, case.echo, b"", b"me")).body == b"me"
+
+        answers = [(await raw.receive()).opaque for _ in asked]
+
+        assert answers == asked
+        assert not peer.parked
+
+    bench(scenario, reply_size=500_000)

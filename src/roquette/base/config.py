@@ -166,7 +166,8 @@ def convert(
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
             return kind(text)
         value = kind(text)
-        if kind in (int, float) and value < 0 and not (field.default or 0) < 0:
+        default: Any = field.default
+        if kind in (int, float) and value < 0 and (default is None or default >= 0):
             raise ValueError("0 or more")
         return value
     except ValueError as error:

@@ -29,6 +29,7 @@ SYSTEM_BUSY: Final = 2
 NOT_SUPPORTED: Final = 3
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 JOIN_BELOW: Final = 65_536  # bytes: smaller writes are joined, larger ones handed over in pieces
+BACKLOG: Final = 1 << 20  # bytes of answers a peer may have unwritten: its further requests wait
 
 
 class Row:
@@ -68,9 +69,12 @@ class Peer:
         "id",
         "last_active",
         "local",
+        "parked",
+        "paused",
         "pending",
         "remote",
         "transport",
+        "unwritten",
         "wire",
     )
 
@@ -93,6 +97,9 @@ class Peer:
         self.last_active: float = 0.0  # loop seconds
         self.dirty: bool = False
         self.closed: bool = False
+        self.paused: bool = False  # it does not read: see `Dispatcher.pause`
+        self.unwritten: int = 0  # bytes of bodies in this turn's answers
+        self.parked: list[RequestContext] = []  # requests that wait until it reads again
         self._dispatcher: Dispatcher = dispatcher
 
     def notify(self, code: int, ext: bytes = b"", body: bytes = b"") -> None:
@@ -253,7 +260,10 @@ class Dispatcher:
                         lane.jobs = []
                     wait_ms: int = lane.limits.wait_ms
                     for job in jobs:
-                        if wait_ms and now_ms - job.arrived_ms > wait_ms:
+                        peer = job.peer
+                        if peer.paused or peer.unwritten > BACKLOG:
+                            peer.parked.append(job)
+                        elif wait_ms and now_ms - job.arrived_ms > wait_ms:
                             self._too_late(job, now_ms, len(lane.jobs))
                         else:
                             job.now_ms = now_ms
@@ -264,6 +274,24 @@ class Dispatcher:
         self._flush()
         if more:
             self._schedule()
+
+    def pause(self, peer: Peer) -> None:
+        """`peer` does not take its answers: what it asked for waits, so that its backlog stays bounded."""
+        peer.paused = True
+
+    def resume(self, peer: Peer) -> None:
+        """`peer` takes answers again: what waited goes on."""
+        peer.paused = False
+        self._unpark(peer)
+
+    def _unpark(self, peer: Peer) -> None:
+        parked = peer.parked
+        if parked:
+            peer.parked = []
+            if not peer.closed:
+                for job in parked:
+                    self._lanes[job.row.lane].jobs.append(job)
+                self._schedule()
 
     def _too_late(self, job: RequestContext, now_ms: int, size: int) -> None:
         """Apache's BrokerFastFailure: what waited too long is refused, so that the client turns elsewhere."""
@@ -358,6 +386,7 @@ class Dispatcher:
             return
         try:
             peer.wire.send_reply(command.opaque, code, remark, ext, body)
+            peer.unwritten += len(body)
         except LocalProtocolError as error:
             peer.wire.send_reply(command.opaque, SYSTEM_ERROR, str(error), b"", b"")
         self.mark(peer)
@@ -377,17 +406,20 @@ class Dispatcher:
         now = self.loop.time()
         for peer in dirty:
             peer.dirty = False
+            peer.unwritten = 0
             out = peer.wire.data_to_send()
             if peer.closed or not out:
                 continue
             peer.last_active = now
             if len(out) == 1:
                 peer.transport.write(out[0])
-                continue
-            size = 0
-            for part in out:
-                size += len(part)
-            if size < JOIN_BELOW:
-                peer.transport.write(b"".join(out))
             else:
-                peer.transport.writelines(out)
+                size = 0
+                for part in out:
+                    size += len(part)
+                if size < JOIN_BELOW:
+                    peer.transport.write(b"".join(out))
+                else:
+                    peer.transport.writelines(out)
+            if peer.parked and not peer.paused:
+                self._unpark(peer)

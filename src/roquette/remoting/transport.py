@@ -92,15 +92,18 @@ class PeerProtocol(asyncio.Protocol):
         peer = self._peer
         if peer is not None and not self._reads_always and not peer.transport.is_closing():
             peer.transport.pause_reading()
+            self._dispatcher.pause(peer)
 
     def resume_writing(self) -> None:
         peer = self._peer
         if peer is not None and not self._reads_always and not peer.transport.is_closing():
             peer.transport.resume_reading()
+            self._dispatcher.resume(peer)
 
     def connection_lost(self, error: Exception | None) -> None:
         peer = self._peer
         if peer is not None:
             peer.closed = True
+            peer.parked.clear()
             peer.pending.fail_all(None, peer.remote)
             self._on_lost(peer, error)
