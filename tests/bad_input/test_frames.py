@@ -225,7 +225,7 @@ BATCHES = [
 @pytest.mark.parametrize("number", range(len(BATCHES)))
 def test_batches_that_are_none_are_refused(servers: Servers, number: int) -> None:
     with Neighbour(servers.broker), RawConnection(servers.broker.address) as connection:
-        ext = send_fields("T") | {"m": "true"}
+        ext = send_fields("Batches") | {"m": "true"}
         assert connection.call(320, ext, BATCHES[number])[0]["code"] != 0
-        head, _ = connection.call(30, {"topic": "T", "queueId": 0})
+        head, _ = connection.call(30, {"topic": "Batches", "queueId": 0})
         assert int(head["extFields"]["offset"]) == 0, "nothing was stored"
