@@ -1,6 +1,6 @@
 """Counters and their rates."""
 
-from roquette.broker.stats import BrokerStats, Counter
+from roquette.broker.stats import BrokerStats, Counter, Durations, KeyedRates
 
 
 def test_rates_are_events_per_second_over_each_window() -> None:
@@ -30,3 +30,60 @@ def test_midnight_moves_today_to_yesterday() -> None:
     assert stats.put_messages.yesterday_start == 3
     assert stats.put_messages.today_start == 5
     assert stats.put_messages.total == 5
+
+
+def test_rates_by_key_cover_the_last_minute_and_idle_keys_are_forgotten() -> None:
+    rates = KeyedRates()
+    assert rates.rate(("T", "G")) == 0.0
+    for step in range(7):
+        rates.sample(step * 10_000)
+        rates.add(("T", "G"), 50)
+        if step == 0:
+            rates.add(("T", "once"), 60)
+    rates.sample(70_000)
+    assert rates.rate(("T", "G")) == 5.0
+    assert rates.rate(("T", "nobody")) == 0.0
+    rates.sample(80_000)
+    rates.sample(90_000)
+    assert rates.rate(("T", "once")) == 0.0
+    assert set(rates.totals) == {("T", "G")}
+
+
+def test_a_key_that_comes_back_after_it_was_forgotten_has_no_negative_rate() -> None:
+    rates = KeyedRates()
+    rates.add(("T", "G"), 1000)
+    for step in range(8):
+        rates.sample(step * 10_000)
+    rates.add(("T", "G"), 1)
+    rates.sample(80_000)
+    assert rates.rate(("T", "G")) == 0.0
+
+
+def test_durations_show_the_last_minute_and_keep_the_largest() -> None:
+    took = Durations()
+    assert (took.percentile(0.99), took.max_ms) == (0.0, 0)
+    took.add(0, 980)
+    took.add(7, 15)
+    took.add(1500, 5)
+    assert took.percentile(0.5) == 0.0
+    assert took.percentile(0.99) == 7.0
+    assert took.percentile(0.999) == 1500.0
+    took.turn()
+    took.add(3, 1)
+    shown = took.distribution()
+    assert shown.startswith("[<=0ms]:980 [0~10ms]:15 [10~50ms]:0 ")
+    assert "[1~2s]:5" in shown
+    took.turn()
+    assert took.percentile(0.999) == 3.0
+    assert took.max_ms == 1500
+
+
+def test_sends_of_a_turn_share_its_duration() -> None:
+    stats = BrokerStats(boot_ms=0)
+    stats.put_took(9)
+    stats.put(1, 10)
+    stats.put(1, 10)
+    stats.put_took(4)
+    stats.put_took(8)
+    assert (stats.put_durations.max_ms, stats.put_durations.percentile(1.0)) == (4, 4.0)
+    assert stats.put_durations.distribution().startswith("[<=0ms]:0 [0~10ms]:2 ")

@@ -156,6 +156,12 @@ class BrokerConfig:
     admin_broker_thread_pool_queue_capacity: int = setting(
         10_000, java="adminBrokerThreadPoolQueueCapacity", help="Admin requests that may wait."
     )
+    ack_thread_pool_queue_capacity: int = setting(
+        100_000, java="ackThreadPoolQueueCapacity", help="Acknowledgements that may wait."
+    )
+    end_transaction_pool_queue_capacity: int = setting(
+        100_000, java="endTransactionPoolQueueCapacity", help="Ends of transactions that may wait."
+    )
     wait_time_mills_in_send_queue: int = setting(
         200, java="waitTimeMillsInSendQueue", help="A send waits so long at most, ms."
     )
@@ -167,6 +173,14 @@ class BrokerConfig:
     )
     wait_time_mills_in_heartbeat_queue: int = setting(
         31_000, java="waitTimeMillsInHeartbeatQueue", help="A heartbeat waits so long at most, ms."
+    )
+    wait_time_mills_in_ack_queue: int = setting(
+        3_000, java="waitTimeMillsInAckQueue", help="An acknowledgement waits so long at most, ms."
+    )
+    wait_time_mills_in_transaction_queue: int = setting(
+        3_000,
+        java="waitTimeMillsInTransactionQueue",
+        help="The end of a transaction waits so long at most, ms.",
     )
     wait_time_mills_in_admin_broker_queue: int = setting(
         5_000,

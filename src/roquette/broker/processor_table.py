@@ -33,6 +33,8 @@ class Lane(IntEnum):
     CLIENT_MANAGER = 5
     QUERY = 6
     ADMIN = 7
+    ACK = 8
+    END_TRANSACTION = 9
 
 
 NOT_ON_FAST_PORT = frozenset((Lane.PULL, Lane.LITE_PULL))
@@ -64,6 +66,14 @@ def lane_limits(config: BrokerConfig) -> list[LaneLimits]:
             "adminBroker",
             config.admin_broker_thread_pool_queue_capacity,
             config.wait_time_mills_in_admin_broker_queue,
+        ),
+        LaneLimits(
+            "ack", config.ack_thread_pool_queue_capacity, config.wait_time_mills_in_ack_queue
+        ),
+        LaneLimits(
+            "EndTransaction",
+            config.end_transaction_pool_queue_capacity,
+            config.wait_time_mills_in_transaction_queue,
         ),
     ]
 

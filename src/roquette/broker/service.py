@@ -278,7 +278,13 @@ class Broker:
             locks=LockProcessor(self.locks),
             query=QueryProcessor(store, default_max=live.store.default_query_max_count),
             topics=TopicProcessor(
-                self.topics, self.offsets, self.consumers, store, self.changes, config.broker_name
+                self.topics,
+                self.offsets,
+                self.consumers,
+                store,
+                self.stats,
+                self.changes,
+                config.broker_name,
             ),
             groups=GroupProcessor(
                 self.groups,
@@ -287,6 +293,7 @@ class Broker:
                 self.consumers,
                 self.producers,
                 store,
+                self.stats,
                 config.broker_name,
             ),
             admin=AdminProcessor(
@@ -295,7 +302,7 @@ class Broker:
                 self.stats,
                 lanes=self._lanes,
                 delay_progress=self.delays.progress,
-                disk_ratio=self._disk_ratio,
+                disk=self._disk,
             ),
         )
 
@@ -322,17 +329,23 @@ class Broker:
     # The turn: what was appended is written before any reply leaves, then held pulls see it.
 
     def _end_turn(self) -> None:
+        began_ms = self._clock.now_ms()
         try:
             self.store.write_pending()
         except StoreError as error:
             self._drop_replies()
             self.log_sync.abandon(str(error))
             return
+        self.stats.put_took(self._clock.now_ms() - began_ms)
         self._wake_holds()
         if len(self.holds) and self.store.has_hidden_arrivals():
             self.log_sync.request()  # somebody waits for what only a sync makes visible
         else:
             self.log_sync.kick()
+
+    def _sample_rates(self) -> None:
+        puts = {(topic.name, ""): topic.put_count for topic in self.topics.all()}
+        self.stats.sample_rates(self._clock.now_ms(), puts)
 
     def _wake_holds(self) -> None:
         """Held pulls whose messages have come, and may be seen, run again."""
@@ -392,17 +405,20 @@ class Broker:
                 self.topics.put(config, self._clock.now_ms())
 
     async def _read_cold(self, found: Found) -> list[bytes]:
-        return await run_blocking(self.store.plan_cold_read(found))
+        began_ms = self._clock.now_ms()
+        runs = await run_blocking(self.store.plan_cold_read(found))
+        self.stats.get_durations.add(self._clock.now_ms() - began_ms, 1)
+        return runs
 
     def _lanes(self) -> list[tuple[str, int, int, int]]:
         return self._main.lane_sizes()
 
-    def _disk_ratio(self) -> float:
-        total, free = self._files.disk_usage(self.store.layout.root)
-        return (total - free) / total if total > 0 else 0.0
+    def _disk(self) -> tuple[int, int]:
+        return self._files.disk_usage(self.store.layout.root)
 
     def _disk_text(self) -> str:
-        used = 100 * self._disk_ratio()
+        total, free = self._disk()
+        used = 100 * (total - free) / total if total > 0 else 0.0
         return f"CL: {used:5.2f} CQ: {used:5.2f} INDEX: {used:5.2f}"
 
     # Beats.
@@ -421,6 +437,8 @@ class Broker:
         beat("retention", store.clean_interval_ms / 1000, self._clean)
         beat("housekeeping", HOUSEKEEPING_BEAT_S, self._housekeeping)
         beat("stats", 1.0, lambda: self.stats.sample(self._clock.now_ms()))
+        beat("rates", 10.0, self._sample_rates)
+        beat("durations", 60.0, self.stats.turn_durations)
         beat("offsets", config.flush_consumer_offset_interval / 1000, self.changes.save_offsets)
         beat("delay-offsets", config.flush_delay_offset_interval / 1000, self._save_delays)
         self._tasks.start("delay-levels", self._delay_loop())

@@ -38,21 +38,105 @@ class Counter:
         return " ".join(repr(round(self.rate(seconds), 10)) for seconds in _WINDOWS_S)
 
 
+class KeyedRates:
+    """Events per second over the last minute, by key. Keys nothing happened to for a minute are forgotten.
+
+    Apache: StatsItemSet, of which `getStatsDataInMinute` is shown.
+    """
+
+    __slots__ = ("_samples", "totals")
+
+    def __init__(self) -> None:
+        self.totals: dict[tuple[str, str], int] = {}
+        self._samples: deque[tuple[int, dict[tuple[str, str], int]]] = deque(maxlen=7)
+
+    def add(self, key: tuple[str, str], count: int) -> None:
+        """`count` more events of `key`."""
+        self.totals[key] = self.totals.get(key, 0) + count
+
+    def sample(self, now_ms: int) -> None:
+        """Every ten seconds: remember the totals, forget what has been idle."""
+        if len(self._samples) == self._samples.maxlen:
+            oldest = self._samples[0][1]
+            self.totals = {key: n for key, n in self.totals.items() if oldest.get(key) != n}
+        self._samples.append((now_ms, dict(self.totals)))
+
+    def rate(self, key: tuple[str, str]) -> float:
+        """Events per second of `key`, over the last minute or what is known of it."""
+        if len(self._samples) < 2:
+            return 0.0
+        (began, before), (ended, after) = self._samples[0], self._samples[-1]
+        grown = after.get(key, 0) - before.get(key, 0)
+        return grown * 1000 / (ended - began) if ended > began and grown > 0 else 0.0
+
+
+# Upper bounds in ms of the classes Apache shows (StoreStatsService.PUT_MESSAGE_ENTIRE_TIME_MAX_DESC).
+_CLASSES = (
+    (0, "<=0ms"), (10, "0~10ms"), (50, "10~50ms"), (100, "50~100ms"), (200, "100~200ms"),
+    (500, "200~500ms"), (1000, "500ms~1s"), (2000, "1~2s"), (3000, "2~3s"), (4000, "3~4s"),
+    (5000, "4~5s"), (10_000, "5~10s"), (1 << 62, "10s~"),
+)  # fmt: skip
+
+
+class Durations:
+    """How long something took, in whole milliseconds, weighted. The largest stays; the rest starts anew
+    every minute, and what is shown is the last full minute, or the first while it lasts."""
+
+    __slots__ = ("_current", "_shown", "max_ms")
+
+    def __init__(self) -> None:
+        self.max_ms: int = 0
+        self._current: dict[int, int] = {}
+        self._shown: dict[int, int] | None = None
+
+    def add(self, took_ms: int, count: int) -> None:
+        """`count` events took `took_ms` each."""
+        self._current[took_ms] = self._current.get(took_ms, 0) + count
+        self.max_ms = max(self.max_ms, took_ms)
+
+    def turn(self) -> None:
+        """Once a minute."""
+        self._shown, self._current = self._current, {}
+
+    def percentile(self, share: float) -> float:
+        """The duration that `share` of the events did not exceed; 0 when there were none."""
+        shown = self._current if self._shown is None else self._shown
+        left = share * sum(shown.values())
+        for took_ms in sorted(shown):
+            left -= shown[took_ms]
+            if left <= 0:
+                return float(took_ms)
+        return 0.0
+
+    def distribution(self) -> str:
+        """Counts by class, as Apache writes them: `[<=0ms]:12 [0~10ms]:3 ...`."""
+        shown = self._current if self._shown is None else self._shown
+        counts = [0] * len(_CLASSES)
+        for took_ms, count in shown.items():
+            index = next(i for i, (bound, _) in enumerate(_CLASSES) if took_ms <= bound)
+            counts[index] += count
+        return " ".join(f"[{name}]:{n}" for (_, name), n in zip(_CLASSES, counts, strict=True))
+
+
 class BrokerStats:
     """What a broker counts. `put` and `get` are called once per request, with counts."""
 
     __slots__ = (
         "_day",
+        "_put_times_seen",
         "boot_ms",
+        "get_durations",
         "get_found",
         "get_messages",
         "get_miss",
+        "group_gets",
         "put_bytes",
+        "put_durations",
         "put_failed",
-        "put_max_ms",
         "put_messages",
         "put_times",
         "send_back",
+        "topic_puts",
         "transferred",
     )
 
@@ -67,7 +151,11 @@ class BrokerStats:
         self.get_messages = Counter()
         self.transferred = Counter()
         self.send_back = Counter()
-        self.put_max_ms = 0
+        self.put_durations = Durations()
+        self.get_durations = Durations()
+        self.group_gets = KeyedRates()  # by (topic, group)
+        self.topic_puts = KeyedRates()  # by (topic, "")
+        self._put_times_seen = 0
         self._day = boot_ms // _DAY_MS
 
     def put(self, count: int, size: int) -> None:
@@ -75,6 +163,13 @@ class BrokerStats:
         self.put_times.total += 1
         self.put_messages.total += count
         self.put_bytes.total += size
+
+    def put_took(self, took_ms: int) -> None:
+        """The sends since the last call were written together, in `took_ms`."""
+        count = self.put_times.total - self._put_times_seen
+        if count:
+            self._put_times_seen = self.put_times.total
+            self.put_durations.add(took_ms, count)
 
     def get(self, count: int) -> None:
         """One pull that found `count` messages (0: none)."""
@@ -97,6 +192,21 @@ class BrokerStats:
             self.transferred,
             self.send_back,
         )
+
+    def sample_rates(self, now_ms: int, topic_puts: dict[tuple[str, str], int]) -> None:
+        """Every ten seconds: what single topics and groups do.
+
+        Args:
+            topic_puts: messages sent to each topic since the start, by (topic, "").
+        """
+        self.topic_puts.totals = topic_puts
+        self.topic_puts.sample(now_ms)
+        self.group_gets.sample(now_ms)
+
+    def turn_durations(self) -> None:
+        """Every minute: what is shown of durations is the minute that ends now."""
+        self.put_durations.turn()
+        self.get_durations.turn()
 
     def sample(self, now_ms: int) -> None:
         """Once a second: remember totals; at midnight, turn the day."""

@@ -17,6 +17,8 @@ from roquette.wire.codes import CURRENT_VERSION, ResponseCode, version_text
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.json_body import encode_body
 
+SHOWN_LANES = frozenset(("send", "pull", "litePull", "query", "ack"))
+
 
 class Settings(Protocol):
     """The broker's settings, as this processor sees them."""
@@ -40,7 +42,7 @@ class AdminProcessor:
     Args:
         lanes: name, size, capacity, age of the oldest request in ms: the dispatcher's queues.
         delay_progress: level -> (delivered offset, end offset) of the delay queues.
-        disk_ratio: used part of the store's disk, 0..1.
+        disk: total and free bytes of the store's disk.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class AdminProcessor:
         *,
         lanes: Callable[[], list[tuple[str, int, int, int]]],
         delay_progress: Callable[[], dict[int, tuple[int, int]]],
-        disk_ratio: Callable[[], float],
+        disk: Callable[[], tuple[int, int]],
         active: Callable[[], bool] = lambda: True,
     ) -> None:
         self._settings = settings
@@ -59,7 +61,7 @@ class AdminProcessor:
         self._stats = stats
         self._lanes = lanes
         self._delay_progress = delay_progress
-        self._disk_ratio = disk_ratio
+        self._disk = disk
         self._active = active
 
     def update_config(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
@@ -95,7 +97,8 @@ class AdminProcessor:
 
     def _store_numbers(self, now_ms: int) -> dict[str, str]:
         store = self._store
-        ratio = self._disk_ratio()
+        total, free = self._disk()
+        ratio = repr((total - free) / total if total > 0 else 0.0)
         table = {
             "brokerVersionDesc": version_text(CURRENT_VERSION),
             "brokerVersion": str(CURRENT_VERSION),
@@ -106,8 +109,10 @@ class AdminProcessor:
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
             "commitLogMinOffset": str(store.min_physical_offset),
             "commitLogMaxOffset": str(store.max_physical_offset),
-            "commitLogDiskRatio": repr(ratio),
-            "consumeQueueDiskRatio": repr(ratio),
+            "commitLogDirCapacity": f"Total : {_bytes(total)}, Free : {_bytes(free)}.",
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{store.layout.commit_log}": ratio,
+            "consumeQueueDiskRatio": ratio,
             "dispatchBehindBytes": "0",
             "remainHowManyDataToFlush": f"{max(0, store.max_physical_offset - store.synced_offset)} B",
             "remainTransientStoreBufferNumbs": "2147483647",
@@ -137,8 +142,11 @@ class AdminProcessor:
             "putMessageSizeTotal": str(stats.put_bytes.total),
             "putMessageFailedTimes": str(stats.put_failed.total),
             "putMessageAverageSize": repr(stats.put_bytes.total / put.total if put.total else 0.0),
-            "putMessageEntireTimeMax": str(stats.put_max_ms),
-            "getMessageEntireTimeMax": "0",
+            "putMessageEntireTimeMax": str(stats.put_durations.max_ms),
+            "putMessageDistributeTime": stats.put_durations.distribution(),
+            "putLatency99": f"{stats.put_durations.percentile(0.99):.2f}",
+            "putLatency999": f"{stats.put_durations.percentile(0.999):.2f}",
+            "getMessageEntireTimeMax": str(stats.get_durations.max_ms),
         }
         for name, counter in (("Put", put), ("Get", got)):
             table[f"msg{name}TotalYesterdayMorning"] = str(counter.yesterday_start)
@@ -149,10 +157,26 @@ class AdminProcessor:
     def _queues(self) -> dict[str, str]:
         table: dict[str, str] = {}
         for name, size, capacity, age in self._lanes():
-            table[f"{name}ThreadPoolQueueSize"] = str(size)
-            table[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
-            table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(age)
+            if (
+                name == "EndTransaction"
+            ):  # Apache shows no age here, and the size under its own name
+                table["EndTransactionQueueSize"] = str(size)
+                table["EndTransactionThreadPoolQueueCapacity"] = str(capacity)
+            elif name in SHOWN_LANES:
+                table[f"{name}ThreadPoolQueueSize"] = str(size)
+                table[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+                table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(age)
         return table
+
+
+def _bytes(size: int) -> str:
+    """As Apache's MixAll.humanReadableByteCount shows sizes: `252.0 GiB`."""
+    value, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def _sum_rates(first: Counter, second: Counter) -> str:

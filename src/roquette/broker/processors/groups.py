@@ -10,6 +10,7 @@ from roquette.broker.groups import GroupTable
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.processors.heartbeat import decode_request
 from roquette.broker.producers import ProducerTable
+from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import Topic, TopicTable
 from roquette.errors import ClientError, Refused
 from roquette.message.message import MessageQueue
@@ -56,6 +57,7 @@ class GroupProcessor:
         consumers: ConsumerTable,
         producers: ProducerTable,
         store: MessageStore,
+        stats: BrokerStats,
         broker_name: str,
     ) -> None:
         self._groups = groups
@@ -64,6 +66,7 @@ class GroupProcessor:
         self._consumers = consumers
         self._producers = producers
         self._store = store
+        self._stats = stats
         self._broker_name = broker_name
 
     def create_group(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
@@ -162,13 +165,15 @@ class GroupProcessor:
         )
         names = wanted or self._offsets.topics_of(group)
         table: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
         for name in names:
             topic = self._topics.find(name)
             if topic is None:
                 log.warning("consume stats: topic does not exist topic=%s", name)
                 continue
             self._add_progress(table, group, name, topic)
-        return Reply(b"", encode_body(ConsumeStats(offset_table=table, consume_tps=0.0)))
+            tps += self._stats.group_gets.rate((name, group))
+        return Reply(b"", encode_body(ConsumeStats(offset_table=table, consume_tps=tps)))
 
     def _add_progress(
         self, table: dict[MessageQueue, OffsetWrapper], group: str, name: str, topic: Topic

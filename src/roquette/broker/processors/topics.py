@@ -7,6 +7,7 @@ from typing import Protocol
 
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.offsets import OffsetTable
+from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import TopicTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
@@ -50,6 +51,7 @@ class TopicProcessor:
         offsets: OffsetTable,
         consumers: ConsumerTable,
         store: MessageStore,
+        stats: BrokerStats,
         changes: TopicChanges,
         broker_name: str,
     ) -> None:
@@ -57,6 +59,7 @@ class TopicProcessor:
         self._offsets = offsets
         self._consumers = consumers
         self._store = store
+        self._stats = stats
         self._changes = changes
         self._broker_name = broker_name
 
@@ -153,7 +156,8 @@ class TopicProcessor:
             table[queue] = TopicOffset(
                 min_offset=low, max_offset=high, last_update_timestamp=max(0, last)
             )
-        return Reply(b"", encode_body(TopicStatsTable(offset_table=table)))
+        tps = self._stats.topic_puts.rate((header.topic, ""))
+        return Reply(b"", encode_body(TopicStatsTable(offset_table=table, topic_put_tps=tps)))
 
     def delete_topic(
         self, ctx: RequestContext, header: DeleteTopicRequestHeader, body: bytes
