@@ -100,7 +100,7 @@ class Changes:
 
     def _settings_changed(self, keys: list[str]) -> None:
         log.info("settings changed keys=%s", ",".join(keys))
-        self._store.config = self._live.store
+        self._store.reconfigure(self._live.store)
         if "brokerPermission" in keys:
             self._topics.touch(self._clock.now_ms())
             self._topic_file.mark()

@@ -65,6 +65,12 @@ class MessageStore:
         self._disk: DiskState = DiskState(self.layout.root, 0, 0)
         self._lock: FileLock | None = None
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Take over settings that may change while the store is open; the others stay what they were."""
+        self.config = config
+        self._max_body = config.max_message_size
+        self._upkeep.config = config
+
     # Life
 
     def open(self, now_ms: int) -> RecoveryReport:
@@ -508,7 +514,3 @@ class MessageStore:
         if disk_usage is not None:
             self.check_disk(*disk_usage)
         return self._upkeep.plan_retention(now_ms, self._disk, self._last_store_ms)
-
-    def runtime_info(self) -> dict[str, str]:
-        """The store's part of GET_BROKER_RUNTIME_INFO, under Apache's keys."""
-        return self._upkeep.runtime_info(self._disk)

@@ -39,7 +39,7 @@ class Upkeep:
     ) -> None:
         self._files = files
         self._layout = layout
-        self._config = config
+        self.config = config
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -100,9 +100,9 @@ class Upkeep:
         """
         if self._queue_flush_running:
             return None
-        due = self._config.queue_flush_thorough_interval_ms
+        due = self.config.queue_flush_thorough_interval_ms
         thorough = now_ms is None or now_ms - self._last_thorough_ms >= due
-        least = 1 if thorough else self._config.queue_flush_least_pages * _PAGE // UNIT_SIZE
+        least = 1 if thorough else self.config.queue_flush_least_pages * _PAGE // UNIT_SIZE
         touched: list[File] = []
         directories: dict[str, None] = {}
         rest = []
@@ -183,7 +183,7 @@ class Upkeep:
         could take back queue offsets whose records are no longer there to restore them. Files
         that the plan before this one failed to delete come again.
         """
-        why = urgency(self._config, now_ms, disk)
+        why = urgency(self.config, now_ms, disk)
         count = self._count_expired(now_ms, why, last_store_ms)
         last = self._deletion
         paths = list(last.paths) if last is not None and not last.done else []
@@ -207,24 +207,9 @@ class Upkeep:
         segments = self._log.segments
         durable = min(self._log.synced, self._queues_synced)
         ended: list[int] = []
-        for segment, following in pairwise(segments[: self._config.delete_batch + 1]):
+        for segment, following in pairwise(segments[: self.config.delete_batch + 1]):
             if segment.base_offset + segment.size >= durable:  # the log must not end in nothing
                 break
             first_ms = store_time_at(self._log, following.base_offset)
             ended.append(first_ms if first_ms >= 0 else last_store_ms)
-        return count_expired(self._config, now_ms, why, ended)
-
-    def runtime_info(self, disk: DiskState) -> dict[str, str]:
-        """Numbers under the keys of Apache's DefaultMessageStore.getRuntimeInfo."""
-        commit_log = self._log
-        ratio = f"{disk.used_percent / 100:.4f}"
-        return {
-            "commitLogMinOffset": str(commit_log.min_offset),
-            "commitLogMaxOffset": str(commit_log.end_offset),
-            "commitLogDiskRatio": ratio,
-            "consumeQueueDiskRatio": ratio,
-            "dispatchBehindBytes": "0",
-            "remainHowManyDataToFlush": f"{commit_log.end_offset - commit_log.synced} B",
-            "remainHowManyDataToCommit": f"{commit_log.end_offset - commit_log.wrote_offset} B",
-            "earliestMessageTimeStamp": str(store_time_at(commit_log, commit_log.min_offset)),
-        }
+        return count_expired(self.config, now_ms, why, ended)
