@@ -26,7 +26,7 @@ from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import scan_units
 from roquette.store.message_store import MessageStore
 from roquette.wire.connection import Connection
-from roquette.wire.header_codec import decoder, encode_ext
+from roquette.wire.header_codec import HeaderDecoder, encode_ext
 from roquette.wire.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 
 ROUNDS = 30
@@ -86,7 +86,7 @@ def codec() -> dict[str, float]:
     ext = send_ext()
     data = frames(310, [ext] * FRAMES, BODY)
     reader = Connection()
-    decode_header = decoder(SendMessageRequestHeaderV2)
+    decode_header = HeaderDecoder(SendMessageRequestHeaderV2).fast
     raw = reader.receive_data(data)[0].ext
     one = record()
     many = one * 32

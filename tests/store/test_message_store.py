@@ -11,7 +11,7 @@ from roquette.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
 from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
-from roquette.store.results import Appended, GetStatus
+from roquette.store.results import Appended, BatchMessage, GetStatus
 from roquette.testing.faulty_files import FaultyFiles
 
 HOUR_MS = 3_600_000
@@ -130,7 +130,7 @@ def test_prepared_and_rolled_back_messages_stay_out_of_the_queue() -> None:
 
 def test_a_batch_is_refused_whole_when_one_message_is_too_big() -> None:
     store = opened(FaultyFiles(), max_message_size=10)
-    entries = [(0, "", 0, b"ok", None, None), (0, "", 0, b"x" * 11, None, None)]
+    entries = [BatchMessage(0, b"", 0, body, None, None, None) for body in (b"ok", b"x" * 11)]
 
     with pytest.raises(MessageIllegal, match="maxMessageSize"):
         store.append_batch("T", 0, 0, 0, BORN, 0, entries, START_MS)

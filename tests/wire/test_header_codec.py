@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from roquette.wire.header_codec import (
     BadHeader,
+    HeaderDecoder,
     decode_ext,
-    decoder,
     encode_dict,
     encode_ext,
     encoder,
@@ -129,7 +129,7 @@ def test_what_does_not_fit_names_header_and_field(field: str, value: object) -> 
 @pytest.mark.parametrize("data", [b"[]", b"5", b'"x"', b"{", b"", b"nonsense", b"\xff"])
 def test_what_is_no_object_is_refused(data: bytes) -> None:
     with pytest.raises(BadHeader):
-        decoder(Sample)(msgspec.Raw(data))
+        HeaderDecoder(Sample)(msgspec.Raw(data))
 
 
 def test_no_ext_fields_at_all() -> None:
@@ -141,7 +141,7 @@ def test_no_ext_fields_at_all() -> None:
 @given(st.binary(max_size=80))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(BadHeader):
-        decoder(Sample)(msgspec.Raw(data))
+        HeaderDecoder(Sample)(msgspec.Raw(data))
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=5))

@@ -10,6 +10,14 @@ def java_hash(text: str, seed: int = 0) -> int:
         seed: the hash of a prefix, so that `java_hash(b, java_hash(a)) == java_hash(a + b)`.
     """
     value: i64 = seed
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) == len(text):  # ASCII, as nearly every key and tag
+        position: i64 = 0
+        size: i64 = len(data)
+        while position < size:
+            value = (value * 31 + data[position]) & 0xFFFFFFFF
+            position += 1
+        return value - 0x100000000 if value > 0x7FFFFFFF else value
     for character in text:
         code: i64 = ord(character)
         if code > 0xFFFF:  # Java sees such a character as two units, a surrogate pair

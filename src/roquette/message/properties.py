@@ -98,9 +98,9 @@ def decode_properties(text: str) -> dict[str, str]:
     """The properties by name. Entries with an empty name or value are dropped, as Java does."""
     found: dict[str, str] = {}
     for entry in text.split(PROPERTY_SEPARATOR):
-        name, _, value = entry.partition(NAME_SEPARATOR)
-        if name and value:
-            found[name] = value
+        at = entry.find(NAME_SEPARATOR)
+        if 0 < at < len(entry) - 1:
+            found[entry[:at]] = entry[at + 1 :]
     return found
 
 

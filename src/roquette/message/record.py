@@ -18,7 +18,6 @@
 Apache: MessageExtEncoder (writes), CommitLog.checkMessageAndReturnSize and MessageDecoder (read).
 """
 
-import zlib
 from typing import Final
 
 from librt.strings import (
@@ -32,6 +31,7 @@ from librt.strings import (
 )
 from mypy_extensions import i32, i64
 
+from roquette.base.checksum import crc32
 from roquette.errors import CorruptRecord
 
 RECORD_MAGIC_V1: Final = -626843481
@@ -157,7 +157,7 @@ def encode_record(
     w = BytesWriter()
     write_i32_be(w, size)
     write_i32_be(w, RECORD_MAGIC_V2 if long_topic else RECORD_MAGIC_V1)
-    write_i32_be(w, zlib.crc32(body) & 0x7FFFFFFF)
+    write_i32_be(w, crc32(body) & 0x7FFFFFFF)
     write_i32_be(w, queue_id)
     write_i32_be(w, flag)
     write_i64_be(w, queue_offset)
@@ -238,7 +238,7 @@ def decode_record(data: bytes, position: i64, check_crc: bool) -> StoredRecord:
     rest -= body_len
     body = data[pos + 4 : pos + 4 + body_len]
     body_crc: int = read_i32_be(data, start + 8)
-    if check_crc and body_len > 0 and zlib.crc32(body) & 0x7FFFFFFF != body_crc:
+    if check_crc and body_len > 0 and crc32(body) & 0x7FFFFFFF != body_crc:
         raise CorruptRecord(f"record at {start}: the body does not match its CRC {body_crc}")
     pos += 4 + body_len
     topic_len: int

@@ -20,7 +20,7 @@ from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.pending import PendingTable
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
-from roquette.wire.header_codec import BadHeader, decoder
+from roquette.wire.header_codec import BadHeader, HeaderDecoder
 
 log = logging.getLogger("roquette.remoting")
 
@@ -35,14 +35,16 @@ BACKLOG: Final = 1 << 20  # bytes of answers a peer may have unwritten: its furt
 class Row:
     """One served request code: who processes it, what its header is, which lane it queues in."""
 
-    __slots__ = ("code", "decode", "lane", "process")
+    __slots__ = ("code", "coerce", "decode", "lane", "process")
 
     def __init__(
         self, code: int, process: Callable[..., Any], header: type[msgspec.Struct] | None, lane: int
     ) -> None:
         self.code: int = int(code)
         self.process: Callable[..., Any] = process
-        self.decode: Callable[..., Any] | None = None if header is None else decoder(header)
+        decoder = None if header is None else HeaderDecoder(header)
+        self.decode: Callable[..., Any] | None = None if decoder is None else decoder.fast
+        self.coerce: Callable[..., Any] | None = None if decoder is None else decoder.coerce
         self.lane: int = lane
 
 
@@ -309,7 +311,12 @@ class Dispatcher:
             if header is None:
                 decode = job.row.decode
                 if decode is not None:
-                    header = decode(command.ext)
+                    try:
+                        header = decode(command.ext)
+                    except msgspec.DecodeError:
+                        coerce = job.row.coerce
+                        assert coerce is not None
+                        header = coerce(command.ext)
                     job.header = header
             outcome = job.row.process(job, header, command.body)
         except Refused as refusal:

@@ -13,9 +13,10 @@ _SCAN_UNITS = 4096
 class TopicQueues:
     """What the store keeps ready per topic: its bytes, a record's size, its key hashes, its queues."""
 
-    __slots__ = ("fixed_size", "keys", "name", "queues")
+    __slots__ = ("fixed_size", "keys", "name", "queues", "topic")
 
     def __init__(self, topic: str) -> None:
+        self.topic: str = topic
         self.name: bytes = topic.encode()
         self.fixed_size: int = record_size(0, len(self.name), 0, 0, 0)
         self.keys: TopicKeys = TopicKeys(topic)

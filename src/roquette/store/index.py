@@ -146,9 +146,16 @@ class Index:
                 continue
             taken = active.put_all(hashes, physical_offset, store_ms)
             self.full = active.full
+            if self.full:
+                active.write_entries()
             if taken == len(hashes):
                 break
             hashes = hashes[taken:]
+
+    def write_entries(self) -> None:
+        """Bring the entries since the last call into the file: at the end of a turn, as the log."""
+        if self._active is not None:
+            self._active.write_entries()
 
     def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets of records that may carry the key, newest first."""
@@ -184,6 +191,7 @@ class Index:
 
     def close(self) -> None:
         """Release maps and files."""
+        self.write_entries()
         for index_file in self._index_files:
             index_file.close()
         self._index_files = []

@@ -13,10 +13,11 @@ that its slot held before.
 
 import mmap
 import struct
+import sys
 from typing import Final
 
-from librt.strings import read_i32_be, read_i64_be
-from mypy_extensions import i64
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
 
 from roquette.base.files import File
 
@@ -25,8 +26,6 @@ SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = 20
 MAX_SECONDS: Final = 0x7FFFFFFF
 _HEADER: Final = struct.Struct(">qqqqii")
-_ENTRY: Final = struct.Struct(">iqii")
-_SLOT: Final = struct.Struct(">i")
 _CHUNK_ENTRIES: Final = 4096
 
 
@@ -42,14 +41,33 @@ def positive_hash(value: int) -> int:
     return value
 
 
+_SWAP: Final = sys.byteorder == "little"
+
+
+def _big_endian(value: i64) -> i64:
+    """A native int32 with its bytes turned round, as int32: the view of the slots is native."""
+    if not _SWAP:
+        return value
+    turned: i64 = (
+        (value >> 24) & 0xFF | (value >> 8) & 0xFF00 | (value & 0xFF00) << 8 | (value & 0xFF) << 24
+    )
+    return turned - 0x100000000 if turned & 0x80000000 else turned
+
+
 class IndexFile:
-    """A mapped index file. Entries are numbered 1 .. capacity - 1."""
+    """A mapped index file. Entries are numbered 1 .. capacity - 1.
+
+    Slots are written at once, entries together by `write_entries`: a turn's are neighbours.
+    """
 
     __slots__ = (
         "_capacity",
+        "_entries",
         "_entries_at",
         "_map",
+        "_slot_view",
         "_slots",
+        "_written",
         "begin_physical",
         "begin_timestamp_ms",
         "count",
@@ -68,6 +86,11 @@ class IndexFile:
         self._slots: i64 = slots
         self._capacity: i64 = capacity
         self._entries_at: i64 = HEADER_SIZE + slots * SLOT_SIZE
+        self._slot_view: memoryview = memoryview(self._map)[HEADER_SIZE : self._entries_at].cast(
+            "i"
+        )
+        self._entries: BytesWriter = BytesWriter()  # those from `_written` on
+        self._written: i64 = 1
         self.dirty: bool = False
         self.begin_timestamp_ms: i64 = 0
         self.end_timestamp_ms: i64 = 0
@@ -88,6 +111,7 @@ class IndexFile:
         count: int = read_i32_be(head, 36)
         self.slots_used = slots_used
         self.count = count if 1 <= count <= self._capacity else 1
+        self._written = self.count
 
     def continue_from(self, end_physical: i64, end_timestamp_ms: i64) -> None:
         """Let a new file begin where the full one before it ends, as Apache's constructor does."""
@@ -105,36 +129,47 @@ class IndexFile:
 
     def put_all(self, hashes: list[int], physical_offset: i64, store_ms: i64) -> int:
         """Add an entry for each positive key hash of one record; returns how many still fitted."""
-        index_map = self._map
+        slots = self._slot_view
+        entries = self._entries
+        seconds = i32(self._seconds(store_ms))
         number = self.count
         taken = 0
         for key_hash in hashes:
             if number >= self._capacity:
                 break
-            slot_at: i64 = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
-            previous: int = read_i32_be(index_map[slot_at : slot_at + SLOT_SIZE], 0)
+            slot: i64 = key_hash % self._slots
+            previous = _big_endian(slots[slot])
             if previous <= 0 or previous > number:
                 previous = 0
                 self.slots_used += 1
-            _ENTRY.pack_into(
-                index_map,
-                self._entries_at + number * ENTRY_SIZE,
-                key_hash,
-                physical_offset,
-                self._seconds(store_ms),
-                previous,
-            )
-            _SLOT.pack_into(index_map, slot_at, number)
+            write_i32_be(entries, i32(key_hash))
+            write_i64_be(entries, physical_offset)
+            write_i32_be(entries, seconds)
+            write_i32_be(entries, i32(previous))
+            slots[slot] = _big_endian(number)
             if number <= 1:  # Apache reckons the first entry's seconds before it sets the begin
                 self.begin_physical = physical_offset
                 self.begin_timestamp_ms = store_ms
+                seconds = 0
             number += 1
             taken += 1
         self.count = number
         self.end_physical = physical_offset
         self.end_timestamp_ms = store_ms
         self.dirty = True
+        if number - self._written >= _CHUNK_ENTRIES:  # recovery has no turns
+            self.write_entries()
         return taken
+
+    def write_entries(self) -> None:
+        """Put the entries since the last call into the map."""
+        if self._written == self.count:
+            return
+        start: i64 = self._entries_at + self._written * ENTRY_SIZE
+        end: i64 = self._entries_at + self.count * ENTRY_SIZE
+        self._map[start:end] = self._entries.getvalue()
+        self._entries = BytesWriter()
+        self._written = self.count
 
     def _seconds(self, store_ms: i64) -> i64:
         if self.begin_timestamp_ms <= 0:
@@ -146,6 +181,7 @@ class IndexFile:
 
     def write_header(self) -> None:
         """Bring the header in the file up to date; done before a sync."""
+        self.write_entries()
         _HEADER.pack_into(
             self._map,
             0,
@@ -167,11 +203,9 @@ class IndexFile:
         Times in the file are whole seconds, so the ends of the range are inexact, as in Apache.
         """
         found: list[i64] = []
+        self.write_entries()
         index_map = self._map
-        slot_at: i64 = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
-        number: i64 = 0
-        slot: int = read_i32_be(index_map[slot_at : slot_at + SLOT_SIZE], 0)
-        number = slot
+        number = _big_endian(self._slot_view[key_hash % self._slots])
         while 0 < number < self.count and len(found) < max_count:
             entry_at: i64 = self._entries_at + number * ENTRY_SIZE
             entry = index_map[entry_at : entry_at + ENTRY_SIZE]
@@ -217,6 +251,8 @@ class IndexFile:
                 self._map[first:end] = zeros
             first = end
         self.count = count
+        self._written = count
+        self._entries = BytesWriter()
         self.slots_used = sum(1 for slot in slots if slot)
         self.dirty = True
         if count == 1:

@@ -17,14 +17,14 @@ from roquette.store import reading
 from roquette.store.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
-from roquette.store.consume_queues import ConsumeQueues
+from roquette.store.consume_queues import ConsumeQueues, TopicQueues
 from roquette.store.index import Index
 from roquette.store.keys import tags_of
 from roquette.store.layout import StoreLayout
-from roquette.store.limits import FIXED_SIZE, raise_illegal
+from roquette.store.limits import raise_illegal
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.recovery import Recovery, RecoveryReport
-from roquette.store.results import Appended, Arrival, Found, GetStatus
+from roquette.store.results import Appended, Arrival, BatchMessage, Found, GetStatus
 from roquette.store.retention import DiskState
 from roquette.store.upkeep import Upkeep
 
@@ -166,9 +166,48 @@ class MessageStore:
         size += len(born_host) + len(self._store_host)
         if len(body) > self._max_body or len(data) > MAX_PROPERTIES or size > self._max_record:
             raise_illegal(self.config, len(body), len(data), size)
+        return self._append(
+            entry,
+            queue_id,
+            flag,
+            sys_flag,
+            born_ms,
+            born_host,
+            reconsume_times,
+            data,
+            tags_code,
+            tags_of(properties) if tags_code and self._index is not None else None,
+            body,
+            now_ms,
+            keys,
+            uniq_key,
+            prepared_offset,
+            size,
+        )
+
+    def _append(
+        self,
+        entry: TopicQueues,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        data: bytes,
+        tags_code: int,
+        tags: str | None,
+        body: bytes,
+        now_ms: int,
+        keys: str | None,
+        uniq_key: str | None,
+        prepared_offset: int,
+        size: i64,
+    ) -> Appended:
+        """Append what has passed the limits; `data` is the property string, `size` the record's."""
         kind = sys_flag & 0xC
         in_queue = kind != 0x4 and kind != 0xC  # noqa: PLR1714 - prepared and rollback stay out
-        queue = entry.queues.get(queue_id) or self._queues.create(topic, queue_id)
+        queue = entry.queues.get(queue_id) or self._queues.create(entry.topic, queue_id)
         physical = self._place(queue if in_queue else None, size, now_ms)
         offset: i64 = queue.next_offset if in_queue else 0
         record = encode_record(
@@ -194,10 +233,9 @@ class MessageStore:
             queue.append(physical, size, tags_code)
             if not queue.dirty:
                 self._queues.mark_dirty(queue)
-            arrival = Arrival(topic, queue_id, offset, tags_code, physical, size, now_ms)
+            arrival = Arrival(entry.topic, queue_id, offset, tags_code, physical, size, now_ms)
             self._arrivals.append(arrival)
         if kind != 0xC and self._index is not None:
-            tags = tags_of(properties) if tags_code else None
             self._index.put_message(entry.keys.hashes(uniq_key, keys, tags), physical, now_ms)
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
@@ -227,36 +265,47 @@ class MessageStore:
         born_ms: int,
         born_host: bytes,
         reconsume_times: int,
-        entries: list[tuple[int, str, int, bytes, str | None, str | None]],
+        entries: list[BatchMessage],
         now_ms: int,
     ) -> list[Appended]:
         """Append the messages of one client batch, in order, all or none.
 
-        Args:
-            entries: (flag, properties, tags code, body, KEYS, UNIQ_KEY) of each.
+        Raises:
+            MessageIllegal, StoreFull, StoreClosed: as `append` does.
         """
-        fixed = FIXED_SIZE + len(self._queues.topic(topic).name) + 1 + len(born_host)
-        for _, properties, _, body, _, _ in entries:  # all are checked before one is appended
-            data_size = len(properties.encode())
-            size = fixed + len(self._store_host) + len(body) + data_size
-            raise_illegal(self.config, len(body), data_size, size)
+        if self._refusal is not None:
+            self._raise_refusal()
+        entry = self._queues.topics.get(topic) or self._queues.topic(topic)
+        fixed: i64 = entry.fixed_size + len(born_host) + len(self._store_host)
+        for one in entries:  # all are checked before one is appended
+            size: i64 = fixed + len(one.properties) + len(one.body)
+            if (
+                len(one.body) > self._max_body
+                or len(one.properties) > MAX_PROPERTIES
+                or size > self._max_record
+            ):
+                raise_illegal(self.config, len(one.body), len(one.properties), size)
         done: list[Appended] = []
-        for flag, properties, tags_code, body, keys, uniq_key in entries:
+        for one in entries:
+            size = fixed + len(one.properties) + len(one.body)
             done.append(
-                self.append(
-                    topic,
+                self._append(
+                    entry,
                     queue_id,
-                    flag,
+                    one.flag,
                     sys_flag,
                     born_ms,
                     born_host,
                     reconsume_times,
-                    properties,
-                    tags_code,
-                    body,
+                    one.properties,
+                    one.tags_code,
+                    one.tags if one.tags_code else None,
+                    one.body,
                     now_ms,
-                    keys,
-                    uniq_key,
+                    one.keys,
+                    one.uniq_key,
+                    0,
+                    size,
                 )
             )
         return done
@@ -271,6 +320,8 @@ class MessageStore:
             self._log.write_pending()
         except OSError as error:
             self._fail_write(error)
+        if self._index is not None:
+            self._index.write_entries()
 
     def take_arrivals(self) -> list[Arrival]:
         """What readers can see since the last call: under SYNC_FLUSH, only what is on the disk.

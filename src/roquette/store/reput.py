@@ -7,7 +7,7 @@ from roquette.message.record import StoredRecord
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
-from roquette.store.keys import property_value
+from roquette.store.keys import keys_of, property_value, tags_of, unique_key_of
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TRANSACTION_MASK: Final = 0xC
@@ -42,7 +42,7 @@ class Reput:
             if level is not None and level.isdecimal() and int(level) > 0:
                 place = min(int(level), len(self._delay_ms)) - 1
                 return record.store_timestamp_ms + self._delay_ms[place]
-        tags = property_value(record.properties, "TAGS")
+        tags = tags_of(record.properties)
         return java_hash(tags) if tags else 0
 
     def dispatch(self, record: StoredRecord) -> None:
@@ -101,8 +101,8 @@ class Reput:
         if index is None or record.physical_offset < self.index_from:
             return
         hashes = self._queues.topic(record.topic).keys.hashes(
-            property_value(record.properties, "UNIQ_KEY"),
-            property_value(record.properties, "KEYS"),
-            property_value(record.properties, "TAGS"),
+            unique_key_of(record.properties),
+            keys_of(record.properties),
+            tags_of(record.properties),
         )
         index.put_message(hashes, record.physical_offset, record.store_timestamp_ms)

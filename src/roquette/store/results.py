@@ -20,6 +20,34 @@ class GetStatus(enum.Enum):
     OFFSET_RESET = "OFFSET_RESET"
 
 
+class BatchMessage:
+    """One message of a batch to append: what differs from message to message.
+
+    `properties` is the property string in UTF-8; `tags`, `keys` and `uniq_key` are values out of it, for the
+    index; `tags_code` goes to the queue unit.
+    """
+
+    __slots__ = ("body", "flag", "keys", "properties", "tags", "tags_code", "uniq_key")
+
+    def __init__(
+        self,
+        flag: int,
+        properties: bytes,
+        tags_code: int,
+        body: bytes,
+        tags: str | None,
+        keys: str | None,
+        uniq_key: str | None,
+    ) -> None:
+        self.flag: int = flag
+        self.properties: bytes = properties
+        self.tags_code: int = tags_code
+        self.body: bytes = body
+        self.tags: str | None = tags
+        self.keys: str | None = keys
+        self.uniq_key: str | None = uniq_key
+
+
 class Appended:
     """Where a record went. `end_offset` is the byte after it: what durability waits for."""
 

@@ -21,7 +21,6 @@ MAX_PIECES: Final = (
     512  # of an unfinished frame: a peer that sends single bytes costs no more than the bytes
 )
 VERSION: Final = 513  # ordinal of V5_5_0 in Apache's MQVersion: what we claim to speak
-_TAIL: Final = b',"language":"PYTHON","opaque":'
 _END: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 
 _decode_head = msgspec.json.Decoder(Command).decode
@@ -93,13 +92,13 @@ class Connection:
         flag = 2 if oneway else 0
         if ext:
             head = (
-                b'{"code":%d,"extFields":%b,"flag":%d' % (code, ext, flag)
-                + _TAIL
-                + b"%d" % opaque
-                + _END
-            )
+                b'{"code":%d,"extFields":%b,"flag":%d,"language":"PYTHON","opaque":%d%b'
+                % (code, ext, flag, opaque, _END)
+            )  # fmt: skip
         else:
-            head = b'{"code":%d,"flag":%d' % (code, flag) + _TAIL + b"%d" % opaque + _END
+            head = b'{"code":%d,"flag":%d,"language":"PYTHON","opaque":%d%b' % (
+                code, flag, opaque, _END,
+            )  # fmt: skip
         self._frame(head, body)
         return opaque
 
@@ -110,20 +109,18 @@ class Connection:
         if remark is None:
             if ext:
                 head = (
-                    b'{"code":%d,"extFields":%b,"flag":1' % (code, ext)
-                    + _TAIL
-                    + b"%d" % opaque
-                    + _END
-                )
+                    b'{"code":%d,"extFields":%b,"flag":1,"language":"PYTHON","opaque":%d%b'
+                    % (code, ext, opaque, _END)
+                )  # fmt: skip
             else:
-                head = b'{"code":%d,"flag":1' % code + _TAIL + b"%d" % opaque + _END
+                head = b'{"code":%d,"flag":1,"language":"PYTHON","opaque":%d%b' % (
+                    code, opaque, _END,
+                )  # fmt: skip
         else:
             head = (
-                b'{"code":%d,"extFields":%b,"flag":1' % (code, ext or b"{}")
-                + _TAIL
-                + b'%d,"remark":%b' % (opaque, _quote(remark))
-                + _END
-            )
+                b'{"code":%d,"extFields":%b,"flag":1,"language":"PYTHON","opaque":%d,"remark":%b%b'
+                % (code, ext or b"{}", opaque, _quote(remark), _END)
+            )  # fmt: skip
         self._frame(head, body)
 
     def _frame(self, head: bytes, body: bytes) -> None:

@@ -23,17 +23,33 @@ class BadHeader(RoquetteError):
     """The peer's ext fields do not fit the header of this code."""
 
 
-def decoder(header: type[H]) -> Callable[[msgspec.Raw | None], H]:
-    """Return `decode(ext) -> header`, which raises `BadHeader` when a field is missing or malformed."""
-    fast = msgspec.json.Decoder(header, strict=False).decode
+class HeaderDecoder:
+    """Reads ext fields as one header class.
 
-    def decode(ext: msgspec.Raw | None) -> H:
+    Hot callers try `fast`, msgspec's own decoder without a frame of Python around it, and when that raises
+    `msgspec.DecodeError`, `coerce`, which accepts what Java does or raises `BadHeader`.
+    """
+
+    __slots__ = ("_header", "fast")
+
+    def __init__(self, header: type[msgspec.Struct]) -> None:
+        self._header = header
+        self.fast: Callable[[msgspec.Raw], typing.Any] = msgspec.json.Decoder(
+            header, strict=False
+        ).decode
+
+    def coerce(self, ext: msgspec.Raw) -> typing.Any:
+        """The slow way; raises `BadHeader` when a field is missing or malformed."""
+        return _decode_coerced(self._header, ext)
+
+    def __call__(self, ext: msgspec.Raw | None) -> typing.Any:
+        """Either way; None is no ext fields."""
+        if ext is None:
+            ext = _EMPTY
         try:
-            return fast(_EMPTY if ext is None else ext)
+            return self.fast(ext)
         except msgspec.DecodeError:
-            return _decode_coerced(header, ext)
-
-    return decode
+            return self.coerce(ext)
 
 
 def _decode_coerced(header: type[H], ext: msgspec.Raw | None) -> H:
@@ -150,8 +166,8 @@ def _encoder_of(header: type[msgspec.Struct]) -> Callable[[msgspec.Struct], byte
 
 
 @cache
-def _decoder_of(header: type[msgspec.Struct]) -> Callable[[msgspec.Raw | None], msgspec.Struct]:
-    return decoder(header)
+def _decoder_of(header: type[msgspec.Struct]) -> HeaderDecoder:
+    return HeaderDecoder(header)
 
 
 def encode_ext(header: msgspec.Struct) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
+from librt.strings import BytesWriter, write_i64_be
 
 from roquette.base.entropy import Entropy
 from roquette.broker.config import LiveConfig
@@ -23,8 +24,9 @@ from roquette.message.names import RETRY_PREFIX, dlq_topic, topic_error
 from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
+from roquette.store.keys import keys_of, tags_of, unique_key_of
 from roquette.store.message_store import MessageStore
-from roquette.store.results import Appended
+from roquette.store.results import Appended, BatchMessage
 from roquette.wire.codes import ResponseCode
 from roquette.wire.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
@@ -127,7 +129,7 @@ class SendProcessor:
             + region.replace(b"%", b"%%")
             + b',"msgId":"%b","queueId":"%d","queueOffset":"%d"%b}'
         )
-        self._host_hex: str = host_hex
+        self._store_host: bytes = bytes.fromhex(host_hex)
 
     def send_message(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
         """SEND_MESSAGE and SEND_MESSAGE_V2; a header that says `batch` makes the body a batch."""
@@ -406,16 +408,24 @@ class SendProcessor:
         sys_flag = header.sys_flag & ~(SPECIAL_FLAGS)
         if topic.filter_type == "MULTI_TAG":
             sys_flag |= MULTI_TAGS
-        entries: list[tuple[int, str, int, bytes, str | None, str | None]] = []
+        entries: list[BatchMessage] = []
         try:
             for entry in decode_batch(body):
                 # Stored as they came: 5.5's MessageExtEncoder adds nothing of the batch's own, whose
                 # UNIQ_KEY (clients of 5.x send one) would hide the id of every message.
                 text = entry.properties.decode()
-                named = decode_properties(text)
-                tags_code = self._writer.tags_code(named.get("TAGS"))
-                keys, own_key = named.get("KEYS"), named.get("UNIQ_KEY")
-                entries.append((entry.flag, text, tags_code, entry.body, keys, own_key))
+                tags = tags_of(text)
+                entries.append(
+                    BatchMessage(
+                        entry.flag,
+                        entry.properties,
+                        0 if tags is None else self._writer.tags_code(tags),
+                        entry.body,
+                        tags,
+                        keys_of(text),
+                        unique_key_of(text),
+                    )
+                )
         except (CorruptRecord, UnicodeDecodeError):
             raise self._illegal() from None
         try:
@@ -433,16 +443,20 @@ class SendProcessor:
             raise self._failed(error) from None
         if not done:
             raise self._illegal()
-        ids = [f"{self._host_hex}{one.physical_offset:016X}" for one in done]
-        size = sum([one.size for one in done])
-        topic.put_count += len(ids)
+        ids = BytesWriter()
+        size = 0
+        for one in done:
+            ids.write(self._store_host)
+            write_i64_be(ids, one.physical_offset)
+            size += one.size
+        ids_text = ids.getvalue().hex(",", len(self._store_host) + 8).upper()
+        topic.put_count += len(done)
         topic.put_bytes += size
-        self._stats.put(len(ids), size)
+        self._stats.put(len(done), size)
         uniq_key = common.get("UNIQ_KEY")
         transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
         reply = Reply(
-            self._batch_reply
-            % (",".join(ids).encode(), queue_id, done[0].queue_offset, transaction)
+            self._batch_reply % (ids_text.encode(), queue_id, done[0].queue_offset, transaction)
         )
         if self._sync_flush and common.get("WAIT", "true").lower() == "true":
             return Later(done[-1].end_offset, reply)
