@@ -97,6 +97,25 @@ def test_settings_with_paths_addresses_and_nonsense_cannot_be_changed(
     assert not Path("/evil").exists()
 
 
+def test_groups_and_topics_of_billions_of_queues_are_refused(servers: Servers) -> None:
+    create = {
+        "topic": "Wide", "defaultTopic": "TBW102", "readQueueNums": 2**31 - 1, "perm": 6,
+        "writeQueueNums": 2**31 - 1, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+    }  # fmt: skip
+    with Neighbour(servers.broker), RawConnection(servers.broker.address) as connection:
+        head, _ = connection.call(17, create)
+        assert (head["code"], "readQueueNums" in head["remark"]) == (29, True)
+        for count in (2**31 - 1, -1, 65_537):
+            body = b'{"groupName":"Wide","retryQueueNums":%d}' % count
+            head, _ = connection.call(200, {}, body)
+            assert (head["code"], "retryQueueNums" in head["remark"]) == (29, True)
+        fields = send_fields("WideByDefault") | {"d": 2**31 - 1}
+        head, _ = connection.call(310, fields, b"x")
+        assert head["code"] == 0
+        _, route = connection.call(202, {"topic": "WideByDefault"})
+        assert route.count(b"queueId") <= 8, "no more than the template has"
+
+
 def test_kv_entries_cannot_leave_their_file(servers: Servers) -> None:
     with RawConnection(servers.namesrv.address) as connection:
         for namespace in ("../../evil", "/etc", "a" * 100_000):

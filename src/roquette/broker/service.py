@@ -155,7 +155,6 @@ class Broker:
         self.writer = MessageWriter(
             store,
             parse_delay_levels(self.live.store.delay_levels),
-            self.live.store.max_message_size,
             self._disk_text,
         )
         self.delays = DelayLevels(

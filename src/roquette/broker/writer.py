@@ -30,12 +30,10 @@ class MessageWriter:
         self,
         store: MessageStore,
         delay_ms: Sequence[int],
-        max_message_size: int,
         disk_text: Callable[[], str],
     ) -> None:
         self._store: MessageStore = store
         self._delay_ms: Sequence[int] = delay_ms
-        self._max_message_size: int = max_message_size
         self._disk_text: Callable[[], str] = disk_text
         self._tags_codes: dict[str, int] = {}
 
@@ -103,7 +101,7 @@ class MessageWriter:
         return Refused(
             ResponseCode.MESSAGE_ILLEGAL,
             "the message is illegal, maybe msg body or properties length not matched. msg body length "
-            f"limit {self._max_message_size}B, msg properties length limit 32KB.",
+            f"limit {self._store.config.max_message_size}B, msg properties length limit 32KB.",
         )
 
     def refusal(self, error: StoreError) -> Refused:

@@ -43,6 +43,7 @@ from roquette.wire.json_body import encode_body
 log = logging.getLogger("roquette.broker")
 
 CLIENT_CALL_MS = 10_000
+MAX_QUEUES = 65_536  # as many as a topic may have
 RUNNING_INFO_SINCE = 62  # V3_1_8_SNAPSHOT: older clients do not know code 307
 
 
@@ -75,6 +76,12 @@ class GroupProcessor:
         error = group_error(config.group_name)
         if error is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, error)
+        if not 0 <= config.retry_queue_nums <= MAX_QUEUES:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"retryQueueNums {config.retry_queue_nums} of group[{config.group_name}] is outside "
+                f"0..{MAX_QUEUES}",
+            )
         self._groups.put(config, ctx.now_ms)
         return Reply()
 
