@@ -60,6 +60,10 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("base/entropy.py", "random.Random"): "the one source of random numbers",
     ("base/files.py", "open"): "the one door to files",
     ("base/lifecycle.py", "create_task"): "tasks get their owner here",
+    (
+        "base/executor.py",
+        "except Exception",
+    ): "the boundary of a thread: the error goes to who waits",
     ("base/lifecycle.py", "except Exception"): "a periodic step must not end the beat",
     ("client/push_consumer.py", "except Exception"): "the boundary to the application's handler",
     ("remoting/dispatcher.py", "except Exception"): "the boundary between a processor and the wire",

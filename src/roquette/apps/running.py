@@ -5,7 +5,7 @@ import gc
 import signal
 from collections.abc import Awaitable, Callable
 
-from roquette.base.executor import use_small_pool
+from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError
@@ -39,11 +39,14 @@ def raise_file_limit() -> None:
 
 async def _with_signals(body: Body) -> int:
     loop = asyncio.get_running_loop()
-    use_small_pool(loop)
+    threads = use_worker_threads(loop)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await body(stop)
+    try:
+        return await body(stop)
+    finally:
+        threads.close()
 
 
 def settle_memory() -> None:

