@@ -8,7 +8,7 @@ import pytest
 
 from roquette.client.client import Client
 from roquette.client.push_consumer import PushConsumer, subscription
-from roquette.errors import ConfigError
+from roquette.errors import BrokerError, ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -250,8 +250,12 @@ def test_offsets_beyond_the_queue_are_corrected() -> None:
         mq = await small(cluster)
         queue = (await mq.queues("orders"))[0]
         await mq.send("orders", b"x", queue=queue)
-        await mq.session.api.commit(f"{A}:10911", "g", queue, 5_000)
+        with pytest.raises(BrokerError, match="Group g not exist!"):
+            await mq.session.api.commit(f"{A}:10911", "g", queue, 5_000)
+        first = await mq.subscribe("orders", group="g", handler=Inbox(), where="first")
         await asyncio.sleep(1)
+        await first.close()
+        await mq.session.api.commit(f"{A}:10911", "g", queue, 5_000)
         inbox = Inbox()
         await mq.subscribe("orders", group="g", handler=inbox, where="first")
         await asyncio.sleep(2)

@@ -172,7 +172,7 @@ class BrokerApi:
         return decode_ext(QueryConsumerOffsetResponseHeader, reply.ext).offset
 
     async def commit(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-        """Store a group's offset, one way as Java's client does."""
+        """Store a group's offset. Answered, unlike Java's one-way commit: whoever asks next sees it."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -180,7 +180,7 @@ class BrokerApi:
             commit_offset=offset,
             bname=queue.broker_name,
         )
-        await self._remoting.oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, encode_ext(header))
+        await self.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     # consuming
 

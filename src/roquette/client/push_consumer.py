@@ -462,18 +462,17 @@ class PushConsumer:
             if changed and self._local is not None:
                 await run_blocking(self._local.save, dict(self._local_offsets))
             return
-        for queue, offset in offsets:
-            if self._committed.get(queue) == offset:
-                continue
-            try:
-                await self.session.api.commit(
-                    self.session.master_of(queue), self.group, queue, offset
-                )
-                self._committed[queue] = offset
-            except ClientError as error:
-                self.session.noise.warning(
-                    f"commit-{queue.broker_name}", "commit failed queue=%s error=%s", queue, error
-                )
+        due = [(q, offset) for q, offset in offsets if self._committed.get(q) != offset]
+        await asyncio.gather(*[self._commit(queue, offset) for queue, offset in due])
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            await self.session.api.commit(self.session.master_of(queue), self.group, queue, offset)
+            self._committed[queue] = offset
+        except ClientError as error:
+            self.session.noise.warning(
+                f"commit-{queue.broker_name}", "commit failed queue=%s error=%s", queue, error
+            )
 
 
 def subscription(topic: str, expression: str, now_ms: int) -> SubscriptionData:
