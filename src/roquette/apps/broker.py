@@ -2,12 +2,10 @@
 
 import asyncio
 import dataclasses
-import logging
 from collections.abc import Mapping
 
 from roquette.apps import running
 from roquette.base.clock import SystemClock
-from roquette.base.config import load
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.base.logs import configure
@@ -15,8 +13,6 @@ from roquette.broker.config import IGNORED_KEYS, BrokerConfig
 from roquette.broker.service import Broker
 from roquette.remoting.address import host_name, local_address
 from roquette.store.config import StoreConfig
-
-log = logging.getLogger("roquette.apps")
 
 ANY_ADDRESS = {"", "0.0.0.0", "::"}
 
@@ -66,24 +62,16 @@ def broker_settings(
     file_name: str = "the config file",
 ) -> tuple[BrokerConfig, StoreConfig]:
     """Both rooms' settings, completed by what only the machine knows: its name and address."""
-    flags = dict(overrides)
-    advertised = ""
-    if listen is not None:
-        host, port = running.split_listen(listen)
-        flags["bindAddress"], flags["listenPort"] = host, str(port)
-        advertised = "" if host in ANY_ADDRESS else host
-    (config, store_config), warnings = load(
+    config, store_config = running.load_settings(
         (BrokerConfig, StoreConfig),
-        file_text=file_text,
-        file_name=file_name,
-        environ=environ,
-        overrides=flags,
-        known_foreign=IGNORED_KEYS,
+        IGNORED_KEYS,
+        file_text,
+        listen,
+        overrides,
+        environ,
+        file_name,
     )
-    for warning in warnings:
-        log.warning("%s", warning)
-    if config.bind_address not in ANY_ADDRESS:
-        advertised = config.bind_address
+    advertised = "" if config.bind_address in ANY_ADDRESS else config.bind_address
     config = dataclasses.replace(
         config,
         broker_name=config.broker_name or host_name(),

@@ -2,21 +2,17 @@
 
 import asyncio
 import dataclasses
-import logging
 import os.path
 from collections.abc import Mapping
 
 from roquette.apps import running
 from roquette.base.clock import SystemClock
-from roquette.base.config import load
 from roquette.base.files import OsFiles
 from roquette.base.logs import configure
 from roquette.errors import ConfigError
 from roquette.nameserver.config import IGNORED_KEYS, NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.address import local_address
-
-log = logging.getLogger("roquette.apps")
 
 
 def namesrv_main(
@@ -58,20 +54,9 @@ def namesrv_settings(
     file_name: str = "the config file",
 ) -> NamesrvConfig:
     """The settings from all sources; unknown keys are warned of."""
-    flags = dict(overrides)
-    if listen is not None:
-        host, port = running.split_listen(listen)
-        flags["bindAddress"], flags["listenPort"] = host, str(port)
-    (config,), warnings = load(
-        (NamesrvConfig,),
-        file_text=file_text,
-        file_name=file_name,
-        environ=environ,
-        overrides=flags,
-        known_foreign=IGNORED_KEYS,
+    (config,) = running.load_settings(
+        (NamesrvConfig,), IGNORED_KEYS, file_text, listen, overrides, environ, file_name
     )
-    for warning in warnings:
-        log.warning("%s", warning)
     path = os.path.expanduser(config.kv_config_path)
     settings: NamesrvConfig = dataclasses.replace(config, kv_config_path=path)
     return settings

@@ -2,13 +2,18 @@
 
 import asyncio
 import gc
+import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
+from roquette.base.config import load
 from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError
+
+log = logging.getLogger("roquette.apps")
 
 Body = Callable[[asyncio.Event], Awaitable[int]]
 
@@ -75,6 +80,37 @@ def read_config(path: str | None) -> str | None:
         return OsFiles().read_bytes(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the config file {path} can not be read: {error}") from None
+
+
+def load_settings(
+    classes: Iterable[type[Any]],
+    ignored_keys: Iterable[str],
+    file_text: str | None,
+    listen: str | None,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str],
+    file_name: str,
+) -> list[Any]:
+    """An instance of each config class from all sources, `--listen` first; unknown keys are warned of.
+
+    Raises:
+        ConfigError: a value does not fit its key, or `listen` is malformed.
+    """
+    flags = dict(overrides)
+    if listen is not None:
+        host, port = split_listen(listen)
+        flags["bindAddress"], flags["listenPort"] = host, str(port)
+    configs, warnings = load(
+        classes,
+        file_text=file_text,
+        file_name=file_name,
+        environ=environ,
+        overrides=flags,
+        known_foreign=ignored_keys,
+    )
+    for warning in warnings:
+        log.warning("%s", warning)
+    return configs
 
 
 def split_listen(listen: str) -> tuple[str, int]:

@@ -52,10 +52,6 @@ class OffsetTable:
             queues = self._pulls[key] = {}
         queues[queue_id] = offset
 
-    def offsets_of(self, group: str, topic: str) -> dict[int, int]:
-        """Queue id -> committed offset."""
-        return dict(self._offsets.get(f"{topic}@{group}", {}))
-
     def topics_of(self, group: str) -> list[str]:
         """Topics the group has committed offsets for, sorted."""
         return sorted(t for t, _, g in (key.partition("@") for key in self._offsets) if g == group)

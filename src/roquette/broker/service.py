@@ -387,7 +387,6 @@ class Broker:
         found = self.topics.find(topic)
         if found is not None:
             found.put_count += 1
-            found.put_bytes += size
         self.stats.put(1, size)
 
     def _create_topic(self, name: str, queues: int, perm: int, now_ms: int) -> None:

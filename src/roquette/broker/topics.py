@@ -20,12 +20,10 @@ class Topic:
     __slots__ = (
         "attributes",
         "filter_type",
-        "get_count",
         "may_send",
         "name",
         "order",
         "perm",
-        "put_bytes",
         "put_count",
         "queue_limit",
         "read_queues",
@@ -36,9 +34,7 @@ class Topic:
 
     def __init__(self, config: TopicConfig) -> None:
         self.name: str = config.topic_name
-        self.put_count: int = 0  # messages and body bytes since start; stats take their samples
-        self.put_bytes: int = 0
-        self.get_count: int = 0
+        self.put_count: int = 0  # messages since start; stats take their samples
         self.assign(config)
 
     def assign(self, config: TopicConfig) -> None:

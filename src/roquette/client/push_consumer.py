@@ -143,8 +143,6 @@ class PushConsumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._busy = 0
         self._closing = False
-        self._consumed = 0
-        self._failed = 0
         self._started_ms = session.clock.now_ms()
 
     # life
@@ -418,10 +416,6 @@ class PushConsumer:
             ok = False
         finally:
             self._busy -= 1
-        if ok:
-            self._consumed += 1
-        else:
-            self._failed += 1
         return ok
 
     async def _hand_back(self, state: ProcessQueue, message: ReceivedMessage) -> None:

@@ -31,13 +31,3 @@ PULL_LITE: Final = 0x10
 
 TOPIC_UNIT: Final = 0x1
 TOPIC_UNIT_SUB: Final = 0x2
-
-
-def transaction_type(sys_flag: int) -> int:
-    """TRANSACTION_NOT, _PREPARED, _COMMIT or _ROLLBACK."""
-    return sys_flag & TRANSACTION_MASK
-
-
-def with_transaction_type(sys_flag: int, kind: int) -> int:
-    """The flag with its transaction bits replaced."""
-    return (sys_flag & ~TRANSACTION_MASK) | kind

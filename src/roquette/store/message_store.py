@@ -348,10 +348,6 @@ class MessageStore:
 
     # Reading
 
-    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A queue, if it has ever had a message."""
-        return self._queues.find(topic, queue_id)
-
     def topics(self) -> list[str]:
         """Topics that have queues here."""
         return sorted(topic for topic, entry in self._queues.topics.items() if entry.queues)
@@ -441,10 +437,6 @@ class MessageStore:
     def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
         """The record that begins at a physical offset; None when none does."""
         return reading.record_at(self._log, physical_offset, size)
-
-    def read_log(self, physical_offset: int, max_size: int) -> bytes:
-        """Raw log from an offset on, within one file: what replicas copy and tools print."""
-        return self._log.read(physical_offset, physical_offset + max_size)
 
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int

@@ -196,7 +196,6 @@ class PullProcessor:
         count: int = found.count
         self._stats.get(count)
         if count:
-            topic.get_count += count
             self._stats.group_gets.add((topic.name, header.consumer_group), count)
         reply = Reply(ext, found.runs or None, code, STATUS_NAMES[found.status])
         if count and not found.runs:
