@@ -22,29 +22,15 @@ from roquette.broker.long_polling import HeldPull, HoldTable
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.outbound import Outbound
 from roquette.broker.persistence import ConfigFiles
-from roquette.broker.processor_table import (
-    Processors,
-    fast_table,
-    lane_limits,
-    processor_table,
-)
-from roquette.broker.processors.admin import AdminProcessor
-from roquette.broker.processors.groups import GroupProcessor
-from roquette.broker.processors.heartbeat import HeartbeatProcessor
-from roquette.broker.processors.locks import LockProcessor
-from roquette.broker.processors.offsets import OffsetProcessor
-from roquette.broker.processors.pull import PullProcessor
-from roquette.broker.processors.query import QueryProcessor
-from roquette.broker.processors.send import SendProcessor
-from roquette.broker.processors.send_back import SendBackProcessor
-from roquette.broker.processors.topics import TopicProcessor
+from roquette.broker.processor_table import fast_table, lane_limits, processor_table
 from roquette.broker.producers import ProducerTable
 from roquette.broker.registration import Registration
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import TopicTable, system_topics
+from roquette.broker.wiring import Parts, build_processors
 from roquette.broker.writer import MessageWriter
 from roquette.errors import ConfigError, Refused, StoreError
-from roquette.message.message_id import UniqueIds, host_bytes
+from roquette.message.message_id import host_bytes
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.dispatcher import Dispatcher, Peer, RequestContext, Row
 from roquette.remoting.outcomes import Held, Later
@@ -194,7 +180,9 @@ class Broker:
             self.registration,
             store,
         )
-        rows = processor_table(self._processors(store_host))
+        processors = build_processors(self._parts(store_host))
+        self._heartbeat = processors.heartbeat
+        rows = processor_table(processors)
         self._main = self._door(rows)
         self._fast = self._door(fast_table(rows))
         idle_s = float(config.server_channel_max_idle_time_seconds)
@@ -227,82 +215,28 @@ class Broker:
         )
         return dispatcher
 
-    def _processors(self, store_host: bytes) -> Processors:
-        live, store, config = self.live, self.store, self.live.current
-        ids = UniqueIds(store_host[:-4], self._entropy.process_id, self._entropy.below(1 << 32))
-        self._heartbeat = HeartbeatProcessor(
-            self.consumers, self.producers, self.groups, self._create_topic
-        )
-        return Processors(
-            send=SendProcessor(
-                live,
-                store,
-                self.writer,
-                self.topics,
-                self.groups,
-                self.locks,
-                self.stats,
-                ids,
-                self._entropy,
-                host_hex=store_host.hex().upper(),
-                broker_address=self.host,
-                sync_flush=self.sync_flush,
-                settled=self.changes.settled,
-                durable=self.log_sync.wait,
-            ),
-            send_back=SendBackProcessor(
-                live,
-                store,
-                self.writer,
-                self.topics,
-                self.groups,
-                self.stats,
-                self._entropy,
-                broker_address=self.host,
-                sync_flush=self.sync_flush,
-            ),
-            pull=PullProcessor(
-                live,
-                store,
-                self.topics,
-                self.groups,
-                self.consumers,
-                self.offsets,
-                self.stats,
-                broker_address=self.host,
-                read_cold=self._read_cold,
-            ),
-            offsets=OffsetProcessor(store, self.topics, self.groups, self.offsets),
-            heartbeat=self._heartbeat,
-            locks=LockProcessor(self.locks),
-            query=QueryProcessor(store, default_max=live.store.default_query_max_count),
-            topics=TopicProcessor(
-                self.topics,
-                self.offsets,
-                self.consumers,
-                store,
-                self.stats,
-                self.changes,
-                config.broker_name,
-            ),
-            groups=GroupProcessor(
-                self.groups,
-                self.topics,
-                self.offsets,
-                self.consumers,
-                self.producers,
-                store,
-                self.stats,
-                config.broker_name,
-            ),
-            admin=AdminProcessor(
-                live,
-                store,
-                self.stats,
-                lanes=self._lanes,
-                delay_progress=self.delays.progress,
-                disk=self._disk,
-            ),
+    def _parts(self, store_host: bytes) -> Parts:
+        return Parts(
+            live=self.live,
+            store=self.store,
+            writer=self.writer,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            consumers=self.consumers,
+            producers=self.producers,
+            locks=self.locks,
+            stats=self.stats,
+            delays=self.delays,
+            changes=self.changes,
+            log_sync=self.log_sync,
+            entropy=self._entropy,
+            host=self.host,
+            store_host=store_host,
+            sync_flush=self.sync_flush,
+            read_cold=self._read_cold,
+            lanes=self._lanes,
+            disk=self._disk,
         )
 
     def _load(self) -> None:
@@ -388,10 +322,6 @@ class Broker:
         if found is not None:
             found.put_count += 1
         self.stats.put(1, size)
-
-    def _create_topic(self, name: str, queues: int, perm: int, now_ms: int) -> None:
-        if queues > 0:
-            self.topics.ensure(name, queues=queues, perm=perm, now_ms=now_ms)
 
     def _set_order(self, names: list[str]) -> None:
         """Topics the name servers list as ordered become so here (updateOrderTopicConfig)."""

@@ -1,0 +1,124 @@
+"""Every processor gets what it works with, and nothing else: the one place that knows all of them."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from roquette.base.entropy import Entropy
+from roquette.broker.changes import Changes
+from roquette.broker.config import LiveConfig
+from roquette.broker.consumers import ConsumerTable
+from roquette.broker.delay_levels import DelayLevels
+from roquette.broker.groups import GroupTable
+from roquette.broker.locks import LockTable
+from roquette.broker.log_sync import LogSync
+from roquette.broker.offsets import OffsetTable
+from roquette.broker.processor_table import Processors
+from roquette.broker.processors.admin import AdminProcessor
+from roquette.broker.processors.groups import GroupProcessor
+from roquette.broker.processors.heartbeat import HeartbeatProcessor
+from roquette.broker.processors.locks import LockProcessor
+from roquette.broker.processors.offsets import OffsetProcessor
+from roquette.broker.processors.pull import PullProcessor
+from roquette.broker.processors.query import QueryProcessor
+from roquette.broker.processors.send import SendProcessor
+from roquette.broker.processors.send_back import SendBackProcessor
+from roquette.broker.processors.topics import TopicProcessor
+from roquette.broker.producers import ProducerTable
+from roquette.broker.stats import BrokerStats
+from roquette.broker.topics import TopicTable
+from roquette.broker.writer import MessageWriter
+from roquette.message.message_id import UniqueIds
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of a broker that processors work with. Only `build_processors` reads it."""
+
+    live: LiveConfig
+    store: MessageStore
+    writer: MessageWriter
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    consumers: ConsumerTable
+    producers: ProducerTable
+    locks: LockTable
+    stats: BrokerStats
+    delays: DelayLevels
+    changes: Changes
+    log_sync: LogSync
+    entropy: Entropy
+    host: str  # the advertised host
+    store_host: bytes  # host and port as records carry them
+    sync_flush: bool
+    read_cold: Callable[[Found], Awaitable[list[bytes]]]
+    lanes: Callable[[], list[tuple[str, int, int, int]]]
+    disk: Callable[[], tuple[int, int]]
+
+
+def build_processors(p: Parts) -> Processors:
+    """All processors of one broker."""
+
+    def create_topic(name: str, queues: int, perm: int, now_ms: int) -> None:
+        if queues > 0:
+            p.topics.ensure(name, queues=queues, perm=perm, now_ms=now_ms)
+
+    name = p.live.current.broker_name
+    return Processors(
+        send=_send(p),
+        send_back=SendBackProcessor(
+            p.live,
+            p.store,
+            p.writer,
+            p.topics,
+            p.groups,
+            p.stats,
+            p.entropy,
+            broker_address=p.host,
+            sync_flush=p.sync_flush,
+        ),
+        pull=PullProcessor(
+            p.live,
+            p.store,
+            p.topics,
+            p.groups,
+            p.consumers,
+            p.offsets,
+            p.stats,
+            broker_address=p.host,
+            read_cold=p.read_cold,
+        ),
+        offsets=OffsetProcessor(p.store, p.topics, p.groups, p.offsets),
+        heartbeat=HeartbeatProcessor(p.consumers, p.producers, p.groups, create_topic),
+        locks=LockProcessor(p.locks),
+        query=QueryProcessor(p.store, default_max=p.live.store.default_query_max_count),
+        topics=TopicProcessor(p.topics, p.offsets, p.consumers, p.store, p.stats, p.changes, name),
+        groups=GroupProcessor(
+            p.groups, p.topics, p.offsets, p.consumers, p.producers, p.store, p.stats, name
+        ),
+        admin=AdminProcessor(
+            p.live, p.store, p.stats, lanes=p.lanes, delay_progress=p.delays.progress, disk=p.disk
+        ),
+    )
+
+
+def _send(p: Parts) -> SendProcessor:
+    ids = UniqueIds(p.store_host[:-4], p.entropy.process_id, p.entropy.below(1 << 32))
+    return SendProcessor(
+        p.live,
+        p.store,
+        p.writer,
+        p.topics,
+        p.groups,
+        p.locks,
+        p.stats,
+        ids,
+        p.entropy,
+        host_hex=p.store_host.hex().upper(),
+        broker_address=p.host,
+        sync_flush=p.sync_flush,
+        settled=p.changes.settled,
+        durable=p.log_sync.wait,
+    )
