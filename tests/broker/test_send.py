@@ -206,20 +206,22 @@ def test_a_topic_that_is_read_only_refuses(run_broker):
     run_broker(scenario)
 
 
-def test_an_order_topic_refuses_when_the_broker_is_read_only(run_broker):
+def test_a_broker_that_is_read_only_refuses_every_kind_of_send(run_broker):
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        config = case.broker.topics.find("T").to_config()
-        config.order = True
-        case.broker.topics.put(config, 0)
         case.broker.live.update({"brokerPermission": "4"})
-        reply = await client.produce()
+        refused = (16, "the broker[10.0.0.1] sending message is forbidden")
+        for topic in ("T", "New", "%RETRY%g", "RMQ_SYS_TRACE_TOPIC"):
+            for batch in ("false", "true"):
+                reply = await client.produce(topic, m=batch)
+                assert (reply.code, reply.remark) == refused, (topic, batch)
+        assert case.broker.topics.find("New") is None
+        assert case.broker.store.max_offset("T", 0) == 1
+        assert (await client.pull()).code == 0, "it may be read"
 
-        assert (reply.code, reply.remark) == (
-            16,
-            "the broker[10.0.0.1] sending message is forbidden",
-        )
+        case.broker.live.update({"brokerPermission": "6"})
+        assert (await client.produce()).code == 0
 
     run_broker(scenario)
 

@@ -49,6 +49,20 @@ def test_every_change_moves_the_version_and_tells():
     assert topics.delete("New", 12) is False
 
 
+def test_a_topic_is_open_while_its_name_its_permission_and_the_broker_allow_sends():
+    topics = table()
+    topic = create(topics)
+    assert topic.open
+    assert not topics.find("SCHEDULE_TOPIC_XXXX").open
+    topics.put(TopicConfig(topic_name="New", perm=4), 10)
+    assert not topic.open
+    topics.put(TopicConfig(topic_name="New", perm=6), 11)
+    topics.set_writable(False)
+    assert not topic.open and not create(topics, "Newer").open
+    topics.set_writable(True)
+    assert topic.open and topics.find("Newer").open
+
+
 def test_a_changed_topic_keeps_its_counters():
     topics = table()
     topic = create(topics)

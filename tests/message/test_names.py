@@ -104,3 +104,18 @@ def test_permissions_are_shown_and_checked() -> None:
     assert names.is_valid_perm(7)
     assert not names.is_valid_perm(8)
     assert not names.is_valid_perm(-1)
+
+
+def test_pop_retry_topics_in_both_forms() -> None:
+    assert names.pop_retry_topic("orders", "billing") == "%RETRY%billing_orders"
+    assert names.pop_retry_topic("orders", "billing", v2=True) == "%RETRY%billing+orders"
+    assert names.topic_error("%RETRY%billing+orders") is not None, "no client makes one"
+    assert names.split_pop_retry_topic("%RETRY%billing+orders") == ("billing", "orders")
+    for other in ("%RETRY%billing_orders", "%RETRY%billing", "a+b", "%RETRY%a+b+c", "%RETRY%a+"):
+        assert names.split_pop_retry_topic(other) is None
+    assert names.group_of_retry_topic("%RETRY%billing+orders") == "billing"
+    assert names.group_of_retry_topic("%RETRY%billing") == "billing"
+    assert names.origin_of_retry_topic("%RETRY%billing+orders", "billing") == "orders"
+    assert names.origin_of_retry_topic("%RETRY%billing_orders", "billing") == "orders"
+    assert names.origin_of_retry_topic("%RETRY%billing", "billing") == "%RETRY%billing"
+    assert names.origin_of_retry_topic("orders", "billing") == "orders"

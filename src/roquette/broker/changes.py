@@ -16,6 +16,7 @@ from roquette.broker.offsets import OffsetTable
 from roquette.broker.persistence import ConfigFiles, Saver
 from roquette.broker.registration import Registration
 from roquette.broker.topics import TopicTable
+from roquette.message.names import PERM_WRITE, perm_text
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
@@ -85,6 +86,7 @@ class Changes:
 
     def watch(self) -> None:
         """From here on, follow changes."""
+        self._topics.set_writable(bool(self._live.current.broker_permission & PERM_WRITE))
         self._topics.changed = self._topic_changed
         self._groups.changed = self._group_changed
         self._live.changed = self._settings_changed
@@ -102,6 +104,9 @@ class Changes:
         log.info("settings changed keys=%s", ",".join(keys))
         self._store.reconfigure(self._live.store)
         if "brokerPermission" in keys:
+            permission = self._live.current.broker_permission
+            log.info("broker permission is now %s", perm_text(permission))
+            self._topics.set_writable(bool(permission & PERM_WRITE))
             self._topics.touch(self._clock.now_ms())
             self._topic_file.mark()
             self._registration.all_changed()

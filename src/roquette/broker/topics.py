@@ -22,6 +22,7 @@ class Topic:
         "filter_type",
         "may_send",
         "name",
+        "open",
         "order",
         "perm",
         "put_count",
@@ -34,6 +35,7 @@ class Topic:
 
     def __init__(self, config: TopicConfig) -> None:
         self.name: str = config.topic_name
+        self.open: bool = True  # clients may send: the name, the topic and the broker allow it
         self.put_count: int = 0  # messages since start; stats take their samples
         self.assign(config)
 
@@ -91,6 +93,7 @@ class TopicTable:
 
     def __init__(self, now_ms: int, changed: Callable[[str], None] = _ignore) -> None:
         self._topics: dict[str, Topic] = {}
+        self._writable: bool = True
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
         self.changed: Callable[[str], None] = changed
 
@@ -101,6 +104,15 @@ class TopicTable:
     def all(self) -> list[Topic]:
         """Every topic, in the order of creation."""
         return list(self._topics.values())
+
+    def set_writable(self, writable: bool) -> None:
+        """Whether the broker's own permission lets clients send at all (brokerPermission)."""
+        self._writable = writable
+        for topic in self._topics.values():
+            self._judge(topic)
+
+    def _judge(self, topic: Topic) -> None:
+        topic.open = self._writable and topic.may_send and bool(topic.perm & names.PERM_WRITE)
 
     def load(self, configs: Iterable[TopicConfig], version: DataVersion | None) -> None:
         """Take over what a file held; no version step, no hook."""
@@ -191,6 +203,7 @@ class TopicTable:
             topic = self._topics[config.topic_name] = Topic(config)
         else:
             topic.assign(config)
+        self._judge(topic)
         return topic
 
     def _step(self, name: str, now_ms: int) -> None:

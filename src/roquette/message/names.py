@@ -111,6 +111,38 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
+    """The topic on which POP gives a group's unacknowledged messages of `topic` again.
+
+    Form 1, the default of 5.x, can not be taken apart again (`%RETRY%a_b_c`); form 2 joins by `+`, which no
+    name may hold, so that clients can not send to it (KeyBuilder.buildPopRetryTopic).
+    """
+    return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
+
+
+def split_pop_retry_topic(name: str) -> tuple[str, str] | None:
+    """Group and topic of a POP retry topic of form 2; None for every other name (KeyBuilder.parseGroup)."""
+    if not name.startswith(RETRY_PREFIX):
+        return None
+    parts = name[len(RETRY_PREFIX) :].split("+")
+    return (parts[0], parts[1]) if len(parts) == 2 and parts[1] else None
+
+
+def group_of_retry_topic(name: str) -> str:
+    """The group a retry topic belongs to (KeyBuilder.parseGroup); form 1 of POP keeps its topic in the name."""
+    parts = split_pop_retry_topic(name)
+    return name.removeprefix(RETRY_PREFIX) if parts is None else parts[0]
+
+
+def origin_of_retry_topic(name: str, group: str) -> str:
+    """The topic behind a POP retry topic of a known group; any other name as it is (parseNormalTopic)."""
+    for separator in "+_":
+        prefix = f"{RETRY_PREFIX}{group}{separator}"
+        if name.startswith(prefix):
+            return name[len(prefix) :]
+    return name
+
+
 def dlq_topic(group: str) -> str:
     """The topic a group's messages end in when all retries failed."""
     return DLQ_PREFIX + group

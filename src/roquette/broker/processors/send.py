@@ -139,7 +139,7 @@ class SendProcessor:
             raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
         topic = self._topics.find(header.topic)
         created = topic is None
-        if topic is None or not topic.may_send or not topic.perm & PERM_WRITE or topic.order:
+        if topic is None or not topic.open:
             topic = self._check_topic(ctx, header, topic)
         queue_id: int = header.queue_id
         if queue_id >= topic.queue_limit:
@@ -209,8 +209,7 @@ class SendProcessor:
     # Topics: the checks of msgCheck, in its order.
 
     def _check_topic(self, ctx: RequestContext, header: Header, topic: Topic | None) -> Topic:
-        config = self._live.current
-        if topic is not None and topic.order and not config.broker_permission & PERM_WRITE:
+        if not self._live.current.broker_permission & PERM_WRITE:
             raise self._refuse(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._broker_address}] sending message is forbidden",
@@ -369,7 +368,7 @@ class SendProcessor:
             raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
         topic = self._topics.find(header.topic)
         created = topic is None
-        if topic is None or not topic.may_send or not topic.perm & PERM_WRITE or topic.order:
+        if topic is None or not topic.open:
             topic = self._check_topic(ctx, header, topic)
         queue_id: int = header.queue_id
         if queue_id >= topic.queue_limit:

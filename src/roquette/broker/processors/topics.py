@@ -3,6 +3,7 @@
 Apache: AdminBrokerProcessor.
 """
 
+import logging
 from typing import Protocol
 
 from roquette.broker.consumers import ConsumerTable
@@ -32,6 +33,8 @@ from roquette.wire.headers import (
     QueryTopicConsumeByWhoRequestHeader,
 )
 from roquette.wire.json_body import encode_body
+
+log = logging.getLogger("roquette.broker.topics")
 
 
 class TopicChanges(Protocol):
@@ -99,7 +102,9 @@ class TopicProcessor:
             order=bool(header.order),
             attributes=self._attributes(name, header.attributes),
         )
-        self._topics.put(config, ctx.now_ms)
+        old = str(self._topics.find(name))
+        topic = self._topics.put(config, ctx.now_ms)
+        log.info("topic set by=%s old=[%s] new=[%s]", ctx.peer.remote, old, topic)
         return self._changes.changed(name, Reply())
 
     def _attributes(self, name: str, text: str | None) -> dict[str, str]:
@@ -171,6 +176,7 @@ class TopicProcessor:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
+        log.info("topic deleted topic=%s by=%s", name, ctx.peer.remote)
         self._topics.delete(name, ctx.now_ms)
         self._offsets.delete_topic(name)
         self._store.delete_topic(name)
