@@ -63,6 +63,30 @@ def test_a_topic_is_open_while_its_name_its_permission_and_the_broker_allow_send
     assert topic.open and topics.find("Newer").open
 
 
+def test_auto_created_topics_of_two_brokers_end_with_the_larger_queue_count():
+    topics = table()
+    create(topics, "Young")
+    topics.put(TopicConfig(topic_name="Set", write_queue_nums=1, read_queue_nums=1), 9)
+    version = topics.data_version
+    for name in ("Young", "Set"):
+        topics.merge_auto_created(
+            TopicConfig(topic_name=name, write_queue_nums=2, read_queue_nums=2), 10
+        )
+    assert topics.data_version is version, "nothing changes"
+
+    for name in ("Young", "Set", "Absent"):
+        topics.merge_auto_created(
+            TopicConfig(topic_name=name, write_queue_nums=6, read_queue_nums=6), 60_000
+        )
+    assert [topics.find(n).write_queues for n in ("Young", "Set", "Absent")] == [6, 1, 6]
+    assert topics.find("Absent").is_young(60_001) and not topics.find("Set").is_young(60_001)
+
+    topics.merge_auto_created(
+        TopicConfig(topic_name="Young", write_queue_nums=8, read_queue_nums=8), 120_001
+    )
+    assert topics.find("Young").write_queues == 6, "it is a minute old"
+
+
 def test_a_changed_topic_keeps_its_counters():
     topics = table()
     topic = create(topics)

@@ -14,7 +14,7 @@ from roquette.broker.delay_levels import DelayLevels
 from roquette.broker.groups import GroupTable
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.persistence import ConfigFiles, Saver
-from roquette.broker.registration import Registration
+from roquette.broker.registration import SETTLE_S, Registration
 from roquette.broker.topics import TopicTable
 from roquette.message.names import PERM_WRITE, perm_text
 from roquette.remoting.outcomes import Outcome, Reply, Task
@@ -113,20 +113,20 @@ class Changes:
         if "namesrvAddr" in keys:
             self._registration.refresh()
 
-    async def settled(self) -> None:
-        """Wait until changed topics are on disk and the name servers know, 500 ms at most for them."""
+    async def settled(self, limit_s: float = SETTLE_S) -> None:
+        """Wait until changed topics are on disk and the name servers know, `limit_s` at most for them."""
         try:
             await self._topic_file.save()
         except OSError as error:
             log.error("topics not written error=%s", error)
-        await self._registration.settled()
+        await self._registration.settled(limit_s)
 
-    def changed(self, topic: str, reply: Reply) -> Outcome:
+    def changed(self, topic: str, reply: Reply, limit_s: float = SETTLE_S) -> Outcome:
         """The outcome that answers `reply` once the name servers know of the topic."""
-        return Task(self._after_settling(reply))
+        return Task(self._after_settling(reply, limit_s))
 
-    async def _after_settling(self, reply: Reply) -> Reply:
-        await self.settled()
+    async def _after_settling(self, reply: Reply, limit_s: float) -> Reply:
+        await self.settled(limit_s)
         return reply
 
     async def save_offsets(self) -> None:

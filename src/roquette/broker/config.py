@@ -46,6 +46,12 @@ class BrokerConfig:
         help="A send to an unknown topic creates it.",
         mutable=True,
     )
+    auto_create_topic_on_all_brokers: bool = setting(
+        True,
+        java="autoCreateTopicOnAllBrokers",
+        help="A topic created by a send is created on every writable master of the cluster.",
+        mutable=True,
+    )
     default_topic_queue_nums: int = setting(
         8, java="defaultTopicQueueNums", help="Queues of TBW102, the template of new topics."
     )

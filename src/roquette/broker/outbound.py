@@ -1,26 +1,32 @@
-"""Every call the broker makes to others: registrations and routes. Apache: BrokerOuterAPI."""
+"""Every call the broker makes to others: registrations, routes, auto-created topics. Apache: BrokerOuterAPI."""
 
 from roquette.errors import BrokerError
+from roquette.message.names import TBW102
 from roquette.remoting.client import RemotingClient
 from roquette.wire.bodies import (
     KVTable,
     RegisterBrokerBody,
+    TopicConfig,
     TopicRouteData,
     crc_of,
     encode_register_broker_body,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.header_codec import encode_ext
+from roquette.wire.header_codec import encode_dict, encode_ext, ext_dict
 from roquette.wire.headers import (
     GetRouteInfoRequestHeader,
+    GetTopicConfigRequestHeader,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
 from roquette.wire.json_body import decode_body
 
+AUTO_CREATED = "autoCreated"
+"""Field of ours: in UPDATE_AND_CREATE_TOPIC and in the answer to GET_TOPIC_CONFIG, a first message made it."""
+
 
 class Outbound:
-    """Calls to name servers over one remoting client."""
+    """Calls to name servers and other brokers over one remoting client."""
 
     def __init__(self, client: RemotingClient) -> None:
         self._client = client
@@ -59,6 +65,44 @@ class Outbound:
         )
         if reply.code != ResponseCode.SUCCESS:
             raise BrokerError(reply.code, reply.remark or "", address=name_server)
+
+    async def topic_config(
+        self, broker: str, topic: str, timeout_ms: int
+    ) -> tuple[TopicConfig | None, bool]:
+        """GET_TOPIC_CONFIG at another broker: the topic, None when it has none, and whether it says that a
+        first message made it just now (ours do). Raises ClientError."""
+        reply = await self._client.invoke(
+            broker,
+            RequestCode.GET_TOPIC_CONFIG,
+            encode_ext(GetTopicConfigRequestHeader(topic=topic)),
+            timeout_ms=timeout_ms,
+        )
+        if reply.code in {ResponseCode.TOPIC_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED}:
+            return None, False
+        if reply.code != ResponseCode.SUCCESS:
+            raise BrokerError(reply.code, reply.remark or "", address=broker)
+        auto = ext_dict(reply.ext).get(AUTO_CREATED) == "true"
+        return decode_body(TopicConfig, reply.body), auto
+
+    async def auto_create_topic(self, broker: str, config: TopicConfig, timeout_ms: int) -> None:
+        """UPDATE_AND_CREATE_TOPIC at another broker, marked as the work of a first message, which Apache's
+        brokers do not notice. Raises ClientError."""
+        ext = {
+            "topic": config.topic_name,
+            "defaultTopic": TBW102,
+            "readQueueNums": str(config.read_queue_nums),
+            "writeQueueNums": str(config.write_queue_nums),
+            "perm": str(config.perm),
+            "topicFilterType": config.topic_filter_type or "SINGLE_TAG",
+            "topicSysFlag": str(config.topic_sys_flag),
+            "order": "false",
+            AUTO_CREATED: "true",
+        }
+        reply = await self._client.invoke(
+            broker, RequestCode.UPDATE_AND_CREATE_TOPIC, encode_dict(ext), timeout_ms=timeout_ms
+        )
+        if reply.code != ResponseCode.SUCCESS:
+            raise BrokerError(reply.code, reply.remark or "", address=broker)
 
     async def route(self, name_server: str, topic: str, timeout_ms: int) -> TopicRouteData | None:
         """GET_ROUTEINFO_BY_TOPIC at one name server; None when it knows nothing. Raises ClientError."""

@@ -131,11 +131,11 @@ class Registration:
             server.wake.set()
 
     async def settled(self, limit_s: float = SETTLE_S) -> None:
-        """Wait until every name server knows all changes so far, for `limit_s` at most."""
+        """Wait until every name server that answered last knows all changes so far, for `limit_s` at most."""
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[None]] = []
         for server in self._servers.values():
-            if server.told < server.wanted:
+            if server.told < server.wanted and server.reachable is not False:
                 future = loop.create_future()
                 server.waiters.append(future)
                 futures.append(future)

@@ -11,6 +11,7 @@ from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks, every
 from roquette.broker.addresses import advertised_host, free_ports
 from roquette.broker.agreement import Agreement
+from roquette.broker.auto_creation import AutoCreation
 from roquette.broker.changes import Changes
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
@@ -180,6 +181,9 @@ class Broker:
             self.registration,
             store,
         )
+        self.auto_creation = AutoCreation(
+            self.live, self.topics, outbound, self.changes, self._tasks, self._clock
+        )
         processors = build_processors(self._parts(store_host))
         self._heartbeat = processors.heartbeat
         rows = processor_table(processors)
@@ -229,6 +233,7 @@ class Broker:
             stats=self.stats,
             delays=self.delays,
             changes=self.changes,
+            auto_creation=self.auto_creation,
             log_sync=self.log_sync,
             entropy=self._entropy,
             host=self.host,

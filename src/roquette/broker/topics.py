@@ -12,6 +12,7 @@ from roquette.wire.bodies import DataVersion, TopicConfig
 SCHEDULE_QUEUES = 18
 BENCHMARK_QUEUES = 1024
 CLUSTER_TOPIC_QUEUES = 16
+AUTO_CREATED_MS = 60_000
 
 
 class Topic:
@@ -19,6 +20,7 @@ class Topic:
 
     __slots__ = (
         "attributes",
+        "auto_created_ms",
         "filter_type",
         "may_send",
         "name",
@@ -41,6 +43,9 @@ class Topic:
 
     def assign(self, config: TopicConfig) -> None:
         """Take over new settings; counters stay."""
+        self.auto_created_ms: int = (
+            0  # when a first message made it; 0 when settings came otherwise
+        )
         self.read_queues: int = config.read_queue_nums
         self.write_queues: int = config.write_queue_nums
         self.perm: int = config.perm
@@ -68,6 +73,10 @@ class Topic:
             order=self.order,
             attributes=dict(self.attributes),
         )
+
+    def is_young(self, now_ms: int) -> bool:
+        """Whether a first message made the topic within the last minute, and nobody has set it since."""
+        return self.auto_created_ms > 0 and now_ms - self.auto_created_ms < AUTO_CREATED_MS
 
     def __str__(self) -> str:
         attributes = ", ".join(f"{key}={value}" for key, value in self.attributes.items())
@@ -163,7 +172,7 @@ class TopicTable:
         count = max(0, min(queues, template.write_queues))
         if count == 0:
             return None  # Apache makes a topic without queues here, which nobody can use
-        return self.put(
+        topic = self.put(
             TopicConfig(
                 topic_name=name,
                 read_queue_nums=count,
@@ -174,6 +183,25 @@ class TopicTable:
             ),
             now_ms,
         )
+        topic.auto_created_ms = now_ms
+        return topic
+
+    def merge_auto_created(self, config: TopicConfig, now_ms: int) -> None:
+        """Take over a topic that another broker's first message made: `config` is created when absent; one of
+        our own that is as young gets the larger queue counts, so that all brokers end with the same, whoever
+        asks whom first; any other stays."""
+        topic = self._topics.get(config.topic_name)
+        if topic is not None:
+            if not topic.is_young(now_ms):
+                return
+            ours = topic.to_config()
+            wanted = topic.to_config()
+            wanted.read_queue_nums = max(ours.read_queue_nums, config.read_queue_nums)
+            wanted.write_queue_nums = max(ours.write_queue_nums, config.write_queue_nums)
+            if wanted == ours:
+                return
+            config = wanted
+        self.put(config, now_ms).auto_created_ms = now_ms
 
     def ensure(self, name: str, *, queues: int, perm: int, sys_flag: int = 0, now_ms: int) -> Topic:
         """The topic, created when absent: retry and dead-letter topics (createTopicInSendMessageBackMethod)."""

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from roquette.base.entropy import Entropy
+from roquette.broker.auto_creation import AutoCreation
 from roquette.broker.changes import Changes
 from roquette.broker.config import LiveConfig
 from roquette.broker.consumers import ConsumerTable
@@ -48,6 +49,7 @@ class Parts:
     stats: BrokerStats
     delays: DelayLevels
     changes: Changes
+    auto_creation: AutoCreation
     log_sync: LogSync
     entropy: Entropy
     host: str  # the advertised host
@@ -119,6 +121,6 @@ def _send(p: Parts) -> SendProcessor:
         host_hex=p.store_host.hex().upper(),
         broker_address=p.host,
         sync_flush=p.sync_flush,
-        settled=p.changes.settled,
+        created=p.auto_creation.created,
         durable=p.log_sync.wait,
     )

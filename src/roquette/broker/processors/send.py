@@ -70,7 +70,8 @@ class SendProcessor:
     Args:
         host_hex: this broker's address and port as offset message ids begin, upper-case hexadecimal.
         sync_flush: answers wait for the disk, unless a message says WAIT=false.
-        settled: waits until changed topics are persisted and registered (bounded).
+        created: waits until a topic made after a template is persisted, registered and on the other brokers
+            (bounded).
         durable: waits for a log offset to be on the disk; False when that took too long.
     """
 
@@ -89,7 +90,7 @@ class SendProcessor:
         host_hex: str,
         broker_address: str,
         sync_flush: bool,
-        settled: Callable[[], Awaitable[None]],
+        created: Callable[[Topic, str], Awaitable[None]],
         durable: Callable[[int], Awaitable[bool]],
     ) -> None:
         config = live.current
@@ -104,7 +105,7 @@ class SendProcessor:
         self._entropy: Entropy = entropy
         self._broker_address: str = broker_address
         self._sync_flush: bool = sync_flush
-        self._settled: Callable[[], Awaitable[None]] = settled
+        self._created: Callable[[Topic, str], Awaitable[None]] = created
         self._durable: Callable[[int], Awaitable[bool]] = durable
         self._accept_from_ms: int = config.start_accept_send_request_time_stamp
         trace_on = "true" if config.trace_on else "false"
@@ -186,7 +187,7 @@ class SendProcessor:
                 raise self._failed(error) from None
             outcome = self._answer(topic, queue_id, done, uniq_key, named)
         if created:
-            return Task(self._after_creation(outcome))
+            return Task(self._after_creation(topic, header.default_topic, outcome))
         return outcome
 
     def _answer(
@@ -256,9 +257,9 @@ class SendProcessor:
             )
         return topic
 
-    async def _after_creation(self, outcome: Outcome) -> Reply:
-        """The first send to a topic is answered when the name servers know it, or have had their time."""
-        await self._settled()
+    async def _after_creation(self, topic: Topic, template: str, outcome: Outcome) -> Reply:
+        """The first send to a topic is answered when name servers and other brokers know it, or had their time."""
+        await self._created(topic, template)
         if isinstance(outcome, Later):
             if not await self._durable(outcome.end_offset):
                 outcome.reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -387,7 +388,7 @@ class SendProcessor:
         common = decode_properties(header.properties or "")
         outcome = self._append_batch(ctx, header, topic, queue_id, common, body)
         if created:
-            return Task(self._after_creation(outcome))
+            return Task(self._after_creation(topic, header.default_topic, outcome))
         return outcome
 
     def _append_batch(

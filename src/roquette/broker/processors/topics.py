@@ -8,6 +8,7 @@ from typing import Protocol
 
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.offsets import OffsetTable
+from roquette.broker.outbound import AUTO_CREATED
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import TopicTable
 from roquette.errors import Refused
@@ -24,7 +25,7 @@ from roquette.wire.bodies import (
     TopicStatsTable,
 )
 from roquette.wire.codes import ResponseCode
-from roquette.wire.header_codec import encode_dict
+from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette.wire.headers import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
@@ -36,12 +37,14 @@ from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.broker.topics")
 
+PEER_SETTLE_S = 0.25  # another broker's sender waits for us
+
 
 class TopicChanges(Protocol):
     """What must follow a change of topics: persist, and register with the name servers before the reply."""
 
-    def changed(self, topic: str, reply: Reply) -> Outcome:
-        """The outcome that answers `reply` once the name servers know."""
+    def changed(self, topic: str, reply: Reply, limit_s: float = ...) -> Outcome:
+        """The outcome that answers `reply` once the name servers know, after `limit_s` seconds at most."""
         ...
 
 
@@ -102,6 +105,9 @@ class TopicProcessor:
             order=bool(header.order),
             attributes=self._attributes(name, header.attributes),
         )
+        if ext_dict(ctx.command.ext).get(AUTO_CREATED) == "true":
+            self._topics.merge_auto_created(config, ctx.now_ms)
+            return self._changes.changed(name, Reply(), PEER_SETTLE_S)
         old = str(self._topics.find(name))
         topic = self._topics.put(config, ctx.now_ms)
         log.info("topic set by=%s old=[%s] new=[%s]", ctx.peer.remote, old, topic)
@@ -141,7 +147,8 @@ class TopicProcessor:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}"
             )
-        return Reply(b"", encode_body(topic.to_config()))
+        ext = encode_dict({AUTO_CREATED: "true"}) if topic.is_young(ctx.now_ms) else b""
+        return Reply(ext, encode_body(topic.to_config()))
 
     def stats(
         self, ctx: RequestContext, header: GetTopicStatsInfoRequestHeader, body: bytes
