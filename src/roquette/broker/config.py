@@ -111,6 +111,30 @@ class BrokerConfig:
     reject_transaction_message: bool = setting(
         False, java="rejectTransactionMessage", help="Refuse half messages.", mutable=True
     )
+    transaction_time_out: int = setting(
+        6_000,
+        java="transactionTimeOut",
+        help="Age at which the producer of a half message is first asked about it, ms.",
+        mutable=True,
+    )
+    transaction_check_interval: int = setting(
+        30_000,
+        java="transactionCheckInterval",
+        help="How often producers are asked about half messages, ms.",
+        mutable=True,
+    )
+    transaction_check_max: int = setting(
+        15,
+        java="transactionCheckMax",
+        help="Checks after which a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        mutable=True,
+    )
+    store_reply_message_enable: bool = setting(
+        True,
+        java="storeReplyMessageEnable",
+        help="Keep the answers of request-reply in the log, too.",
+        mutable=True,
+    )
     start_accept_send_request_time_stamp: int = setting(
         0, java="startAcceptSendRequestTimeStamp", help="Refuse sends before this time, epoch ms."
     )
@@ -219,6 +243,10 @@ IGNORED_KEYS = (
     "aclEnable",
     "slaveTimeout",
     "inSyncReplicas",
+    "transactionOpMsgMaxSize",
+    "transactionOpBatchInterval",
+    "transactionMetricFlushInterval",
+    "enableTransactionMetrics",
 )
 """Apache's keys often found in broker.conf that do nothing here, and need no warning."""
 
