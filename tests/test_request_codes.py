@@ -12,7 +12,6 @@ CLIENT_SIDE = {
     "GET_CONSUMER_STATUS_FROM_CLIENT",
 }
 UNSERVED: dict[str, str] = {
-    "END_TRANSACTION|RESUME_CHECK_HALF_MESSAGE": "transactions: a later issue",
     ".*POP.*|.*ACK_MESSAGE|PEEK_MESSAGE|CHANGE_MESSAGE_INVISIBLETIME|NOTIFICATION|POLLING_INFO": "POP: a later issue",
     "QUERY_ASSIGNMENT|.*MESSAGE_REQUEST_MODE": "POP: a later issue",
     "RECALL_MESSAGE|GET_TIMER_.*|GET_ALL_DELAY_OFFSET": "timers and replication: later issues",

@@ -17,6 +17,7 @@ from roquette.broker.processors.query import QueryProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
 from roquette.broker.processors.topics import TopicProcessor
+from roquette.broker.processors.transaction import TransactionProcessor
 from roquette.remoting.dispatcher import LaneLimits, Row
 from roquette.wire import headers as h
 from roquette.wire.codes import RequestCode as R
@@ -88,6 +89,7 @@ class Processors:
     offsets: OffsetProcessor
     heartbeat: HeartbeatProcessor
     locks: LockProcessor
+    transaction: TransactionProcessor
     query: QueryProcessor
     topics: TopicProcessor
     groups: GroupProcessor
@@ -112,6 +114,7 @@ def processor_table(p: Processors) -> list[Row]:
         ),
         _row(R.PULL_MESSAGE, p.pull.pull_message, h.PullMessageRequestHeader, Lane.PULL),
         _row(R.LITE_PULL_MESSAGE, p.pull.pull_message, h.PullMessageRequestHeader, Lane.LITE_PULL),
+        *_transaction_rows(p.transaction),
         *_offset_rows(p.offsets),
         *_client_rows(p.heartbeat, p.locks),
         *_query_rows(p.query),
@@ -126,6 +129,23 @@ def processor_table(p: Processors) -> list[Row]:
 def fast_table(rows: list[Row]) -> list[Row]:
     """The rows of the port listenPort-2: everything but pulls."""
     return [row for row in rows if row.lane not in NOT_ON_FAST_PORT]
+
+
+def _transaction_rows(p: TransactionProcessor) -> list[Row]:
+    return [
+        _row(
+            R.END_TRANSACTION,
+            p.end_transaction,
+            h.EndTransactionRequestHeader,
+            Lane.END_TRANSACTION,
+        ),
+        _row(
+            R.RESUME_CHECK_HALF_MESSAGE,
+            p.resume_check,
+            h.ResumeCheckHalfMessageRequestHeader,
+            Lane.ADMIN,
+        ),
+    ]
 
 
 def _offset_rows(p: OffsetProcessor) -> list[Row]:

@@ -28,6 +28,8 @@ from roquette.broker.producers import ProducerTable
 from roquette.broker.registration import Registration
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import TopicTable, system_topics
+from roquette.broker.transaction_checks import CheckPlan, TransactionChecks
+from roquette.broker.transactions import Transactions
 from roquette.broker.wiring import Parts, build_processors
 from roquette.broker.writer import MessageWriter
 from roquette.errors import ConfigError, Refused, StoreError
@@ -114,7 +116,7 @@ class Broker:
         self._build(store_host)
         started = False
         try:
-            self._load()
+            self._load(report.last_record_offset)
             await self._listen()
             started = True
         finally:
@@ -158,6 +160,7 @@ class Broker:
             self._fail,
             self._wake_holds,
         )
+        self._build_transactions(store_host)
         self._client = RemotingClient(self._clock, on_lost=self._name_server_lost)
         outbound = Outbound(self._client)
         self.registration = Registration(
@@ -201,6 +204,22 @@ class Broker:
             for dispatcher in (self._main, self._fast)
         ]
 
+    def _build_transactions(self, store_host: bytes) -> None:
+        self.transactions = Transactions(self.store, self.writer, store_host, self._delivered)
+        self.checks = TransactionChecks(
+            CheckPlan(
+                self.transactions, self.producers, self.topics, lambda: self.name, store_host
+            ),
+            self.transactions,
+            self.store,
+            self.offsets,
+            self.topics,
+            self.live,
+            self.log_sync,
+            self._clock,
+            self._end_turn,
+        )
+
     def _door(self, rows: list[Row]) -> Dispatcher:
         """A dispatcher of its own for each port, over the same processors and the same end of turn."""
 
@@ -232,6 +251,7 @@ class Broker:
             locks=self.locks,
             stats=self.stats,
             delays=self.delays,
+            transactions=self.transactions,
             changes=self.changes,
             auto_creation=self.auto_creation,
             log_sync=self.log_sync,
@@ -244,10 +264,11 @@ class Broker:
             disk=self._disk,
         )
 
-    def _load(self) -> None:
+    def _load(self, last_record_offset: int) -> None:
         self.changes.load()
         self.topics.add_system(system_topics(self.live.current))
         self.changes.watch()
+        self.checks.load(last_record_offset)
 
     async def _listen(self) -> None:
         bind = self.live.current.bind_address
@@ -369,6 +390,7 @@ class Broker:
         beat("allocation", ALLOCATION_BEAT_S, self._allocate)
         beat("retention", store.clean_interval_ms / 1000, self._clean)
         beat("housekeeping", HOUSEKEEPING_BEAT_S, self._housekeeping)
+        beat("transaction-checks", SHORT_BEAT_S, self.checks.tick)
         beat("stats", 1.0, lambda: self.stats.sample(self._clock.now_ms()))
         beat("rates", 10.0, self._sample_rates)
         beat("durations", 60.0, self.stats.turn_durations)

@@ -57,9 +57,7 @@ class Transactions:
 
     # Start.
 
-    def load(
-        self, half_offset: int, op_offset: int, last_record_offset: int, now_ms: int
-    ) -> None:
+    def load(self, half_offset: int, op_offset: int, last_record_offset: int, now_ms: int) -> None:
         """Find out which half messages are open, from where the group CID_RMQ_SYS_TRANS was.
 
         Args:
@@ -220,7 +218,9 @@ class Transactions:
 
     def discard(self, half: StoredRecord, now_ms: int) -> None:
         """Move the message where its owner can see it (DefaultTransactionalMessageCheckListener)."""
-        self._renew(names.TRANS_CHECK_MAX_TIME_TOPIC, half, decode_properties(half.properties), now_ms)
+        self._renew(
+            names.TRANS_CHECK_MAX_TIME_TOPIC, half, decode_properties(half.properties), now_ms
+        )
 
     def renew(self, half: StoredRecord, changes: dict[str, str], now_ms: int) -> StoredRecord:
         """Put the message again at the end of the half queue; the copy counts from now on.
@@ -360,7 +360,10 @@ def real_place(named: dict[str, str]) -> tuple[str, int]:
     """
     topic, queue_id = named.get(properties.REAL_TOPIC), named.get(properties.REAL_QID, "")
     if not topic or not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) < 10):
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the half message is for {topic}/{queue_id}, which is no queue")
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the half message is for {topic}/{queue_id}, which is no queue",
+        )
     return topic, int(queue_id)
 
 

@@ -24,9 +24,11 @@ from roquette.broker.processors.query import QueryProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
 from roquette.broker.processors.topics import TopicProcessor
+from roquette.broker.processors.transaction import TransactionProcessor
 from roquette.broker.producers import ProducerTable
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import TopicTable
+from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter
 from roquette.message.message_id import UniqueIds
 from roquette.store.message_store import MessageStore
@@ -48,6 +50,7 @@ class Parts:
     locks: LockTable
     stats: BrokerStats
     delays: DelayLevels
+    transactions: Transactions
     changes: Changes
     auto_creation: AutoCreation
     log_sync: LogSync
@@ -95,6 +98,7 @@ def build_processors(p: Parts) -> Processors:
         offsets=OffsetProcessor(p.store, p.topics, p.groups, p.offsets),
         heartbeat=HeartbeatProcessor(p.consumers, p.producers, p.groups, create_topic),
         locks=LockProcessor(p.locks),
+        transaction=TransactionProcessor(p.live, p.transactions),
         query=QueryProcessor(p.store, default_max=p.live.store.default_query_max_count),
         topics=TopicProcessor(p.topics, p.offsets, p.consumers, p.store, p.stats, p.changes, name),
         groups=GroupProcessor(
@@ -116,6 +120,7 @@ def _send(p: Parts) -> SendProcessor:
         p.groups,
         p.locks,
         p.stats,
+        p.transactions,
         ids,
         p.entropy,
         host_hex=p.store_host.hex().upper(),
