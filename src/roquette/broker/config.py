@@ -96,6 +96,36 @@ class BrokerConfig:
     lite_pull_message_enable: bool = setting(
         True, java="litePullMessageEnable", help="Serve LITE_PULL_MESSAGE (361).", mutable=True
     )
+    use_server_side_reset_offset: bool = setting(
+        True,
+        java="useServerSideResetOffset",
+        help="Offsets are reset in the broker, effective with each queue's next pull; else by the clients.",
+        mutable=True,
+    )
+    enable_mixed_message_type: bool = setting(
+        False,
+        java="enableMixedMessageType",
+        help="Topics may have the message type MIXED.",
+        mutable=True,
+    )
+    clear_retry_topic_when_delete_topic: bool = setting(
+        True,
+        java="clearRetryTopicWhenDeleteTopic",
+        help="With a topic, the retry topics POP made for it are deleted.",
+        mutable=True,
+    )
+    disable_consume_if_consumer_read_slowly: bool = setting(
+        False,
+        java="disableConsumeIfConsumerReadSlowly",
+        help="Take consumeEnable from groups that are further behind than consumerFallbehindThreshold.",
+        mutable=True,
+    )
+    consumer_fallbehind_threshold: int = setting(
+        16 << 30,
+        java="consumerFallbehindThreshold",
+        help="How many bytes of the log a group may be behind before it is disabled.",
+        mutable=True,
+    )
     slave_read_enable: bool = setting(
         False,
         java="slaveReadEnable",

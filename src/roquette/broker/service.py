@@ -16,7 +16,9 @@ from roquette.broker.changes import Changes
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.delay_levels import DelayLevels
+from roquette.broker.deletions import Deletions
 from roquette.broker.groups import GroupTable
+from roquette.broker.item_stats import ItemStats, StatsFeed
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
 from roquette.broker.long_polling import HeldPull, HoldTable
@@ -26,6 +28,9 @@ from roquette.broker.persistence import ConfigFiles
 from roquette.broker.processor_table import fast_table, lane_limits, processor_table
 from roquette.broker.producers import ProducerTable
 from roquette.broker.registration import Registration
+from roquette.broker.regressions import Regressions
+from roquette.broker.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
+from roquette.broker.slow_readers import disable_slow_readers
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import TopicTable, system_topics
 from roquette.broker.transaction_checks import CheckPlan, TransactionChecks
@@ -50,6 +55,7 @@ DELAY_FIRST_S = 1.0
 DELAY_ERROR_S = 10.0
 RECHECK_BEAT_S = 5.0
 ALLOCATION_BEAT_S = 0.2
+MANUAL_CLEANINGS = 20  # batches of files that one request deletes (MAX_MANUAL_DELETE_FILE_TIMES)
 HOUSEKEEPING_BEAT_S = 10.0
 
 
@@ -88,6 +94,10 @@ class Broker:
         self.producers = ProducerTable()
         self.locks = LockTable()
         self.stats = BrokerStats(now_ms)
+        self.items = ItemStats()
+        self.regressions = Regressions(self.groups, clock)
+        self.offsets.moved_back = self.regressions.allow
+        self._cleaning = asyncio.Lock()
         self.holds = HoldTable(config.max_held_pulls)
         self.sync_flush = store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
@@ -187,6 +197,7 @@ class Broker:
         self.auto_creation = AutoCreation(
             self.live, self.topics, outbound, self.changes, self._tasks, self._clock
         )
+        self._build_deletions()
         processors = build_processors(self._parts(store_host))
         self._heartbeat = processors.heartbeat
         rows = processor_table(processors)
@@ -220,6 +231,28 @@ class Broker:
             self._end_turn,
         )
 
+    def _build_deletions(self) -> None:
+        """What goes with a topic or a group, and the counters that know of them."""
+        self.deletions = Deletions(
+            self.live,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.stats,
+            self.store,
+            lambda topic: self._rerun(self.holds.take(topic, lambda pull: True)),
+        )
+        store = self.store
+        self.feed = StatsFeed(
+            self.items,
+            self.stats,
+            self.live.current.broker_cluster_name,
+            self.deletions.is_system,
+            lambda topic: [(q, store.max_offset(topic, q)) for q in store.queues_of(topic)],
+        )
+        self.deletions.topic_gone.append(self.feed.forget_topic)
+        self.deletions.group_gone.append(lambda group, clean: self.items.forget_group(group))
+
     def _door(self, rows: list[Row]) -> Dispatcher:
         """A dispatcher of its own for each port, over the same processors and the same end of turn."""
 
@@ -250,6 +283,9 @@ class Broker:
             producers=self.producers,
             locks=self.locks,
             stats=self.stats,
+            items=self.items,
+            regressions=self.regressions,
+            deletions=self.deletions,
             delays=self.delays,
             transactions=self.transactions,
             changes=self.changes,
@@ -261,6 +297,9 @@ class Broker:
             sync_flush=self.sync_flush,
             read_cold=self._read_cold,
             lanes=self._lanes,
+            address=lambda: self.address,
+            wake=self._wake_group,
+            clean_files=self._clean_manually,
             disk=self._disk,
         )
 
@@ -303,8 +342,7 @@ class Broker:
             self.log_sync.kick()
 
     def _sample_rates(self) -> None:
-        puts = {(topic.name, ""): topic.put_count for topic in self.topics.all()}
-        self.stats.sample_rates(self._clock.now_ms(), puts)
+        self.feed.sample(self._clock.now_ms(), self.topics.all())
 
     def _wake_holds(self) -> None:
         """Held pulls whose messages have come, and may be seen, run again."""
@@ -336,6 +374,15 @@ class Broker:
         for pull in due:
             assert isinstance(pull.job, RequestContext)
             self._main.rerun(pull.job, may_hold=False)
+
+    def _wake_group(self, topic: str, group: str) -> None:
+        """A group's held pulls on a topic are answered now."""
+
+        def of_group(pull: HeldPull) -> bool:
+            job = pull.job
+            return isinstance(job, RequestContext) and job.header.consumer_group == group
+
+        self._rerun(self.holds.take(topic, of_group))
 
     def _connection_lost(self, peer: Peer) -> None:
         self._heartbeat.connection_lost(peer, self._clock.now_ms())
@@ -392,7 +439,9 @@ class Broker:
         beat("housekeeping", HOUSEKEEPING_BEAT_S, self._housekeeping)
         beat("transaction-checks", SHORT_BEAT_S, self.checks.tick)
         beat("stats", 1.0, lambda: self.stats.sample(self._clock.now_ms()))
+        self._sample_rates()
         beat("rates", 10.0, self._sample_rates)
+        beat("slow-readers", SLOW_READERS_BEAT_S, self._disable_slow_readers)
         beat("durations", 60.0, self.stats.turn_durations)
         beat("offsets", config.flush_consumer_offset_interval / 1000, self.changes.save_offsets)
         beat("delay-offsets", config.flush_delay_offset_interval / 1000, self._save_delays)
@@ -411,6 +460,11 @@ class Broker:
         now_ms = self._clock.now_ms()
         self._heartbeat.expire(now_ms)
         self.locks.expire(now_ms)
+
+    def _disable_slow_readers(self) -> None:
+        disable_slow_readers(
+            self.live.current, self.store, self.groups, self.offsets, self._clock.now_ms()
+        )
 
     async def _delay_loop(self) -> None:
         await asyncio.sleep(DELAY_FIRST_S)
@@ -445,10 +499,28 @@ class Broker:
             self.store.allocated(plan)
 
     async def _clean(self) -> None:
-        usage = self._files.disk_usage(self.store.layout.root)
-        plan = self.store.plan_retention(self._clock.now_ms(), usage)
-        if plan is not None:
-            await run_blocking(plan.run)
+        await self._clean_once(manual=False)
+
+    async def _clean_once(self, *, manual: bool) -> bool:
+        """Delete what has expired, one batch; False when nothing had."""
+        async with self._cleaning:
+            usage = self._files.disk_usage(self.store.layout.root)
+            plan = self.store.plan_retention(self._clock.now_ms(), usage, manual)
+            if plan is not None:
+                await run_blocking(plan.run)
+            return plan is not None
+
+    async def _clean_manually(self, log_too: bool) -> None:
+        """An operator asks: expired files of the log (`log_too`), or of queues and index only."""
+        if log_too:
+            for _ in range(MANUAL_CLEANINGS):
+                if not await self._clean_once(manual=True):
+                    return
+            return
+        async with self._cleaning:
+            plan = self.store.plan_queue_cleaning()
+            if plan is not None:
+                await run_blocking(plan.run)
 
     # End.
 

@@ -203,6 +203,7 @@ class SendProcessor:
         named: dict[str, str],
     ) -> Reply | Later:
         topic.put_count += 1
+        topic.put_bytes += done.size
         self._stats.put(1, done.size)
         reply = Reply(
             self._reply % (done.physical_offset, queue_id, done.queue_offset, _quote(uniq_key))
@@ -460,6 +461,8 @@ class SendProcessor:
             size += one.size
         ids_text = ids.getvalue().hex(",", len(self._store_host) + 8).upper()
         topic.put_count += len(done)
+        topic.put_bytes += size
+        topic.batched += len(done) - 1
         self._stats.put(len(done), size)
         uniq_key = common.get("UNIQ_KEY")
         transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
