@@ -25,6 +25,7 @@ from roquette.wire.numbers import Int64
 
 # Required fields are marked with "!".
 WIRE_NAMES = {
+    "AckMessageRequestHeader": "consumerGroup! topic! queueId! extraInfo! offset! liteTopic bname",
     "AddBrokerRequestHeader": "configPath",
     "AddWritePermOfBrokerRequestHeader": "brokerName!",
     "AddWritePermOfBrokerResponseHeader": "addTopicCount!",
@@ -32,6 +33,10 @@ WIRE_NAMES = {
         "clusterName! brokerAddr! brokerName! brokerId epoch maxOffset confirmOffset "
         "heartbeatTimeoutMills electionPriority"
     ),
+    "ChangeInvisibleTimeRequestHeader": (
+        "consumerGroup! topic! queueId! extraInfo! offset! invisibleTime! liteTopic suspend bname"
+    ),
+    "ChangeInvisibleTimeResponseHeader": "popTime invisibleTime reviveQid",
     "CheckRocksdbCqWriteProgressRequestHeader": "topic! checkStoreTime",
     "CheckTransactionStateRequestHeader": (
         "topic tranStateTableOffset! commitLogOffset! msgId transactionId offsetMsgId"
@@ -85,9 +90,23 @@ WIRE_NAMES = {
     "GetTopicConfigRequestHeader": "topic! lo",
     "GetTopicStatsInfoRequestHeader": "topic!",
     "GetTopicsByClusterRequestHeader": "cluster!",
+    "NotificationRequestHeader": (
+        "consumerGroup! topic! queueId! pollTime! bornTime order attemptId expType exp bname"
+    ),
+    "NotificationResponseHeader": "hasMsg pollingFull",
     "NotifyConsumerIdsChangedRequestHeader": "consumerGroup",
     "NotifyMinBrokerIdChangeRequestHeader": (
         "minBrokerId brokerName minBrokerAddr offlineBrokerAddr haBrokerAddr"
+    ),
+    "PeekMessageRequestHeader": "topic! queueId! maxMsgNums! consumerGroup! bname",
+    "PollingInfoRequestHeader": "consumerGroup! topic! queueId! bname",
+    "PollingInfoResponseHeader": "pollingNum",
+    "PopMessageRequestHeader": (
+        "consumerGroup! topic! queueId! maxMsgNums! invisibleTime! pollTime! bornTime "
+        "initMode! expType exp order attemptId bname"
+    ),
+    "PopMessageResponseHeader": (
+        "popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo orderCountInfo"
     ),
     "PullMessageRequestHeader": (
         "consumerGroup! topic! queueId! queueOffset! maxMsgNums! sysFlag! commitOffset "

@@ -5,6 +5,7 @@ offsets and delay progress on their beats.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
@@ -79,10 +80,19 @@ class Changes:
             )
         offsets = self._files.load(persistence.OFFSETS, ConsumerOffsetSerializeWrapper)
         if offsets is not None:
-            self._offsets.load(offsets)
+            self._offsets.load(offsets.offset_table, offsets.data_version)
         delays = self._files.load(persistence.DELAYS, DelayOffsetSerializeWrapper)
         if delays is not None:
             self._delays.load(delays.offset_table, delays.data_version)
+
+    def guard(
+        self, before_offsets: Callable[[], None], durable: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Offsets and delay progress reach the disk only after the log they speak of: POP commits an offset when
+        the log holds the check-point of the messages before it, and only then."""
+        self._offset_file.before = before_offsets
+        self._offset_file.ready = durable
+        self._delay_file.ready = durable
 
     def watch(self) -> None:
         """From here on, follow changes."""
@@ -125,23 +135,7 @@ class Changes:
         """The outcome that answers `reply` once the name servers know of the topic."""
         return Task(self._after_settling(reply, limit_s))
 
-    def deleted(self, topic: str, reply: Reply) -> Outcome:
-        """The same after a deletion: a topic of the same name must not meet the old one's offsets."""
-        return Task(self._after_deleting(reply))
-
-    async def _after_deleting(self, reply: Reply) -> Reply:
-        await self.offsets_saved()
-        return await self._after_settling(reply)
-
-    async def offsets_saved(self) -> None:
-        """Wait until the offsets are on the disk; what fails is retried by their beat."""
-        self._offset_file.mark()
-        try:
-            await self._offset_file.save()
-        except OSError as error:
-            log.error("offsets not written error=%s", error)
-
-    async def _after_settling(self, reply: Reply, limit_s: float = SETTLE_S) -> Reply:
+    async def _after_settling(self, reply: Reply, limit_s: float) -> Reply:
         await self.settled(limit_s)
         return reply
 

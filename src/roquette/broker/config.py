@@ -78,6 +78,65 @@ class BrokerConfig:
     )
     region_id: str = setting("DefaultRegion", java="regionId", help="Value of MSG_REGION.")
     revive_queue_num: int = setting(8, java="reviveQueueNum", help="Queues of POP's revive topic.")
+    pop_polling_size: int = setting(
+        1024, java="popPollingSize", help="Pops of one topic, group and queue that may wait."
+    )
+    max_pop_polling_size: int = setting(
+        100_000, java="maxPopPollingSize", help="Pops that may wait in all."
+    )
+    pop_ck_max_buffer_size: int = setting(
+        200_000,
+        java="popCkMaxBufferSize",
+        help="Unfinished check-points of POP kept in memory; others wait in the revive log.",
+    )
+    pop_from_retry_probability: int = setting(
+        20,
+        java="popFromRetryProbability",
+        help="Of 100 pops, those that look at the retry topic first.",
+        mutable=True,
+    )
+    enable_retry_topic_v2: bool = setting(
+        False,
+        java="enableRetryTopicV2",
+        help="Name pop retry topics %RETRY%group+topic instead of %RETRY%group_topic.",
+        mutable=True,
+    )
+    retrieve_message_from_pop_retry_topic_v1: bool = setting(
+        True,
+        java="retrieveMessageFromPopRetryTopicV1",
+        help="With enableRetryTopicV2, look into the older retry topics too.",
+        mutable=True,
+    )
+    init_pop_offset_by_check_msg_in_mem: bool = setting(
+        True,
+        java="initPopOffsetByCheckMsgInMem",
+        help="A new group that starts at the end gets all of a queue that is still in memory.",
+        mutable=True,
+    )
+    pop_response_return_actual_retry_topic: bool = setting(
+        False,
+        java="popResponseReturnActualRetryTopic",
+        help="Popped retries keep the retry topic's name.",
+        mutable=True,
+    )
+    default_message_request_mode: str = setting(
+        "PULL",
+        java="defaultMessageRequestMode",
+        help="PULL or POP, for groups nobody set a mode for.",
+        mutable=True,
+    )
+    default_pop_share_queue_num: int = setting(
+        -1,
+        java="defaultPopShareQueueNum",
+        help="How many clients' queues a popping client shares; 0 or less: all.",
+        mutable=True,
+    )
+    server_load_balancer_enable: bool = setting(
+        True,
+        java="serverLoadBalancerEnable",
+        help="QUERY_ASSIGNMENT divides the queues; off: everybody gets all.",
+        mutable=True,
+    )
     long_polling_enable: bool = setting(
         True,
         java="longPollingEnable",
@@ -96,36 +155,6 @@ class BrokerConfig:
     lite_pull_message_enable: bool = setting(
         True, java="litePullMessageEnable", help="Serve LITE_PULL_MESSAGE (361).", mutable=True
     )
-    use_server_side_reset_offset: bool = setting(
-        True,
-        java="useServerSideResetOffset",
-        help="Offsets are reset in the broker, effective with each queue's next pull; else by the clients.",
-        mutable=True,
-    )
-    enable_mixed_message_type: bool = setting(
-        False,
-        java="enableMixedMessageType",
-        help="Topics may have the message type MIXED.",
-        mutable=True,
-    )
-    clear_retry_topic_when_delete_topic: bool = setting(
-        True,
-        java="clearRetryTopicWhenDeleteTopic",
-        help="With a topic, the retry topics POP made for it are deleted.",
-        mutable=True,
-    )
-    disable_consume_if_consumer_read_slowly: bool = setting(
-        False,
-        java="disableConsumeIfConsumerReadSlowly",
-        help="Take consumeEnable from groups that are further behind than consumerFallbehindThreshold.",
-        mutable=True,
-    )
-    consumer_fallbehind_threshold: int = setting(
-        16 << 30,
-        java="consumerFallbehindThreshold",
-        help="How many bytes of the log a group may be behind before it is disabled.",
-        mutable=True,
-    )
     slave_read_enable: bool = setting(
         False,
         java="slaveReadEnable",
@@ -140,30 +169,6 @@ class BrokerConfig:
     )
     reject_transaction_message: bool = setting(
         False, java="rejectTransactionMessage", help="Refuse half messages.", mutable=True
-    )
-    transaction_time_out: int = setting(
-        6_000,
-        java="transactionTimeOut",
-        help="Age at which the producer of a half message is first asked about it, ms.",
-        mutable=True,
-    )
-    transaction_check_interval: int = setting(
-        30_000,
-        java="transactionCheckInterval",
-        help="How often producers are asked about half messages, ms.",
-        mutable=True,
-    )
-    transaction_check_max: int = setting(
-        15,
-        java="transactionCheckMax",
-        help="Checks after which a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
-        mutable=True,
-    )
-    store_reply_message_enable: bool = setting(
-        True,
-        java="storeReplyMessageEnable",
-        help="Keep the answers of request-reply in the log, too.",
-        mutable=True,
     )
     start_accept_send_request_time_stamp: int = setting(
         0, java="startAcceptSendRequestTimeStamp", help="Refuse sends before this time, epoch ms."
@@ -273,10 +278,6 @@ IGNORED_KEYS = (
     "aclEnable",
     "slaveTimeout",
     "inSyncReplicas",
-    "transactionOpMsgMaxSize",
-    "transactionOpBatchInterval",
-    "transactionMetricFlushInterval",
-    "enableTransactionMetrics",
 )
 """Apache's keys often found in broker.conf that do nothing here, and need no warning."""
 

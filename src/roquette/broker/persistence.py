@@ -6,7 +6,7 @@ that is empty, torn or missing is read from its `.bak`, and that is said in the 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from roquette.base.executor import run_blocking
@@ -66,7 +66,12 @@ class ConfigFiles:
 
 
 class Saver:
-    """Writes one file after changes: at most one write at a time, what changes meanwhile goes with the next."""
+    """Writes one file after changes: at most one write at a time, what changes meanwhile goes with the next.
+
+    Attributes:
+        before: called before each picture is taken.
+        ready: waits until what the picture speaks of is on the disk; False puts the write off.
+    """
 
     def __init__(self, files: ConfigFiles, name: str, snapshot: Callable[[], Any]) -> None:
         self._files = files
@@ -75,6 +80,8 @@ class Saver:
         self._changes = 0
         self._saved = 0
         self._lock = asyncio.Lock()
+        self.before: Callable[[], None] | None = None
+        self.ready: Callable[[], Awaitable[bool]] | None = None
 
     @property
     def dirty(self) -> bool:
@@ -92,12 +99,18 @@ class Saver:
             if self._saved >= changes:
                 return
             # Encoded on the loop, so that the picture is of one moment; only the write is elsewhere.
+            if self.before is not None:
+                self.before()
             data = fastjson_pretty(self._snapshot())
+            if self.ready is not None and not await self.ready():
+                return
             await run_blocking(self._files.write, self._name, data)
             self._saved = changes
 
     def save_now(self) -> None:
         """Write at once, blocking: for the end of the process."""
         if self.dirty:
+            if self.before is not None:
+                self.before()
             self._files.save(self._name, self._snapshot())
             self._saved = self._changes

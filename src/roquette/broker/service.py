@@ -13,28 +13,25 @@ from roquette.broker.addresses import advertised_host, free_ports
 from roquette.broker.agreement import Agreement
 from roquette.broker.auto_creation import AutoCreation
 from roquette.broker.changes import Changes
+from roquette.broker.cluster_queues import ClusterQueues
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.delay_levels import DelayLevels
-from roquette.broker.deletions import Deletions
 from roquette.broker.groups import GroupTable
-from roquette.broker.item_stats import ItemStats, StatsFeed
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
 from roquette.broker.long_polling import HeldPull, HoldTable
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.outbound import Outbound
 from roquette.broker.persistence import ConfigFiles
+from roquette.broker.pop.files import PopFiles
+from roquette.broker.pop.polling import PollHold
+from roquette.broker.pop.state import PopState
 from roquette.broker.processor_table import fast_table, lane_limits, processor_table
 from roquette.broker.producers import ProducerTable
 from roquette.broker.registration import Registration
-from roquette.broker.regressions import Regressions
-from roquette.broker.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
-from roquette.broker.slow_readers import disable_slow_readers
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import TopicTable, system_topics
-from roquette.broker.transaction_checks import CheckPlan, TransactionChecks
-from roquette.broker.transactions import Transactions
 from roquette.broker.wiring import Parts, build_processors
 from roquette.broker.writer import MessageWriter
 from roquette.errors import ConfigError, Refused, StoreError
@@ -55,7 +52,6 @@ DELAY_FIRST_S = 1.0
 DELAY_ERROR_S = 10.0
 RECHECK_BEAT_S = 5.0
 ALLOCATION_BEAT_S = 0.2
-MANUAL_CLEANINGS = 20  # batches of files that one request deletes (MAX_MANUAL_DELETE_FILE_TIMES)
 HOUSEKEEPING_BEAT_S = 10.0
 
 
@@ -94,10 +90,6 @@ class Broker:
         self.producers = ProducerTable()
         self.locks = LockTable()
         self.stats = BrokerStats(now_ms)
-        self.items = ItemStats()
-        self.regressions = Regressions(self.groups, clock)
-        self.offsets.moved_back = self.regressions.allow
-        self._cleaning = asyncio.Lock()
         self.holds = HoldTable(config.max_held_pulls)
         self.sync_flush = store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
@@ -126,7 +118,7 @@ class Broker:
         self._build(store_host)
         started = False
         try:
-            self._load(report.last_record_offset)
+            self._load()
             await self._listen()
             started = True
         finally:
@@ -170,7 +162,6 @@ class Broker:
             self._fail,
             self._wake_holds,
         )
-        self._build_transactions(store_host)
         self._client = RemotingClient(self._clock, on_lost=self._name_server_lost)
         outbound = Outbound(self._client)
         self.registration = Registration(
@@ -182,8 +173,15 @@ class Broker:
             self._set_order,
             Agreement(self.live, self.topics, outbound, self._clock),
         )
+        self.pop = PopState(
+            self.live, store, self.writer, self.topics, self.groups, self.offsets, store_host
+        )
+        self.pop.wake = self._wake_pop
+        self._cluster_queues = ClusterQueues(self.live, self.topics, outbound, self._clock)
+        config_files = ConfigFiles(self._files, store.layout.config)
+        self.pop_files = PopFiles(config_files, self.pop, self._clock)
         self.changes = Changes(
-            ConfigFiles(self._files, store.layout.config),
+            config_files,
             self._tasks,
             self._clock,
             self.live,
@@ -194,10 +192,13 @@ class Broker:
             self.registration,
             store,
         )
+        self.changes.guard(
+            lambda: self.pop.reviver.snapshot(self._clock.now_ms()),
+            lambda: self.log_sync.wait(store.max_physical_offset),
+        )
         self.auto_creation = AutoCreation(
             self.live, self.topics, outbound, self.changes, self._tasks, self._clock
         )
-        self._build_deletions()
         processors = build_processors(self._parts(store_host))
         self._heartbeat = processors.heartbeat
         rows = processor_table(processors)
@@ -214,44 +215,6 @@ class Broker:
             )
             for dispatcher in (self._main, self._fast)
         ]
-
-    def _build_transactions(self, store_host: bytes) -> None:
-        self.transactions = Transactions(self.store, self.writer, store_host, self._delivered)
-        self.checks = TransactionChecks(
-            CheckPlan(
-                self.transactions, self.producers, self.topics, lambda: self.name, store_host
-            ),
-            self.transactions,
-            self.store,
-            self.offsets,
-            self.topics,
-            self.live,
-            self.log_sync,
-            self._clock,
-            self._end_turn,
-        )
-
-    def _build_deletions(self) -> None:
-        """What goes with a topic or a group, and the counters that know of them."""
-        self.deletions = Deletions(
-            self.live,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.stats,
-            self.store,
-            lambda topic: self._rerun(self.holds.take(topic, lambda pull: True)),
-        )
-        store = self.store
-        self.feed = StatsFeed(
-            self.items,
-            self.stats,
-            self.live.current.broker_cluster_name,
-            self.deletions.is_system,
-            lambda topic: [(q, store.max_offset(topic, q)) for q in store.queues_of(topic)],
-        )
-        self.deletions.topic_gone.append(self.feed.forget_topic)
-        self.deletions.group_gone.append(lambda group, clean: self.items.forget_group(group))
 
     def _door(self, rows: list[Row]) -> Dispatcher:
         """A dispatcher of its own for each port, over the same processors and the same end of turn."""
@@ -283,31 +246,28 @@ class Broker:
             producers=self.producers,
             locks=self.locks,
             stats=self.stats,
-            items=self.items,
-            regressions=self.regressions,
-            deletions=self.deletions,
             delays=self.delays,
-            transactions=self.transactions,
             changes=self.changes,
             auto_creation=self.auto_creation,
             log_sync=self.log_sync,
+            pop=self.pop,
+            cluster_queues=self._cluster_queues.find,
+            save_request_modes=self.pop_files.save_modes,
             entropy=self._entropy,
             host=self.host,
             store_host=store_host,
             sync_flush=self.sync_flush,
             read_cold=self._read_cold,
             lanes=self._lanes,
-            address=lambda: self.address,
-            wake=self._wake_group,
-            clean_files=self._clean_manually,
             disk=self._disk,
         )
 
-    def _load(self, last_record_offset: int) -> None:
+    def _load(self) -> None:
         self.changes.load()
+        self.pop_files.load()
+        self.pop.reviver.recover(self._clock.now_ms())
         self.topics.add_system(system_topics(self.live.current))
         self.changes.watch()
-        self.checks.load(last_record_offset)
 
     async def _listen(self) -> None:
         bind = self.live.current.bind_address
@@ -328,21 +288,30 @@ class Broker:
 
     def _end_turn(self) -> None:
         began_ms = self._clock.now_ms()
+        if not self._write_log():
+            return
+        self.stats.put_took(self._clock.now_ms() - began_ms)
+        popped = self.pop.waiting
+        self._wake_holds()
+        if popped and not self._write_log():  # check-points of the pops that were woken
+            return
+        if (len(self.holds) or self.pop.waiting) and self.store.has_hidden_arrivals():
+            self.log_sync.request()  # somebody waits for what only a sync makes visible
+        else:
+            self.log_sync.kick()
+
+    def _write_log(self) -> bool:
         try:
             self.store.write_pending()
         except StoreError as error:
             self._drop_replies()
             self.log_sync.abandon(str(error))
-            return
-        self.stats.put_took(self._clock.now_ms() - began_ms)
-        self._wake_holds()
-        if len(self.holds) and self.store.has_hidden_arrivals():
-            self.log_sync.request()  # somebody waits for what only a sync makes visible
-        else:
-            self.log_sync.kick()
+            return False
+        return True
 
     def _sample_rates(self) -> None:
-        self.feed.sample(self._clock.now_ms(), self.topics.all())
+        puts = {(topic.name, ""): topic.put_count for topic in self.topics.all()}
+        self.stats.sample_rates(self._clock.now_ms(), puts)
 
     def _wake_holds(self) -> None:
         """Held pulls whose messages have come, and may be seen, run again."""
@@ -355,6 +324,8 @@ class Broker:
                 )
                 if due:
                     self._rerun(due)
+        if arrivals and self.pop.waiting:
+            self._rerun_pops(self.pop.on_arrivals(arrivals), may_hold=True)
 
     def _drop_replies(self) -> None:
         """Replies of this turn promise what is not in the log: the connections go, and the replies with them."""
@@ -365,6 +336,9 @@ class Broker:
                 peer.transport.abort()
 
     def _held(self, job: RequestContext, outcome: Held) -> None:
+        if isinstance(outcome.hold, PollHold):
+            outcome.hold.job = job  # its processor has put it into its table
+            return
         pull: HeldPull = outcome.hold
         pull.job = job
         if not self.holds.hold(pull):
@@ -375,14 +349,13 @@ class Broker:
             assert isinstance(pull.job, RequestContext)
             self._main.rerun(pull.job, may_hold=False)
 
-    def _wake_group(self, topic: str, group: str) -> None:
-        """A group's held pulls on a topic are answered now."""
+    def _rerun_pops(self, due: list[PollHold], *, may_hold: bool) -> None:
+        for hold in due:
+            if isinstance(hold.job, RequestContext):
+                self._main.rerun(hold.job, may_hold=may_hold)
 
-        def of_group(pull: HeldPull) -> bool:
-            job = pull.job
-            return isinstance(job, RequestContext) and job.header.consumer_group == group
-
-        self._rerun(self.holds.take(topic, of_group))
+    def _wake_pop(self, hold: PollHold) -> None:
+        self._loop.call_soon(lambda: self._rerun_pops([hold], may_hold=True))
 
     def _connection_lost(self, peer: Peer) -> None:
         self._heartbeat.connection_lost(peer, self._clock.now_ms())
@@ -437,18 +410,20 @@ class Broker:
         beat("allocation", ALLOCATION_BEAT_S, self._allocate)
         beat("retention", store.clean_interval_ms / 1000, self._clean)
         beat("housekeeping", HOUSEKEEPING_BEAT_S, self._housekeeping)
-        beat("transaction-checks", SHORT_BEAT_S, self.checks.tick)
         beat("stats", 1.0, lambda: self.stats.sample(self._clock.now_ms()))
-        self._sample_rates()
         beat("rates", 10.0, self._sample_rates)
-        beat("slow-readers", SLOW_READERS_BEAT_S, self._disable_slow_readers)
         beat("durations", 60.0, self.stats.turn_durations)
         beat("offsets", config.flush_consumer_offset_interval / 1000, self.changes.save_offsets)
         beat("delay-offsets", config.flush_delay_offset_interval / 1000, self._save_delays)
+        beat("order-info", config.flush_consumer_offset_interval / 1000, self.pop_files.save_orders)
         self._tasks.start("delay-levels", self._delay_loop())
+        self._tasks.start("revive", self._revive_loop())
 
     def _expire_holds(self) -> None:
-        self._rerun(self.holds.expire(self._clock.now_ms()))
+        now_ms = self._clock.now_ms()
+        self._rerun(self.holds.expire(now_ms))
+        self._rerun_pops(self.pop.expire(now_ms), may_hold=False)
+        self._rerun_pops(self.pop.freed(now_ms), may_hold=True)
         self.log_sync.expire()
 
     def _recheck_holds(self) -> None:
@@ -460,11 +435,7 @@ class Broker:
         now_ms = self._clock.now_ms()
         self._heartbeat.expire(now_ms)
         self.locks.expire(now_ms)
-
-    def _disable_slow_readers(self) -> None:
-        disable_slow_readers(
-            self.live.current, self.store, self.groups, self.offsets, self._clock.now_ms()
-        )
+        self.pop.clean(now_ms)
 
     async def _delay_loop(self) -> None:
         await asyncio.sleep(DELAY_FIRST_S)
@@ -474,6 +445,18 @@ class Broker:
                 wait_s = 0.0 if more else SHORT_BEAT_S
             except Refused as refusal:
                 log.warning("delayed messages wait reason=%s", refusal.remark)
+                wait_s = DELAY_ERROR_S
+            self._end_turn()
+            await asyncio.sleep(wait_s)
+
+    async def _revive_loop(self) -> None:
+        """Follow the revive log of POP; messages nobody acknowledged come again."""
+        while True:
+            try:
+                more = self.pop.reviver.step(self._clock.now_ms())
+                wait_s = 0.0 if more else SHORT_BEAT_S
+            except Refused as refusal:
+                log.warning("unacknowledged messages wait reason=%s", refusal.remark)
                 wait_s = DELAY_ERROR_S
             self._end_turn()
             await asyncio.sleep(wait_s)
@@ -499,28 +482,10 @@ class Broker:
             self.store.allocated(plan)
 
     async def _clean(self) -> None:
-        await self._clean_once(manual=False)
-
-    async def _clean_once(self, *, manual: bool) -> bool:
-        """Delete what has expired, one batch; False when nothing had."""
-        async with self._cleaning:
-            usage = self._files.disk_usage(self.store.layout.root)
-            plan = self.store.plan_retention(self._clock.now_ms(), usage, manual)
-            if plan is not None:
-                await run_blocking(plan.run)
-            return plan is not None
-
-    async def _clean_manually(self, log_too: bool) -> None:
-        """An operator asks: expired files of the log (`log_too`), or of queues and index only."""
-        if log_too:
-            for _ in range(MANUAL_CLEANINGS):
-                if not await self._clean_once(manual=True):
-                    return
-            return
-        async with self._cleaning:
-            plan = self.store.plan_queue_cleaning()
-            if plan is not None:
-                await run_blocking(plan.run)
+        usage = self._files.disk_usage(self.store.layout.root)
+        plan = self.store.plan_retention(self._clock.now_ms(), usage)
+        if plan is not None:
+            await run_blocking(plan.run)
 
     # End.
 
@@ -539,6 +504,7 @@ class Broker:
         """Leave the name servers, stop to accept, finish what is in hand, persist, close the store."""
         await self.registration.stop()
         self._rerun(self.holds.drain())
+        self._rerun_pops(self.pop.drain(), may_hold=False)
         await asyncio.sleep(0)
         if self.failure is None:
             self.log_sync.request()
@@ -556,4 +522,5 @@ class Broker:
     def _close(self) -> None:
         if self.failure is None:
             self.changes.save_all_now()
+            self.pop_files.save_all_now()
         self.store.close(self._clock.now_ms())

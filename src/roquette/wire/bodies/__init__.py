@@ -34,6 +34,17 @@ from roquette.wire.bodies.group_config import (
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
 )
+from roquette.wire.bodies.pop import (
+    BatchAck,
+    BatchAckMessageRequestBody,
+    ConsumerOrderInfoSerializeWrapper,
+    MessageQueueAssignment,
+    MessageRequestModeSerializeWrapper,
+    OrderInfo,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
 from roquette.wire.bodies.progress import (
     BrokerStatsData,
     BrokerStatsItem,
@@ -84,6 +95,8 @@ from roquette.wire.bodies.topic_config import (
 )
 
 __all__ = [
+    "BatchAck",
+    "BatchAckMessageRequestBody",
     "BrokerData",
     "BrokerMemberGroup",
     "BrokerStatsData",
@@ -99,6 +112,7 @@ __all__ = [
     "ConsumerConnection",
     "ConsumerData",
     "ConsumerOffsetSerializeWrapper",
+    "ConsumerOrderInfoSerializeWrapper",
     "ConsumerRunningInfo",
     "CreateTopicListRequestBody",
     "CustomizedRetryPolicy",
@@ -117,13 +131,18 @@ __all__ = [
     "LocalOffsets",
     "LockBatchRequestBody",
     "LockBatchResponseBody",
+    "MessageQueueAssignment",
+    "MessageRequestModeSerializeWrapper",
     "OffsetWrapper",
+    "OrderInfo",
     "PopProcessQueueInfo",
     "ProcessQueueInfo",
     "ProducerConnection",
     "ProducerData",
     "ProducerInfo",
     "ProducerTableInfo",
+    "QueryAssignmentRequestBody",
+    "QueryAssignmentResponseBody",
     "QueryConsumeQueueResponseBody",
     "QueryConsumeTimeSpanBody",
     "QueryCorrectionOffsetBody",
@@ -134,6 +153,7 @@ __all__ = [
     "RegisterBrokerBody",
     "ResetOffsetBody",
     "ResetOffsetBodyForC",
+    "SetMessageRequestModeRequestBody",
     "SimpleSubscriptionData",
     "SubscriptionData",
     "SubscriptionGroupConfig",

@@ -1,5 +1,10 @@
 """Every header as data: the Struct is the single source of wire names, types and defaults."""
 
+from roquette.wire.headers.ack import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
 from roquette.wire.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerConnectionListRequestHeader,
@@ -49,6 +54,15 @@ from roquette.wire.headers.operations import (
     ResetMasterFlushOffsetHeader,
     UpdateGroupForbiddenRequestHeader,
     ViewBrokerStatsDataRequestHeader,
+)
+from roquette.wire.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
 )
 from roquette.wire.headers.pull import (
     PullMessageRequestHeader,
@@ -109,10 +123,13 @@ from roquette.wire.headers.transaction import (
 )
 
 __all__ = [
+    "AckMessageRequestHeader",
     "AddBrokerRequestHeader",
     "AddWritePermOfBrokerRequestHeader",
     "AddWritePermOfBrokerResponseHeader",
     "BrokerHeartbeatRequestHeader",
+    "ChangeInvisibleTimeRequestHeader",
+    "ChangeInvisibleTimeResponseHeader",
     "CheckRocksdbCqWriteProgressRequestHeader",
     "CheckTransactionStateRequestHeader",
     "CloneGroupOffsetRequestHeader",
@@ -154,8 +171,15 @@ __all__ = [
     "GetTopicConfigRequestHeader",
     "GetTopicStatsInfoRequestHeader",
     "GetTopicsByClusterRequestHeader",
+    "NotificationRequestHeader",
+    "NotificationResponseHeader",
     "NotifyConsumerIdsChangedRequestHeader",
     "NotifyMinBrokerIdChangeRequestHeader",
+    "PeekMessageRequestHeader",
+    "PollingInfoRequestHeader",
+    "PollingInfoResponseHeader",
+    "PopMessageRequestHeader",
+    "PopMessageResponseHeader",
     "PullMessageRequestHeader",
     "PullMessageResponseHeader",
     "PutKVConfigRequestHeader",

@@ -1,0 +1,49 @@
+"""The two files of POP under `config/`: messageRequestMode.json and consumerOrderInfo.json."""
+
+from roquette.base.clock import Clock
+from roquette.broker.persistence import ConfigFiles, Saver
+from roquette.broker.pop.state import PopState
+from roquette.wire.bodies import (
+    ConsumerOrderInfoSerializeWrapper,
+    MessageRequestModeSerializeWrapper,
+)
+
+MODES = "messageRequestMode.json"
+ORDERS = "consumerOrderInfo.json"
+
+
+class PopFiles:
+    """Loads and saves what POP keeps besides the revive log."""
+
+    def __init__(self, files: ConfigFiles, pop: PopState, clock: Clock) -> None:
+        self._files = files
+        self._pop = pop
+        self._clock = clock
+        self._mode_file = Saver(files, MODES, pop.modes.to_wrapper)
+        self._order_file = Saver(files, ORDERS, pop.orders.to_wrapper)
+
+    def load(self) -> None:
+        """Read the files; raises StoreError when one exists and can not be read."""
+        modes = self._files.load(MODES, MessageRequestModeSerializeWrapper)
+        if modes is not None:
+            self._pop.modes.load(modes.message_request_mode_map)
+        orders = self._files.load(ORDERS, ConsumerOrderInfoSerializeWrapper)
+        if orders is not None:
+            self._pop.orders.load(orders.table, self._clock.now_ms())
+
+    async def save_modes(self) -> None:
+        """Write the modes, which have changed."""
+        self._mode_file.mark()
+        await self._mode_file.save()
+
+    async def save_orders(self) -> None:
+        """The beat of orderly pops."""
+        if self._pop.orders.dirty:
+            self._pop.orders.dirty = False
+            self._order_file.mark()
+        await self._order_file.save()
+
+    def save_all_now(self) -> None:
+        """Write the orderly pops, blocking: the end of the broker."""
+        self._order_file.mark()
+        self._order_file.save_now()

@@ -1,0 +1,206 @@
+"""Orderly pops: which messages of a queue are out, and when the queue may be popped again. Pure.
+
+Apache: ConsumerOrderInfoManager (in 5.5 QueueLevelConsumerManager) and its lock manager.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+
+from roquette.broker.pop.receipt import offset_count_info, queue_count_info
+from roquette.wire.bodies import ConsumerOrderInfoSerializeWrapper, OrderInfo
+
+ILLEGAL = -1
+NO_COMMIT = -2
+_KEEP_MS = 24 * 3_600_000  # CLEAN_SPAN_FROM_LAST
+
+
+class OrderTable:
+    """The last orderly pop of each topic, group and queue. Bounded by these, see `clean`."""
+
+    def __init__(self) -> None:
+        self._table: dict[str, dict[int, OrderInfo]] = {}
+        self._locks: list[tuple[int, str, str, int]] = []  # (free at, topic, group, queue id)
+        self.dirty = False
+
+    def update(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        *,
+        attempt_id: str | None,
+        pop_time: int,
+        invisible_time: int,
+        offsets: list[int],
+        now_ms: int,
+    ) -> list[str]:
+        """A pop hands out messages; returns the entries of orderCountInfo."""
+        queues = self._table.setdefault(f"{topic}@{group}", {})
+        previous = queues.get(queue_id)
+        info = OrderInfo(
+            pop_time=pop_time,
+            invisible_time=invisible_time,
+            offsets=[offsets[0], *(offset - offsets[0] for offset in offsets[1:])],
+            last_consume=now_ms,
+            attempt_id=attempt_id,
+        )
+        if previous is not None:
+            info.consumed = _merged(info, previous)
+        queues[queue_id] = info
+        self.dirty = True
+        self._note_lock(topic, group, queue_id, info, now_ms)
+        counts = info.consumed or {}
+        entries = [
+            offset_count_info(topic, queue_id, offset, count) for offset, count in counts.items()
+        ]
+        least = min(counts.values()) if len(counts) == len(offsets) else 0
+        return [*entries, queue_count_info(topic, queue_id, least)]
+
+    def blocked(
+        self,
+        attempt_id: str | None,
+        topic: str,
+        group: str,
+        queue_id: int,
+        *,
+        invisible_time: int,
+        now_ms: int,
+    ) -> bool:
+        """Whether messages of the queue are out (checkBlock); the same attempt may have them again."""
+        info = self._find(topic, group, queue_id)
+        if info is None or not info.offsets:
+            return False
+        if info.attempt_id is not None and info.attempt_id == attempt_id:
+            return False
+        if not info.invisible_time or info.invisible_time <= 0:
+            info.invisible_time = invisible_time
+        return any(now_ms < _visible_at(info, index) for index in _unacknowledged(info))
+
+    def clear(self, topic: str, group: str, queue_id: int) -> None:
+        """Forget a queue: its offset was reset."""
+        if self._table.get(f"{topic}@{group}", {}).pop(queue_id, None) is not None:
+            self.dirty = True
+
+    def commit_and_next(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, now_ms: int
+    ) -> int:
+        """A message is acknowledged: the offset to commit, or ILLEGAL, or NO_COMMIT for another pop's receipt."""
+        info = self._find(topic, group, queue_id)
+        if info is None:
+            return offset + 1
+        if not info.offsets:
+            return ILLEGAL
+        if pop_time != info.pop_time:
+            return NO_COMMIT
+        offsets = _queue_offsets(info)
+        if offset not in offsets:
+            return ILLEGAL
+        info.committed |= 1 << offsets.index(offset)
+        self.dirty = True
+        self._note_lock(topic, group, queue_id, info, now_ms)
+        rest = _unacknowledged(info)
+        return offsets[rest[0]] if rest else offsets[-1] + 1
+
+    def set_next_visible(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offset: int,
+        *,
+        pop_time: int,
+        next_visible: int,
+        now_ms: int,
+    ) -> None:
+        """The invisible time of one message was changed (updateNextVisibleTime)."""
+        info = self._find(topic, group, queue_id)
+        if info is None or pop_time != info.pop_time or offset not in _queue_offsets(info):
+            return
+        if info.next_visible is None:
+            info.next_visible = {}
+        info.next_visible[offset] = next_visible
+        self.dirty = True
+        self._note_lock(topic, group, queue_id, info, now_ms)
+
+    def freed(self, now_ms: int) -> list[tuple[str, str, int]]:
+        """Topic, group and queue id of the queues whose time has come (NotifyLockFreeTimerTask)."""
+        found: dict[tuple[str, str, int], None] = {}
+        while self._locks and self._locks[0][0] <= now_ms:
+            _, topic, group, queue_id = heapq.heappop(self._locks)
+            info = self._find(topic, group, queue_id)
+            if info is not None and (_free_at(info) or 0) <= now_ms:
+                found[(topic, group, queue_id)] = None
+        return list(found)
+
+    def load(self, table: Mapping[str, Mapping[int, OrderInfo]], now_ms: int) -> None:
+        """Take over what a file held."""
+        for key, queues in table.items():
+            topic, _, group = key.partition("@")
+            self._table[key] = dict(queues)
+            for queue_id, info in queues.items():
+                self._note_lock(topic, group, queue_id, info, now_ms)
+
+    def clean(self, alive: Callable[[str, str, int], bool], now_ms: int) -> None:
+        """Forget what has no topic, group or queue any more, and what was not popped for a day (autoClean)."""
+        for key, queues in list(self._table.items()):
+            topic, _, group = key.partition("@")
+            for queue_id, info in list(queues.items()):
+                old = now_ms - info.last_consume > _KEEP_MS
+                if old or not alive(topic, group, queue_id):
+                    del queues[queue_id]
+                    self.dirty = True
+            if not queues:
+                del self._table[key]
+
+    def to_wrapper(self) -> ConsumerOrderInfoSerializeWrapper:
+        """The shape of consumerOrderInfo.json."""
+        return ConsumerOrderInfoSerializeWrapper(table=self._table)
+
+    def _find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
+        return self._table.get(f"{topic}@{group}", {}).get(queue_id)
+
+    def _note_lock(
+        self, topic: str, group: str, queue_id: int, info: OrderInfo, now_ms: int
+    ) -> None:
+        free_at = _free_at(info)
+        if free_at is None or free_at <= now_ms:
+            return
+        heapq.heappush(self._locks, (free_at, topic, group, queue_id))
+        size = (
+            sum(len(queues) for queues in self._table.values()) if len(self._locks) > 4_096 else 0
+        )
+        if size and len(self._locks) > 8 * size:  # old times of the same queues
+            newest = {(entry[1], entry[2], entry[3]): entry for entry in sorted(self._locks)}
+            self._locks = sorted(newest.values())
+
+
+def _queue_offsets(info: OrderInfo) -> list[int]:
+    first = info.offsets[0]
+    return [first, *(first + distance for distance in info.offsets[1:])]
+
+
+def _unacknowledged(info: OrderInfo) -> list[int]:
+    return [i for i in range(len(info.offsets)) if not info.committed >> i & 1]
+
+
+def _visible_at(info: OrderInfo, index: int) -> int:
+    moved = (info.next_visible or {}).get(_queue_offsets(info)[index])
+    return info.pop_time + (info.invisible_time or 0) if moved is None else moved
+
+
+def _free_at(info: OrderInfo) -> int | None:
+    """When nothing of the pop is invisible any more; None when all of it is acknowledged."""
+    if not info.offsets:
+        return None
+    return max((_visible_at(info, index) for index in _unacknowledged(info)), default=None)
+
+
+def _merged(info: OrderInfo, previous: OrderInfo) -> dict[int, int]:
+    """How often each message was out before (mergeOffsetConsumedCount)."""
+    counts = previous.consumed or {}
+    if previous.attempt_id is not None and previous.attempt_id == info.attempt_id:
+        return counts
+    before = set(_queue_offsets(previous)) if previous.offsets else set()
+    return {
+        offset: counts.get(offset, 0) + 1 for offset in _queue_offsets(info) if offset in before
+    }

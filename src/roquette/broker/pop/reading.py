@@ -1,0 +1,118 @@
+"""Where a group pops next, and the records of a pop as they leave. Pure but for the store."""
+
+from roquette.broker.config import LiveConfig
+from roquette.broker.offsets import OffsetTable
+from roquette.broker.pop.receipt import build_extra_info
+from roquette.message import properties
+from roquette.message.names import RETRY_PREFIX
+from roquette.message.properties import decode_properties, encode_properties
+from roquette.message.record import MAX_PROPERTIES, decode_record, encode_record
+from roquette.store.message_store import MessageStore
+
+INIT_MIN = 0
+_QUEUE_OFFSET_AT = 20
+
+
+class PopOffsets:
+    """The next offset of each topic, group and queue."""
+
+    def __init__(self, live: LiveConfig, store: MessageStore, offsets: OffsetTable) -> None:
+        self._live = live
+        self._store = store
+        self._offsets = offsets
+
+    def start(self, topic: str, group: str, queue_id: int, init_mode: int, now_ms: int) -> int:
+        """Where a pop begins; a new group's place is committed at once (getPopOffset, getInitOffset)."""
+        offset = self._offsets.query(group, topic, queue_id)
+        if offset >= 0:
+            return offset
+        low = self._store.min_offset(topic, queue_id)
+        if init_mode == INIT_MIN or topic.startswith(RETRY_PREFIX):
+            offset = low
+        elif low <= 0 and self._in_memory(topic, queue_id):
+            offset = 0
+        else:  # the last message, so that a group that starts now sees that it works
+            offset = max(0, self._store.max_offset(topic, queue_id) - 1)
+        self._offsets.commit(group, topic, queue_id, offset, now_ms)
+        return offset
+
+    def peek(self, topic: str, group: str, queue_id: int) -> int:
+        """Where it would begin; nothing is committed (PeekMessageProcessor.getPopOffset)."""
+        offset = self._offsets.query(group, topic, queue_id)
+        return offset if offset >= 0 else self._store.min_offset(topic, queue_id)
+
+    def _in_memory(self, topic: str, queue_id: int) -> bool:
+        if not self._live.current.init_pop_offset_by_check_msg_in_mem:
+            return False
+        found = self._store.read_queue(topic, queue_id, 0, 1, 1, None, defer_cold=True)
+        return bool(found.count) and not found.cold
+
+
+def queue_offsets(runs: list[bytes]) -> list[int]:
+    """Queue offsets of the records in `runs`."""
+    found: list[int] = []
+    for run in runs:
+        position = 0
+        while position < len(run):
+            at = position + _QUEUE_OFFSET_AT
+            found.append(int.from_bytes(run[at : at + 8], "big", signed=True))
+            position += int.from_bytes(run[position : position + 4], "big")
+    return found
+
+
+def as_of_topic(
+    runs: list[bytes],
+    topic: str,
+    *,
+    start: int,
+    pop_time: int,
+    invisible_time: int,
+    revive_qid: int,
+    broker_name: str,
+) -> list[bytes]:
+    """Records of a retry topic as records of the topic the client asked for, each with its receipt.
+
+    A record whose properties have no room for the receipt leaves as it is; clients can make the receipt themselves.
+    """
+    name = topic.encode()
+    found: list[bytes] = []
+    for run in runs:
+        position = 0
+        while position < len(run):
+            record = decode_record(run, position, False)
+            named = decode_properties(record.properties)
+            receipt = build_extra_info(
+                start,
+                pop_time,
+                invisible_time,
+                revive_qid,
+                record.topic,
+                broker_name,
+                record.queue_id,
+                record.queue_offset,
+            )
+            named.setdefault(properties.POP_CK, receipt)
+            text = encode_properties(named).encode()
+            if len(text) > MAX_PROPERTIES:
+                found.append(run[position : position + record.size])
+            else:
+                found.append(
+                    encode_record(
+                        name,
+                        record.queue_id,
+                        record.flag,
+                        record.queue_offset,
+                        record.physical_offset,
+                        record.sys_flag,
+                        record.born_timestamp_ms,
+                        record.born_host,
+                        record.store_timestamp_ms,
+                        record.store_host,
+                        record.reconsume_times,
+                        record.prepared_offset,
+                        record.body,
+                        text,
+                    )
+                )
+            position += record.size
+    return found

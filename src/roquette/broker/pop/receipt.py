@@ -1,0 +1,129 @@
+"""The texts clients build receipts from and send back. Pure (Apache: ExtraInfoUtil, KeyBuilder).
+
+A receipt ("extra info") is `start popTime invisibleTime reviveQid t brokerName queueId queueOffset`, in which t says
+whose message it is: 0 the topic's, 1 and 2 the group's pop retry topic of version 1 and 2. Clients make it of
+`startOffsetInfo`, `t queueId startOffset` joined by `;`, and check with `msgOffsetInfo`, `t queueId offset,offset`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from roquette.errors import Refused
+from roquette.message.names import RETRY_PREFIX, pop_retry_topic
+from roquette.wire.codes import ResponseCode
+
+NORMAL: Final = "0"
+RETRY_V1: Final = "1"
+RETRY_V2: Final = "2"
+_READERS: Final = (
+    "getCkQueueOffset",
+    "getPopTime",
+    "getInvisibleTime",
+    "getReviveQid",
+    "getRetry",
+    "getBrokerName",
+)
+
+
+def kind_of(topic: str) -> str:
+    """Which of the three kinds a topic is (ExtraInfoUtil.getRetry)."""
+    if not topic.startswith(RETRY_PREFIX):
+        return NORMAL
+    return RETRY_V2 if "+" in topic else RETRY_V1
+
+
+def real_topic(topic: str, group: str, kind: str) -> str:
+    """The topic a message was popped from, by the kind in its receipt (ExtraInfoUtil.getRealTopic).
+
+    Raises:
+        Refused: the kind is none.
+    """
+    if kind == NORMAL:
+        return topic
+    if kind not in (RETRY_V1, RETRY_V2):
+        raise _illegal("getRetry fail, format is wrong")
+    return pop_retry_topic(topic, group, v2=kind == RETRY_V2)
+
+
+def start_offset_info(topic: str, queue_id: int, start: int) -> str:
+    """One entry of startOffsetInfo."""
+    return f"{kind_of(topic)} {queue_id} {start}"
+
+
+def message_offset_info(topic: str, queue_id: int, offsets: Iterable[int]) -> str:
+    """One entry of msgOffsetInfo."""
+    return f"{kind_of(topic)} {queue_id} {','.join(map(str, offsets))}"
+
+
+def queue_count_info(topic: str, queue_id: int, count: int) -> str:
+    """An entry of orderCountInfo for a whole queue, which old clients read."""
+    return f"{kind_of(topic)} {queue_id} {count}"
+
+
+def offset_count_info(topic: str, queue_id: int, offset: int, count: int) -> str:
+    """An entry of orderCountInfo for one message."""
+    return f"{kind_of(topic)} qo{queue_id}%{offset} {count}"
+
+
+def build_extra_info(
+    start: int,
+    pop_time: int,
+    invisible_time: int,
+    revive_qid: int,
+    topic: str,
+    broker_name: str,
+    queue_id: int,
+    offset: int,
+) -> str:
+    """A receipt (ExtraInfoUtil.buildExtraInfo)."""
+    return (
+        f"{start} {pop_time} {invisible_time} {revive_qid} {kind_of(topic)} {broker_name} "
+        f"{queue_id} {offset}"
+    )
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Receipt:
+    """What the broker reads of a receipt."""
+
+    start_offset: int
+    pop_time: int
+    invisible_time: int
+    revive_qid: int
+    broker_name: str
+
+
+def parse_extra_info(text: str) -> Receipt:
+    """Read a receipt.
+
+    Raises:
+        Refused: it is none; the words are those of Apache's IllegalArgumentException.
+    """
+    parts = text.split(" ")
+    while parts and not parts[-1]:
+        parts.pop()  # as String.split does
+    if len(parts) < len(_READERS):
+        raise _illegal(f"{_READERS[len(parts)]} fail, extraInfoStrs length {len(parts)}")
+    return Receipt(
+        start_offset=_number(parts[0]),
+        pop_time=_number(parts[1]),
+        invisible_time=_number(parts[2]),
+        revive_qid=_number(parts[3]),
+        broker_name=parts[5],
+    )
+
+
+def _number(text: str) -> int:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if digits.isascii() and digits.isdigit() and len(digits) < 20:
+        number = int(text)
+        if -(1 << 63) <= number < 1 << 63:
+            return number
+    raise Refused(
+        ResponseCode.SYSTEM_ERROR, f'NumberFormatException: For input string: "{text[:40]}"'
+    )
+
+
+def _illegal(words: str) -> Refused:
+    return Refused(ResponseCode.SYSTEM_ERROR, f"IllegalArgumentException: {words}")

@@ -1,0 +1,306 @@
+"""Follows the revive log: joins check-points with acknowledgements, and lets come again what was not acknowledged.
+
+Apache: PopReviveService, one a revive queue. There is no clock here: `step` gets the time, `service.py` calls it.
+
+The log is read in order. A check-point stays in the queue's table until all its messages are acknowledged or its
+invisible time is over; then the others are put to the group's pop retry topic, followed by an acknowledgement that says
+so: who reads the log after a crash does not repeat it. Progress (CID_RMQ_SYS_REVIVE_GROUP in consumerOffset.json) is the
+offset before the oldest check-point that is not finished, as Apache's is the last one that is.
+
+Memory is bounded: a table takes `limit` check-points. Behind them the log is read for acknowledgements only, and again
+from there once half of the table is free.
+"""
+
+import logging
+
+from roquette.broker.config import LiveConfig
+from roquette.broker.groups import GroupTable
+from roquette.broker.offsets import OffsetTable
+from roquette.broker.pop.buffer import InFlightTable
+from roquette.broker.pop.checkpoint import GRACE_MS, REVIVE_GROUP, Ack, CheckPoint, decode
+from roquette.broker.pop.revive_log import ReviveLog
+from roquette.broker.topics import TopicTable
+from roquette.broker.writer import MessageWriter
+from roquette.errors import CorruptRecord, Refused
+from roquette.message import names, properties
+from roquette.message.properties import decode_properties
+from roquette.message.record import StoredRecord, decode_record, decode_records
+from roquette.store.message_store import MessageStore
+from roquette.wire.codes import ResponseCode
+
+log = logging.getLogger("roquette.broker.pop")
+
+SNAPSHOT_GROUP = "CID_RMQ_SYS_REVIVE_SNAPSHOT"
+"""Its offsets say how far the revive log was when consumerOffset.json was written: see `Reviver.recover`."""
+
+_READ_COUNT = 32
+_READ_BYTES = 262_144
+_READ_BUDGET = 512  # entries read per step, so that the loop is never held for long
+_REVIVE_BUDGET = 128  # messages put to retry topics per step; those of one check-point more at most
+_RETRY_QUEUES = 1
+_PERM = names.PERM_READ | names.PERM_WRITE
+
+
+class _Queue:
+    """One revive queue: what is out, and how far the log was read."""
+
+    __slots__ = ("frozen", "in_flight", "number", "read_offset", "scan_offset")
+
+    def __init__(self, number: int, read_offset: int) -> None:
+        self.number = number
+        self.in_flight = InFlightTable()
+        self.read_offset = read_offset  # everything before is in the table, or done
+        self.frozen = False  # the table is full
+        self.scan_offset = 0  # while frozen: acknowledgements before it were seen
+
+
+class Reviver:
+    """All revive queues of one broker.
+
+    Args:
+        limit: check-points kept of one revive queue.
+        host: this broker's address, as records carry it.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        writer: MessageWriter,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        revive_log: ReviveLog,
+        *,
+        limit: int,
+        host: bytes,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._log = revive_log
+        self._limit = max(2, limit)
+        self._host = host
+        self._queues: list[_Queue] = []
+        self._turn = 0  # which queue comes first in a step
+        self._reads = self._revivals = 0  # what is left of a step's budgets
+        self.revived = 0
+
+    def recover(self, now_ms: int) -> None:
+        """Begin where the offsets say. Pops made after the offsets were written are found in the log: without
+        that their messages would be handed out again before their invisible time is over."""
+        topic = self._log.topic
+        self._queues = []
+        for number in range(self._log.queues):
+            committed = self._offsets.query(REVIVE_GROUP, topic, number)
+            low = self._store.min_offset(topic, number)
+            high = self._store.max_offset(topic, number)
+            self._queues.append(_Queue(number, min(max(committed + 1, low), high)))
+            snapshot = self._offsets.query(SNAPSHOT_GROUP, topic, number)
+            if 0 <= snapshot < high:
+                self._replay(number, max(snapshot, low), now_ms)
+
+    def _replay(self, number: int, offset: int, now_ms: int) -> None:
+        while True:
+            records, following = self._read(number, offset)
+            for record in records:
+                point = _entry(record)
+                if isinstance(point, CheckPoint):
+                    place = (str(point.group), str(point.topic), point.queue_id)
+                    if point.end_offset > self._offsets.query(*place):
+                        self._offsets.commit(*place, point.end_offset, now_ms)
+            if following == offset:
+                return
+            offset = following
+
+    def snapshot(self, now_ms: int) -> None:
+        """The offsets are about to be written: note how far the revive log is."""
+        for queue in self._queues:
+            self._commit(SNAPSHOT_GROUP, queue.number, self._end_of(queue), now_ms)
+
+    def step(self, now_ms: int) -> bool:
+        """Read what is new, revive what is due; True when there is more than one step may do.
+
+        Raises:
+            Refused: the store does not take messages now; nothing is forgotten.
+        """
+        more = False
+        self._reads, self._revivals = _READ_BUDGET, _REVIVE_BUDGET
+        self._turn += 1
+        for step in range(len(self._queues)):
+            queue = self._queues[(self._turn + step) % len(self._queues)]
+            more = not (self._follow(queue) and self._revive_due(queue, now_ms)) or more
+            first = queue.in_flight.first_offset()
+            progress = (queue.read_offset if first is None else first) - 1
+            if progress >= 0:
+                self._commit(REVIVE_GROUP, queue.number, progress, now_ms)
+        return more
+
+    def in_flight(self) -> list[CheckPoint]:
+        """The check-points in memory."""
+        return [point for queue in self._queues for point in queue.in_flight.points()]
+
+    def _commit(self, group: str, number: int, offset: int, now_ms: int) -> None:
+        if self._offsets.query(group, self._log.topic, number) != offset:
+            self._offsets.commit(group, self._log.topic, number, offset, now_ms)
+
+    def _end_of(self, queue: _Queue) -> int:
+        return self._store.max_offset(self._log.topic, queue.number)
+
+    # Reading
+
+    def _follow(self, queue: _Queue) -> bool:
+        """Read on; True when nothing unread could still acknowledge what is in the table."""
+        if queue.frozen and len(queue.in_flight) <= self._limit // 2:
+            queue.frozen = False
+        while True:
+            offset = queue.scan_offset if queue.frozen else queue.read_offset
+            if offset >= self._end_of(queue):
+                return True
+            if self._reads <= 0:
+                return False
+            records, following = self._read(queue.number, offset)
+            if following == offset:
+                return True  # the rest is not on the disk yet (SYNC_FLUSH)
+            for record in records:
+                self._take(queue, record)
+            if queue.frozen:
+                queue.scan_offset = max(queue.scan_offset, following)
+            else:
+                queue.read_offset = following
+            self._reads -= max(1, len(records))
+
+    def _take(self, queue: _Queue, record: StoredRecord) -> None:
+        entry = _entry(record)
+        if isinstance(entry, Ack):
+            queue.in_flight.acknowledge(entry)
+        elif isinstance(entry, CheckPoint) and not queue.frozen:
+            queue.in_flight.add(entry, record.queue_offset)
+        if not queue.frozen:
+            queue.read_offset = record.queue_offset + 1
+            if len(queue.in_flight) >= self._limit:
+                queue.frozen = True
+                queue.scan_offset = queue.read_offset
+                log.warning(
+                    "revive queue %d: %d check-points in memory, the others wait in the log",
+                    queue.number,
+                    len(queue.in_flight),
+                )
+
+    def _read(self, number: int, offset: int) -> tuple[list[StoredRecord], int]:
+        """Entries from an offset on, and where to go on; the same offset when there is nothing (yet)."""
+        found = self._store.read_queue(
+            self._log.topic, number, offset, _READ_COUNT, _READ_BYTES, None
+        )
+        if not found.count:
+            return [], max(offset, found.next_begin_offset)
+        return decode_records(b"".join(found.runs)), found.next_begin_offset
+
+    # Reviving
+
+    def _revive_due(self, queue: _Queue, now_ms: int) -> bool:
+        """True when nothing else is due."""
+        while True:
+            point = queue.in_flight.due(now_ms - GRACE_MS)
+            if point is None:
+                return True
+            if self._revivals <= 0:
+                return False
+            self._revivals -= max(1, self._revive(queue, point, now_ms))
+            queue.in_flight.remove(point)
+
+    def _revive(self, queue: _Queue, point: CheckPoint, now_ms: int) -> int:
+        """Put the unacknowledged messages of a check-point to the retry topic; how many (reviveMsgFromCk)."""
+        topic, group = point.topic, point.group
+        assert topic is not None
+        assert group is not None
+        if self._topics.find(names.origin_of_retry_topic(topic, group)) is None:
+            log.warning("check-point dropped: no topic %s", topic)
+            return 0
+        if self._groups.find(group, now_ms) is None:
+            log.warning("check-point dropped: no group %s", group)
+            return 0
+        revived: list[int] = []
+        for offset in point.unacknowledged():
+            record = self._message(topic, point.queue_id, offset)
+            if record is None:
+                log.warning("message %s/%d/%d is gone", topic, point.queue_id, offset)
+            else:
+                self._put_retry(point, record, now_ms)
+            point.bit_map |= 1 << point.index_of(offset)  # a refused one goes on from here
+            revived.append(offset)
+        if revived:
+            done = Ack(
+                start_offset=point.start_offset,
+                group=group,
+                topic=topic,
+                queue_id=point.queue_id,
+                pop_time=point.pop_time,
+                broker_name=point.broker_name,
+                offsets=revived,
+            )
+            self._log.append(done, queue.number, deliver_ms=now_ms, now_ms=now_ms)
+        self.revived += len(revived)
+        return len(revived)
+
+    def _message(self, topic: str, queue_id: int, offset: int) -> StoredRecord | None:
+        found = self._store.read_queue(topic, queue_id, offset, 1, _READ_BYTES, None)
+        if not found.count:
+            return None
+        try:
+            record = decode_record(b"".join(found.runs), 0, False)
+        except CorruptRecord as error:
+            log.error("message %s/%d/%d can not be read: %s", topic, queue_id, offset, error)
+            return None
+        return record if record.queue_offset == offset else None
+
+    def _put_retry(self, point: CheckPoint, record: StoredRecord, now_ms: int) -> None:
+        """One message to the group's pop retry topic (reviveRetry)."""
+        topic, group = str(point.topic), str(point.group)
+        if not topic.startswith(names.RETRY_PREFIX):
+            v2 = self._live.current.enable_retry_topic_v2
+            topic = names.pop_retry_topic(topic, group, v2=v2)
+        original = decode_properties(record.properties)
+        original.pop(properties.DELAY, None)
+        named = dict(original)
+        if record.reconsume_times == 0 or properties.FIRST_POP_TIME not in named:
+            named[properties.FIRST_POP_TIME] = str(point.pop_time)
+        named[properties.ORIGIN_GROUP] = group
+        found = self._topics.ensure(topic, queues=_RETRY_QUEUES, perm=_PERM, now_ms=now_ms)
+        if self._offsets.query(group, topic, 0) < 0:
+            self._offsets.commit(group, topic, 0, self._store.min_offset(topic, 0), now_ms)
+        try:
+            self._put(topic, named, point, record, now_ms)
+        except Refused as refusal:
+            if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            self._put(topic, original, point, record, now_ms)  # no room for more properties
+        found.put_count += 1
+
+    def _put(
+        self,
+        topic: str,
+        named: dict[str, str],
+        point: CheckPoint,
+        record: StoredRecord,
+        now_ms: int,
+    ) -> None:
+        self._writer.put(
+            topic,
+            0,
+            named,
+            record.body,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_ms=record.born_timestamp_ms,
+            born_host=self._host,
+            reconsume_times=record.reconsume_times + (0 if point.suspend else 1),
+            now_ms=now_ms,
+        )
+
+
+def _entry(record: StoredRecord) -> CheckPoint | Ack | None:
+    return decode(decode_properties(record.properties).get(properties.TAGS), record.body)

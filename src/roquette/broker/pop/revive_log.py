@@ -1,0 +1,77 @@
+"""Appends check-points and acknowledgements to the revive log, in the form of Apache's broker.
+
+Apache sends them through its timer and reads them when they are due; here they go to their revive queue at once, with
+the properties they would have there after the timer, so that either broker can go on with the other's store.
+"""
+
+from roquette.broker.pop.checkpoint import ACK_INTERVAL_MS, CK_TAG, Ack, CheckPoint, encode
+from roquette.broker.writer import MessageWriter
+from roquette.errors import StoreError
+from roquette.message import names, properties
+from roquette.message.properties import encode_properties
+from roquette.store.message_store import MessageStore
+
+
+class ReviveLog:
+    """The topic rmq_sys_REVIVE_LOG_<cluster>.
+
+    Args:
+        host: this broker's address, as records carry it.
+    """
+
+    def __init__(
+        self, store: MessageStore, writer: MessageWriter, cluster: str, queues: int, host: bytes
+    ) -> None:
+        self.topic = names.REVIVE_LOG_PREFIX + cluster
+        self.queues = queues
+        self._store = store
+        self._writer = writer
+        self._host = host
+        self._next = -1
+
+    def next_queue(self) -> int:
+        """The revive queue of the next pop: they take turns."""
+        self._next = (self._next + 1) % self.queues
+        return self._next
+
+    def append(
+        self, entry: CheckPoint | Ack, revive_qid: int, *, deliver_ms: int, now_ms: int
+    ) -> int:
+        """Append an entry; returns the log's end after it.
+
+        Args:
+            deliver_ms: when Apache's timer would deliver it.
+
+        Raises:
+            Refused: the store does not take messages.
+        """
+        tag = CK_TAG if isinstance(entry, CheckPoint) else entry.tag
+        deliver = str(deliver_ms)
+        named = {
+            properties.TAGS: tag,
+            properties.UNIQ_KEY: entry.unique_key,
+            properties.TIMER_DELIVER_MS: deliver,
+            properties.TIMER_OUT_MS: deliver,
+        }
+        try:
+            done = self._store.append(
+                self.topic,
+                revive_qid,
+                0,
+                0,
+                now_ms,
+                self._host,
+                0,
+                encode_properties(named),
+                self._writer.tags_code(tag),
+                encode(entry),
+                now_ms,
+            )
+        except StoreError as error:
+            raise self._writer.refusal(error) from None
+        return done.end_offset
+
+    def append_check_point(self, point: CheckPoint, revive_qid: int, now_ms: int) -> int:
+        """Append a check-point; returns the log's end after it. Raises Refused."""
+        deliver = point.revive_time - ACK_INTERVAL_MS
+        return self.append(point, revive_qid, deliver_ms=deliver, now_ms=now_ms)

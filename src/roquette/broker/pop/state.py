@@ -1,0 +1,116 @@
+"""What POP keeps of a broker, behind one door: the waiting requests, the orderly pops, the modes, the revive log."""
+
+from collections.abc import Callable
+
+from roquette.broker.config import LiveConfig
+from roquette.broker.groups import GroupTable
+from roquette.broker.offsets import OffsetTable
+from roquette.broker.pop.modes import RequestModes
+from roquette.broker.pop.order import OrderTable
+from roquette.broker.pop.polling import PollHold, PollTable
+from roquette.broker.pop.revive import Reviver
+from roquette.broker.pop.revive_log import ReviveLog
+from roquette.broker.topics import TopicTable
+from roquette.broker.writer import MessageWriter
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Arrival
+
+
+def _ignore(hold: PollHold) -> None:
+    return None
+
+
+class PopState:
+    """The parts of POP.
+
+    Attributes:
+        polls, notices: pops and notifications that wait.
+        locked: (topic, group, queue id) of pops whose records are being read beside the loop.
+        wake: runs one waiting request again, later in this turn of the loop or in the next.
+        orders_changed, modes_changed: called after a change, see `Changes`.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        writer: MessageWriter,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        host: bytes,
+    ) -> None:
+        config = live.current
+        self._topics = topics
+        self._groups = groups
+        total, per_key = config.max_pop_polling_size, config.pop_polling_size
+        self.polls = PollTable(total, per_key)
+        self.notices = PollTable(total, per_key, last_first=True)
+        self.orders = OrderTable()
+        self.modes = RequestModes()
+        self.locked: set[tuple[str, str, int]] = set()
+        self.wake: Callable[[PollHold], None] = _ignore
+        queues = config.revive_queue_num
+        self.log = ReviveLog(store, writer, config.broker_cluster_name, queues, host)
+        self.reviver = Reviver(
+            live,
+            store,
+            writer,
+            topics,
+            groups,
+            offsets,
+            self.log,
+            limit=config.pop_ck_max_buffer_size // max(1, queues),
+            host=host,
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait: the test on the way of every message."""
+        return len(self.polls) + len(self.notices)
+
+    def on_arrivals(self, arrivals: list[Arrival]) -> list[PollHold]:
+        """Messages are in their queues: the requests they wake."""
+        due: list[PollHold] = []
+        for arrival in arrivals:
+            topic, queue_id, code = arrival.topic, arrival.queue_id, int(arrival.tags_code)
+            due += self.polls.on_arrival(topic, queue_id, code)
+            due += self.notices.on_arrival(topic, queue_id, code)
+        return due
+
+    def expire(self, now_ms: int) -> list[PollHold]:
+        """Requests whose time is over."""
+        return self.polls.expire(now_ms) + self.notices.expire(now_ms)
+
+    def freed(self, now_ms: int) -> list[PollHold]:
+        """Requests that wait for a queue whose orderly pop is over."""
+        due: list[PollHold] = []
+        for topic, group, queue_id in self.orders.freed(now_ms):
+            due += self.free(topic, group, queue_id)
+        return due
+
+    def free(self, topic: str, group: str, queue_id: int) -> list[PollHold]:
+        """Requests to run again since a queue may be popped again."""
+        found: list[PollHold] = []
+        for table in (self.polls, self.notices):
+            for key in (-1, queue_id):
+                hold = table.wake(topic, group, key)
+                if hold is not None:
+                    found.append(hold)
+        return found
+
+    def drain(self) -> list[PollHold]:
+        """Every waiting request: the broker stops."""
+        return self.polls.drain() + self.notices.drain()
+
+    def clean(self, now_ms: int) -> None:
+        """Forget orderly pops of what is gone."""
+        self.orders.clean(self._alive, now_ms)
+
+    def _alive(self, topic: str, group: str, queue_id: int) -> bool:
+        found = self._topics.find(topic)
+        return (
+            found is not None
+            and self._groups.known(group) is not None
+            and queue_id < found.read_queues
+        )

@@ -1,0 +1,82 @@
+"""POP consumption: 200050, 200052, 200054, 200055."""
+
+import msgspec
+
+from roquette.wire.numbers import Int64
+
+
+class PopMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's PopMessageRequestHeader. A `born_time` of 0 or none is filled in by the broker."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int64
+    max_msg_nums: Int64
+    invisible_time: Int64
+    poll_time: Int64
+    born_time: Int64 = 0
+    init_mode: Int64
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool = False
+    attempt_id: str | None = None
+    bname: str | None = None
+
+
+class PopMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's PopMessageResponseHeader, of pop and peek."""
+
+    pop_time: Int64 = 0
+    invisible_time: Int64 = 0
+    revive_qid: Int64 = 0
+    rest_num: Int64 = 0
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+class PeekMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's PeekMessageRequestHeader."""
+
+    topic: str
+    queue_id: Int64
+    max_msg_nums: Int64
+    consumer_group: str
+    bname: str | None = None
+
+
+class NotificationRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's NotificationRequestHeader."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int64
+    poll_time: Int64
+    born_time: Int64 = 0
+    order: bool = False
+    attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
+    bname: str | None = None
+
+
+class NotificationResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's NotificationResponseHeader."""
+
+    has_msg: bool = False
+    polling_full: bool = False
+
+
+class PollingInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's PollingInfoRequestHeader."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int64
+    bname: str | None = None
+
+
+class PollingInfoResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Apache's PollingInfoResponseHeader."""
+
+    polling_num: Int64 = 0
