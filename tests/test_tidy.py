@@ -17,9 +17,10 @@ CONTRACT: dict[str, set[str]] = {
     "message": {"base"},
     "wire": {"base", "message"},
     "store": {"base", "message"},
+    "filter": {"base", "message"},
     "remoting": {"base", "wire"},
     "nameserver": {"base", "wire", "remoting"},
-    "broker": {"base", "message", "wire", "store", "remoting"},
+    "broker": {"base", "message", "wire", "store", "filter", "remoting"},
     "client": {"base", "message", "wire", "remoting"},
     "admin": {"base", "message", "wire", "remoting", "client"},
     "spark": {"base", "message", "client", "store"},
@@ -187,7 +188,7 @@ def test_clock_files_network_and_randomness_come_from_outside() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-PURE = ("message", "wire", "store")
+PURE = ("message", "wire", "store", "filter")
 
 
 @pytest.mark.parametrize("room", PURE)

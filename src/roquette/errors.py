@@ -6,6 +6,7 @@ RoquetteError
 +- ConfigError                   a setting is wrong: says which, where, what to do
 +- StoreError
 |  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreClosed  MessageIllegal
++- ExpressionError               a filter expression is not one: says what is wrong where
 +- Refused(code, remark)         server side only: becomes the response
 +- ClientError
    +- ConnectError  RequestTimeout  TooManyRequests  ClientClosed
@@ -52,6 +53,10 @@ class StoreClosed(StoreError):
 
 class MessageIllegal(StoreError):
     """A message breaks a size limit of the store (Apache's PutMessageStatus.MESSAGE_ILLEGAL)."""
+
+
+class ExpressionError(RoquetteError):
+    """A subscription's filter expression can not be used: what is wrong, and at which column."""
 
 
 class Refused(RoquetteError):

@@ -73,9 +73,9 @@ def test_a_subscription_is_replaced_only_by_a_newer_version() -> None:
 
     group = table.find("g")
     assert group is not None
-    assert group.codes["t"] == frozenset({65})
+    assert group.filters["t"].codes == frozenset({65})
     register(table, FakePeer(1), "a", [subscription("t", 6, "B", [66])])
-    assert group.codes["t"] == frozenset({66})
+    assert group.filters["t"].codes == frozenset({66})
 
 
 def test_star_and_class_filters_let_everything_through() -> None:

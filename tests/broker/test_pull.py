@@ -216,7 +216,9 @@ def test_lite_pull_is_served_until_it_is_switched_off(run_broker):
         ({"topic": "W"}, 16, "the topic[W] pulling message is forbidden", "3"),
         ({"sysFlag": 0}, 24, "the consumer's group info not exist" + FAQ, None),
         ({"subscription": "||"}, 23, "parse the consumer's subscription failed", None),
-        ({"expressionType": "SQL92", "subscription": "a>1"}, 1, "The broker does not support consumer to filter message by SQL92", None),
+        ({"expressionType": "SQL92", "subscription": "a >"}, 23, "parse the consumer's subscription failed", None),
+        ({"expressionType": "SQL92", "subscription": ""}, 23, "parse the consumer's subscription failed", None),
+        ({"expressionType": "XPATH", "subscription": "a"}, 23, "parse the consumer's subscription failed", None),
     ],
 )  # fmt: skip
 def test_refusals(run_broker, fields, code, text, kind):

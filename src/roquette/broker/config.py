@@ -167,6 +167,12 @@ class BrokerConfig:
         help="Allow SQL92 filters (on by default here).",
         mutable=True,
     )
+    filter_support_retry: bool = setting(
+        False,
+        java="filterSupportRetry",
+        help="Filter retry topics by the selectors of the topics before them.",
+        mutable=True,
+    )
     reject_transaction_message: bool = setting(
         False, java="rejectTransactionMessage", help="Refuse half messages.", mutable=True
     )

@@ -3,10 +3,20 @@
 The rules are those of Apache's ConsumerManager and ConsumerGroupInfo.
 """
 
+import logging
 from collections.abc import Iterable
 
+from roquette.broker.filters import (
+    MATCH_ALL,
+    SubscriptionFilter,
+    SubscriptionFilters,
+    is_tag_type,
+)
+from roquette.errors import ExpressionError
 from roquette.remoting.dispatcher import Peer
 from roquette.wire.bodies import SubscriptionData
+
+log = logging.getLogger("roquette.broker.consumers")
 
 CHANNEL_EXPIRED_MS = 120_000  # ConsumerManager.CHANNEL_EXPIRED_TIMEOUT
 
@@ -31,9 +41,9 @@ class ConsumerGroup:
 
     __slots__ = (
         "channels",
-        "codes",
         "consume_from_where",
         "consume_type",
+        "filters",
         "message_model",
         "name",
         "subscriptions",
@@ -48,9 +58,8 @@ class ConsumerGroup:
         self.consume_from_where = consume_from_where
         self.channels: dict[int, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
-        self.codes: dict[
-            str, frozenset[int] | None
-        ] = {}  # topic -> tag hashes, None: every message
+        # Topic -> what is let through; a topic whose selector can not be used is not in it.
+        self.filters: dict[str, SubscriptionFilter] = {}
 
     @property
     def broadcasting(self) -> bool:
@@ -74,13 +83,19 @@ class ConsumerGroup:
 class ConsumerTable:
     """All groups that are online. Bounded by connections: each peer names at most the groups it heartbeats."""
 
-    def __init__(self) -> None:
+    def __init__(self, filters: SubscriptionFilters | None = None) -> None:
+        self._filters = filters if filters is not None else SubscriptionFilters()
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of_peer: dict[int, dict[str, None]] = {}
 
     def find(self, group: str) -> ConsumerGroup | None:
         """The group, when at least one member is connected."""
         return self._groups.get(group)
+
+    def filter_of(self, group: str, topic: str) -> SubscriptionFilter | None:
+        """What a group that is online lets through of a topic."""
+        online = self._groups.get(group)
+        return online.filters.get(topic) if online is not None else None
 
     def groups(self) -> list[ConsumerGroup]:
         """Every group online."""
@@ -140,13 +155,34 @@ class ConsumerTable:
             if old is None or data.sub_version > old.sub_version:
                 changed = changed or old is None
                 group.subscriptions[data.topic] = data
-                group.codes[data.topic] = codes_of(data)
+                self._set_filter(group, data)
         topics = {data.topic for data in wanted}
         for topic in [t for t in group.subscriptions if t not in topics]:
             del group.subscriptions[topic]
-            del group.codes[topic]
+            group.filters.pop(topic, None)
             changed = True
         return changed
+
+    def _set_filter(self, group: ConsumerGroup, data: SubscriptionData) -> None:
+        """Compile what was subscribed to; a selector that is none leaves nothing, as in Apache, and pulls say so."""
+        try:
+            group.filters[data.topic] = self._filter_of(data)
+        except ExpressionError as error:
+            group.filters.pop(data.topic, None)
+            log.warning(
+                "filter expression refused group=%s topic=%s error=%s",
+                group.name,
+                data.topic,
+                error,
+            )
+
+    def _filter_of(self, data: SubscriptionData) -> SubscriptionFilter:
+        if data.class_filter_mode:
+            return MATCH_ALL
+        if not is_tag_type(data.expression_type):
+            return self._filters.build(data.sub_string, data.expression_type)
+        codes = codes_of(data)
+        return MATCH_ALL if codes is None else SubscriptionFilter(codes, None)
 
     def unregister(self, name: str, client_id: str) -> bool:
         """A client leaves a group; True when others must rebalance."""

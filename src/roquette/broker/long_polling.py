@@ -10,11 +10,22 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
+from roquette.store.filtered import Predicate
+
 
 class HeldPull:
     """One waiting pull: what wakes it, and the request (`job`) to run again."""
 
-    __slots__ = ("codes", "deadline_ms", "done", "job", "queue_id", "queue_offset", "topic")
+    __slots__ = (
+        "codes",
+        "deadline_ms",
+        "done",
+        "job",
+        "predicate",
+        "queue_id",
+        "queue_offset",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -23,22 +34,39 @@ class HeldPull:
         queue_offset: int,
         codes: frozenset[int] | None,
         deadline_ms: int,
+        predicate: Predicate | None = None,
     ) -> None:
         self.topic: str = topic
         self.queue_id: int = queue_id
         self.queue_offset: int = queue_offset
         self.codes: frozenset[int] | None = codes  # hashes of wanted tags, None: every message
+        self.predicate: Predicate | None = predicate  # asked about a message's properties
         self.deadline_ms: int = deadline_ms
         self.job: object = None
         self.done: bool = False
 
 
 class HoldTable:
-    """Held pulls by topic and queue, at most `capacity`; a full table refuses and the caller answers at once."""
+    """Held pulls by topic and queue, at most `capacity`; a full table refuses and the caller answers at once.
 
-    __slots__ = ("_by_queue", "_capacity", "_count", "_deadlines", "_sequence")
+    Args:
+        properties_at: property bytes of a record by its physical offset and size, for pulls with a
+            predicate; without it every message may be one they want.
+    """
 
-    def __init__(self, capacity: int) -> None:
+    __slots__ = (
+        "_by_queue",
+        "_capacity",
+        "_count",
+        "_deadlines",
+        "_properties_at",
+        "_sequence",
+    )
+
+    def __init__(
+        self, capacity: int, properties_at: Callable[[int, int], bytes] | None = None
+    ) -> None:
+        self._properties_at: Callable[[int, int], bytes] | None = properties_at
         self._capacity: int = capacity
         self._count: int = 0
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
@@ -69,17 +97,28 @@ class HoldTable:
         return True
 
     def on_arrival(
-        self, topic: str, queue_id: int, queue_offset: i64, tags_code: i64
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: i64,
+        tags_code: i64,
+        physical_offset: i64 = -1,
+        size: i64 = 0,
     ) -> list[HeldPull]:
-        """A message is in the queue: the pulls that want it."""
+        """A message is in the queue: the pulls that want it. Where its record is, is for predicates."""
         key = (topic, queue_id)
         held = self._by_queue.get(key)
         if held is None:
             return []
         due: list[HeldPull] = []
         kept: list[HeldPull] = []
+        properties: bytes | None = None
         for pull in held:
             wanted = pull.codes is None or int(tags_code) in pull.codes
+            if pull.predicate is not None and self._properties_at is not None:
+                if properties is None:  # read once, whoever asks
+                    properties = self._properties_at(physical_offset, size)
+                wanted = pull.predicate.matches(properties)
             if wanted and queue_offset >= pull.queue_offset:
                 pull.done = True
                 due.append(pull)

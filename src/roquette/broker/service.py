@@ -17,6 +17,7 @@ from roquette.broker.cluster_queues import ClusterQueues
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.delay_levels import DelayLevels
+from roquette.broker.filters import SubscriptionFilters
 from roquette.broker.groups import GroupTable
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
@@ -86,11 +87,12 @@ class Broker:
         self.topics = TopicTable(now_ms)
         self.groups = GroupTable(now_ms, lambda: self.live.current.auto_create_subscription_group)
         self.offsets = OffsetTable(now_ms)
-        self.consumers = ConsumerTable()
+        self.filters = SubscriptionFilters()
+        self.consumers = ConsumerTable(self.filters)
         self.producers = ProducerTable()
         self.locks = LockTable()
         self.stats = BrokerStats(now_ms)
-        self.holds = HoldTable(config.max_held_pulls)
+        self.holds = HoldTable(config.max_held_pulls, self._properties_at)
         self.sync_flush = store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     @property
@@ -243,6 +245,7 @@ class Broker:
             groups=self.groups,
             offsets=self.offsets,
             consumers=self.consumers,
+            filters=self.filters,
             producers=self.producers,
             locks=self.locks,
             stats=self.stats,
@@ -320,12 +323,20 @@ class Broker:
             on_arrival = self.holds.on_arrival
             for arrival in arrivals:
                 due = on_arrival(
-                    arrival.topic, arrival.queue_id, arrival.queue_offset, arrival.tags_code
+                    arrival.topic,
+                    arrival.queue_id,
+                    arrival.queue_offset,
+                    arrival.tags_code,
+                    arrival.physical_offset,
+                    arrival.size,
                 )
                 if due:
                     self._rerun(due)
         if arrivals and self.pop.waiting:
             self._rerun_pops(self.pop.on_arrivals(arrivals), may_hold=True)
+
+    def _properties_at(self, physical_offset: int, size: int) -> bytes:
+        return self.store.properties_at(physical_offset, size)
 
     def _drop_replies(self) -> None:
         """Replies of this turn promise what is not in the log: the connections go, and the replies with them."""

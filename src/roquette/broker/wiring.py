@@ -9,6 +9,7 @@ from roquette.broker.changes import Changes
 from roquette.broker.config import LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.delay_levels import DelayLevels
+from roquette.broker.filters import SubscriptionFilters
 from roquette.broker.groups import GroupTable
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
@@ -52,6 +53,7 @@ class Parts:
     groups: GroupTable
     offsets: OffsetTable
     consumers: ConsumerTable
+    filters: SubscriptionFilters
     producers: ProducerTable
     locks: LockTable
     stats: BrokerStats
@@ -100,6 +102,7 @@ def build_processors(p: Parts) -> Processors:
             p.groups,
             p.consumers,
             p.offsets,
+            p.filters,
             p.stats,
             broker_address=p.host,
             read_cold=p.read_cold,

@@ -18,6 +18,7 @@ from roquette.store.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues, TopicQueues
+from roquette.store.filtered import Predicate, Source, read_filtered
 from roquette.store.index import Index
 from roquette.store.keys import tags_of
 from roquette.store.layout import StoreLayout
@@ -376,12 +377,15 @@ class MessageStore:
         max_bytes: int,
         codes: set[int] | frozenset[int] | None,
         defer_cold: bool = False,
+        predicate: Predicate | None = None,
     ) -> Found:
         """Read records from a queue offset on (Apache: DefaultMessageStore.getMessage).
 
         Args:
             codes: tags codes to let pass; None lets all pass.
-            defer_cold: leave records that may have to come from the disk to `plan_cold_read`.
+            defer_cold: leave records that may have to come from the disk to `plan_cold_read`, or with a
+                predicate to `Found.plan`.
+            predicate: asked about the properties of each record instead of `codes`.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -397,6 +401,19 @@ class MessageStore:
             return Found(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, first, last)
         if queue_offset > last:
             return Found(GetStatus.OFFSET_OVERFLOW_BADLY, last, first, last)
+        if predicate is not None:
+            return read_filtered(
+                self.config,
+                self._log,
+                queue,
+                queue_offset,
+                max_count,
+                max_bytes,
+                predicate,
+                self._hot_bytes,
+                self._log.synced if self._sync_flush else _EVERYTHING,
+                defer_cold,
+            )
         return reading.read_units(
             self.config,
             self._log,
@@ -409,6 +426,10 @@ class MessageStore:
             self._log.synced if self._sync_flush else _EVERYTHING,
             defer_cold,
         )
+
+    def properties_at(self, physical_offset: int, size: int) -> bytes:
+        """Property bytes of one record, as `Arrival` names it; empty when it is gone."""
+        return Source(self._log).properties(physical_offset, size)
 
     def plan_cold_read(self, found: Found) -> Callable[[], list[bytes]]:
         """What gets the runs of a deferred cold read; blocks, for the executor."""

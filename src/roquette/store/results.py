@@ -1,6 +1,7 @@
 """What the store hands out: plain values of the hot path. HOT."""
 
 import enum
+from collections.abc import Callable
 
 from mypy_extensions import i64
 
@@ -97,7 +98,8 @@ class Found:
 
     `runs` are whole records as stored, neighbours joined. `spans` are their (start, end) in the
     log. `cold`: the records lie so far back that the disk may have to be asked; when the caller
-    said `defer_cold`, `runs` is empty then and `MessageStore.plan_cold_read` gets them.
+    said `defer_cold`, `runs` is empty then and `MessageStore.plan_cold_read` gets them. Of a filtered read that
+    is deferred nothing is known yet: `plan` makes it, and blocks.
     """
 
     __slots__ = (
@@ -106,6 +108,7 @@ class Found:
         "max_offset",
         "min_offset",
         "next_begin_offset",
+        "plan",
         "runs",
         "size",
         "spans",
@@ -124,3 +127,4 @@ class Found:
         self.count: i64 = 0
         self.size: i64 = 0
         self.cold: bool = False
+        self.plan: Callable[[], Found] | None = None

@@ -8,15 +8,23 @@ from typing import Final
 
 import msgspec
 
-from roquette.base.javatypes import java_hash
+from roquette.base.executor import run_blocking
 from roquette.broker.config import LiveConfig
 from roquette.broker.consumers import ConsumerTable
+from roquette.broker.filters import (
+    MATCH_ALL,
+    RetryPredicate,
+    SubscriptionFilter,
+    SubscriptionFilters,
+    is_tag_type,
+)
 from roquette.broker.groups import GroupTable
 from roquette.broker.long_polling import HeldPull
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import Topic, TopicTable
-from roquette.errors import Refused
+from roquette.errors import ExpressionError, Refused
+from roquette.message.names import RETRY_PREFIX
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Held, Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
@@ -31,7 +39,6 @@ COMMIT_FLAG: Final = 1
 SUSPEND_FLAG: Final = 2
 SUBSCRIPTION_FLAG: Final = 4
 CLASS_FILTER_FLAG: Final = 8
-EXPRESSIONS: Final = 10_000  # distinct tag expressions whose hashes are kept
 MAX_HOLD_MS: Final = 600_000
 DEFAULT_MAX_BYTES: Final = 1 << 30
 
@@ -82,6 +89,7 @@ class PullProcessor:
         groups: GroupTable,
         consumers: ConsumerTable,
         offsets: OffsetTable,
+        filters: SubscriptionFilters,
         stats: BrokerStats,
         *,
         broker_address: str,
@@ -93,10 +101,10 @@ class PullProcessor:
         self._groups: GroupTable = groups
         self._consumers: ConsumerTable = consumers
         self._offsets: OffsetTable = offsets
+        self._filters: SubscriptionFilters = filters
         self._stats: BrokerStats = stats
         self._broker_address: str = broker_address
         self._read_cold: Callable[[Found], Awaitable[list[bytes]]] = read_cold
-        self._codes: dict[str, frozenset[int]] = {}
 
     def pull_message(
         self, ctx: RequestContext, header: PullMessageRequestHeader, body: bytes
@@ -144,11 +152,13 @@ class PullProcessor:
             )
         sys_flag: int = header.sys_flag
         if sys_flag & SUBSCRIPTION_FLAG:
-            codes = self._codes_of(header.subscription, header.expression_type)
+            chosen = self._brought(header)
         else:
-            codes = self._subscribed(header, group)
+            chosen = self._subscribed(header, group)
         if sys_flag & CLASS_FILTER_FLAG:
-            codes = None  # class filters are obsolete: the client filters
+            chosen = MATCH_ALL  # class filters are obsolete: the client filters
+        elif chosen.predicate is not None:
+            chosen = self._for_topic(chosen, header)
         if ctx.may_hold:
             if sys_flag & COMMIT_FLAG:
                 self._offsets.commit(
@@ -157,7 +167,7 @@ class PullProcessor:
             self._offsets.commit_pull(
                 header.consumer_group, topic.name, queue_id, header.queue_offset
             )
-        return self._read(ctx, header, topic, group, codes)
+        return self._read(ctx, header, topic, group, chosen)
 
     def _read(
         self,
@@ -165,7 +175,7 @@ class PullProcessor:
         header: PullMessageRequestHeader,
         topic: Topic,
         group: SubscriptionGroupConfig,
-        codes: frozenset[int] | None,
+        chosen: SubscriptionFilter,
     ) -> Outcome:
         wanted_offset: int = header.queue_offset
         found = self._store.read_queue(
@@ -174,14 +184,31 @@ class PullProcessor:
             wanted_offset,
             max(1, header.max_msg_nums),
             header.max_msg_bytes or DEFAULT_MAX_BYTES,
-            codes,
+            chosen.codes,
             defer_cold=True,
+            predicate=chosen.predicate,
         )
+        if found.plan is not None:
+            return Task(self._cold_filtered(header, topic, group, found.plan))
         code, code_at_zero = CODES[found.status]
         if wanted_offset == 0:
             code = code_at_zero
         if code == NOT_FOUND and ctx.may_hold and header.sys_flag & SUSPEND_FLAG:
-            return Held(self._hold(ctx, header, topic, codes))
+            return Held(self._hold(ctx, header, topic, chosen))
+        reply = self._answer(header, topic, group, found, code)
+        if found.count and not found.runs:
+            return Task(self._cold(reply, found))
+        return reply
+
+    def _answer(
+        self,
+        header: PullMessageRequestHeader,
+        topic: Topic,
+        group: SubscriptionGroupConfig,
+        found: Found,
+        code: int,
+    ) -> Reply:
+        """The response to what the store has found; counts it, too."""
         suggested = 0
         if self._live.current.slave_read_enable:
             suggested = group.which_broker_when_consume_slowly if found.cold else group.broker_id
@@ -197,56 +224,70 @@ class PullProcessor:
         self._stats.get(count)
         if count:
             self._stats.group_gets.add((topic.name, header.consumer_group), count)
-        reply = Reply(ext, found.runs or None, code, STATUS_NAMES[found.status])
-        if count and not found.runs:
-            return Task(self._cold(reply, found))
-        return reply
+        return Reply(ext, found.runs or None, code, STATUS_NAMES[found.status])
 
     async def _cold(self, reply: Reply, found: Found) -> Reply:
         """Records the disk may have to be asked for are read beside the loop."""
         reply.body = await self._read_cold(found)
         return reply
 
+    async def _cold_filtered(
+        self,
+        header: PullMessageRequestHeader,
+        topic: Topic,
+        group: SubscriptionGroupConfig,
+        plan: Callable[[], Found],
+    ) -> Reply:
+        """Records of which the disk may have to be asked whether they are wanted are judged beside the loop."""
+        found = await run_blocking(plan)
+        found.cold = True
+        return self._answer(header, topic, group, found, CODES[found.status][0])
+
     def _hold(
         self,
         ctx: RequestContext,
         header: PullMessageRequestHeader,
         topic: Topic,
-        codes: frozenset[int] | None,
+        chosen: SubscriptionFilter,
     ) -> HeldPull:
         config = self._live.current
         wait_ms: int = min(header.suspend_timeout_millis, MAX_HOLD_MS)
         if not config.long_polling_enable:
             wait_ms = config.short_polling_time_mills
         return HeldPull(
-            topic.name, header.queue_id, header.queue_offset, codes, ctx.now_ms + wait_ms
+            topic.name,
+            header.queue_id,
+            header.queue_offset,
+            chosen.codes,
+            ctx.now_ms + wait_ms,
+            chosen.predicate,
         )
 
-    def _codes_of(self, expression: str | None, kind: str | None) -> frozenset[int] | None:
-        """Hashes of the tags an expression lets through; None for every message (FilterAPI.build)."""
-        if kind is not None and kind != "TAG":
+    def _brought(self, header: PullMessageRequestHeader) -> SubscriptionFilter:
+        """The filter a pull brings with it."""
+        kind = header.expression_type
+        if not is_tag_type(kind) and not self._live.current.enable_property_filter:
+            raise _no_property_filter(kind)
+        try:
+            return self._filters.build(header.subscription, kind)
+        except ExpressionError as error:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {kind}",
-            )
-        if not expression or expression == "*":
-            return None
-        codes = self._codes.get(expression)
-        if codes is None:
-            tags = [tag.strip() for tag in expression.split("||")]
-            codes = frozenset([java_hash(tag) for tag in tags if tag])
-            if not codes:
-                raise Refused(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    "parse the consumer's subscription failed",
-                )
-            if len(self._codes) < EXPRESSIONS:
-                self._codes[expression] = codes
-        return codes
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {error}",
+            ) from None
+
+    def _for_topic(
+        self, chosen: SubscriptionFilter, header: PullMessageRequestHeader
+    ) -> SubscriptionFilter:
+        """On a retry topic selectors do not fit, unless filterSupportRetry asks those of the topics before."""
+        if not (self._live.current.filter_support_retry and header.topic.startswith(RETRY_PREFIX)):
+            return chosen
+        group = header.topic[len(RETRY_PREFIX) :]
+        return SubscriptionFilter(None, RetryPredicate(self._consumers.filter_of, group))
 
     def _subscribed(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
-    ) -> frozenset[int] | None:
+    ) -> SubscriptionFilter:
         """What the group's heartbeats subscribed to."""
         online = self._consumers.find(header.consumer_group)
         if online is None:
@@ -272,13 +313,22 @@ class PullProcessor:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
-        kind = data.expression_type
-        if kind is not None and kind != "TAG":
+        chosen = online.filters.get(header.topic)
+        if chosen is None:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {kind}",
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
             )
-        return online.codes.get(header.topic)
+        if chosen.predicate is not None and not self._live.current.enable_property_filter:
+            raise _no_property_filter(data.expression_type)
+        return chosen
+
+
+def _no_property_filter(kind: str | None) -> Refused:
+    return Refused(
+        ResponseCode.SYSTEM_ERROR,
+        f"The broker does not support consumer to filter message by {kind}",
+    )
 
 
 def _forbidden(kind: int, remark: str) -> Refused:

@@ -1,0 +1,472 @@
+"""Tests of a message's property bytes, which a SQL92 selector is compiled to. HOT.
+
+Every test answers TRUE, FALSE, NULL or ERROR, Java's evaluate(): ERROR is where Apache throws (a text that is no number),
+and the message is not wanted then. Nothing is raised, nothing is kept between two messages, and only the properties a test
+names are looked up: the last occurrence counts, an empty value is none (MessageDecoder.string2messageProperties).
+
+Apache: ComparisonExpression, UnaryExpression, LogicExpression.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from roquette.filter.conversions import (
+    BAD,
+    MAX_INTEGER,
+    MAX_LONG,
+    compare_double,
+    compare_integer,
+    double_sign,
+    java_double,
+    java_integer,
+)
+
+TRUE: Final = 1
+FALSE: Final = 0
+NULL: Final = -1
+ERROR: Final = -2
+
+LESS: Final = 1  # bits of an operator: which signs of a comparison make it true
+SAME: Final = 2
+MORE: Final = 4
+
+CONTAINS: Final = 0
+STARTS_WITH: Final = 1
+ENDS_WITH: Final = 2
+
+
+def property_bytes(properties: bytes, mark: bytes) -> bytes | None:
+    """The value behind the last `mark` (0x02 NAME 0x01) that has one; None when there is none."""
+    end: i64 = len(properties)
+    while True:
+        at: i64 = properties.rfind(mark, 0, end)
+        if at < 0:
+            break
+        start: i64 = at + len(mark)
+        stop: i64 = properties.find(b"\x02", start)
+        if stop < 0:
+            stop = len(properties)
+        if stop > start:
+            return properties[start:stop]
+        end = at + 1
+    if not properties.startswith(mark[1:]):
+        return None
+    start = len(mark) - 1
+    stop = properties.find(b"\x02", start)
+    if stop < 0:
+        stop = len(properties)
+    return properties[start:stop] if stop > start else None
+
+
+class Condition:
+    """One condition."""
+
+    __slots__ = ()
+
+    def test(self, properties: bytes) -> i64:
+        """TRUE, FALSE, NULL or ERROR for these properties."""
+        raise AssertionError("every kind of test has its own")
+
+
+class Fixed(Condition):
+    """The same for every message."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: i64) -> None:
+        self._answer: i64 = answer
+
+    def test(self, properties: bytes) -> i64:
+        """The answer given."""
+        return self._answer
+
+
+class Presence(Condition):
+    """One answer when the property is there, one when not: IS NULL, a property as truth value."""
+
+    __slots__ = ("_absent", "_mark", "_present")
+
+    def __init__(self, mark: bytes, present: i64, absent: i64) -> None:
+        self._mark: bytes = mark
+        self._present: i64 = present
+        self._absent: i64 = absent
+
+    def test(self, properties: bytes) -> i64:
+        """One of the two."""
+        value = property_bytes(properties, self._mark)
+        return self._absent if value is None else self._present
+
+
+class NotTest(Condition):
+    """NOT: null stays null."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Condition) -> None:
+        self._inner: Condition = inner
+
+    def test(self, properties: bytes) -> i64:
+        """The opposite."""
+        answer = self._inner.test(properties)
+        return answer if answer < 0 else 1 - answer
+
+
+class IsNullTest(Condition):
+    """IS NULL of a condition."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Condition) -> None:
+        self._inner: Condition = inner
+
+    def test(self, properties: bytes) -> i64:
+        """TRUE when the condition is null."""
+        answer = self._inner.test(properties)
+        if answer == ERROR:
+            return ERROR
+        return TRUE if answer == NULL else FALSE
+
+
+class AllTest(Condition):
+    """AND: FALSE ends it, an ERROR met before ends it, too."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: list[Condition]) -> None:
+        self._items: list[Condition] = items
+
+    def test(self, properties: bytes) -> i64:
+        """TRUE when all are."""
+        found: i64 = TRUE
+        for item in self._items:
+            answer = item.test(properties)
+            if answer == NULL:
+                found = NULL
+            elif answer != TRUE:
+                return answer
+        return found
+
+
+class AnyTest(Condition):
+    """OR: TRUE ends it, an ERROR met before ends it, too."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: list[Condition]) -> None:
+        self._items: list[Condition] = items
+
+    def test(self, properties: bytes) -> i64:
+        """TRUE when one is."""
+        found: i64 = FALSE
+        for item in self._items:
+            answer = item.test(properties)
+            if answer == NULL:
+                found = NULL
+            elif answer != FALSE:
+                return answer
+        return found
+
+
+class EqualText(Condition):
+    """Property and text constant are equal."""
+
+    __slots__ = ("_absent", "_mark", "_value")
+
+    def __init__(self, mark: bytes, value: bytes, absent: i64) -> None:
+        self._mark: bytes = mark
+        self._value: bytes = value
+        self._absent: i64 = absent
+
+    def test(self, properties: bytes) -> i64:
+        """Compared byte by byte."""
+        value = property_bytes(properties, self._mark)
+        if value is None:
+            return self._absent
+        return TRUE if value == self._value else FALSE
+
+
+class EqualBoolean(Condition):
+    """Property = TRUE or FALSE: "true" in any case is true (Boolean.valueOf)."""
+
+    __slots__ = ("_mark", "_wanted")
+
+    def __init__(self, mark: bytes, wanted: bool) -> None:
+        self._mark: bytes = mark
+        self._wanted: bool = wanted
+
+    def test(self, properties: bytes) -> i64:
+        """NULL when it is absent."""
+        value = property_bytes(properties, self._mark)
+        if value is None:
+            return NULL
+        return TRUE if (value.lower() == b"true") == self._wanted else FALSE
+
+
+class IntegerTest(Condition):
+    """Property compared with an Integer or Long constant; `signs` says which outcomes are TRUE."""
+
+    __slots__ = ("_absent", "_constant", "_is_long", "_mark", "_signs")
+
+    def __init__(self, mark: bytes, constant: i64, is_long: bool, signs: i64, absent: i64) -> None:
+        self._mark: bytes = mark
+        self._constant: i64 = constant
+        self._is_long: bool = is_long
+        self._signs: i64 = signs
+        self._absent: i64 = absent
+
+    def test(self, properties: bytes) -> i64:
+        """ERROR when the text is no such number."""
+        value = property_bytes(properties, self._mark)
+        if value is None:
+            return self._absent
+        sign = compare_integer(value, self._constant, self._is_long)
+        if sign == BAD:
+            return ERROR
+        return (self._signs >> (sign + 1)) & 1
+
+
+class DoubleTest(Condition):
+    """Property compared with a Double constant."""
+
+    __slots__ = ("_absent", "_constant", "_mark", "_signs")
+
+    def __init__(self, mark: bytes, constant: float, signs: i64, absent: i64) -> None:
+        self._mark: bytes = mark
+        self._constant: float = constant
+        self._signs: i64 = signs
+        self._absent: i64 = absent
+
+    def test(self, properties: bytes) -> i64:
+        """ERROR when the text is no double."""
+        value = property_bytes(properties, self._mark)
+        if value is None:
+            return self._absent
+        sign: i64 = compare_double(value, self._constant)
+        if sign == BAD:
+            return ERROR
+        return (self._signs >> (sign + 1)) & 1
+
+
+class TextTest(Condition):
+    """Property CONTAINS, STARTSWITH or ENDSWITH a text that is not empty; absent is FALSE, with NOT as well."""
+
+    __slots__ = ("_how", "_mark", "_negated", "_search")
+
+    def __init__(self, mark: bytes, how: i64, search: bytes, negated: bool) -> None:
+        self._mark: bytes = mark
+        self._how: i64 = how
+        self._search: bytes = search
+        self._negated: bool = negated
+
+    def test(self, properties: bytes) -> i64:
+        """Never null."""
+        value = property_bytes(properties, self._mark)
+        if value is None:
+            return FALSE
+        if self._how == CONTAINS:
+            found = self._search in value
+        elif self._how == STARTS_WITH:
+            found = value.startswith(self._search)
+        else:
+            found = value.endswith(self._search)
+        return FALSE if found == self._negated else TRUE
+
+
+class InTest(Condition):
+    """Property IN a list of texts."""
+
+    __slots__ = ("_mark", "_negated", "_values")
+
+    def __init__(self, mark: bytes, values: frozenset[bytes], negated: bool) -> None:
+        self._mark: bytes = mark
+        self._values: frozenset[bytes] = values
+        self._negated: bool = negated
+
+    def test(self, properties: bytes) -> i64:
+        """NULL when it is absent."""
+        value = property_bytes(properties, self._mark)
+        if value is None:
+            return NULL
+        return FALSE if (value in self._values) == self._negated else TRUE
+
+
+class Number:
+    """A Java number with its class."""
+
+    __slots__ = ("is_double", "is_long", "value")
+
+    def __init__(self, value: int | float, *, is_long: bool, is_double: bool) -> None:
+        self.value: int | float = value
+        self.is_long: bool = is_long
+        self.is_double: bool = is_double
+
+
+class Operand:
+    """One side of a comparison of which nothing is known beforehand.
+
+    A value is None (null), a bool, a Number, the bytes of a text, or `_FAILED`.
+    """
+
+    __slots__ = ("_constant", "_mark", "_negate", "_test")
+
+    def __init__(
+        self, mark: bytes | None, test: Condition | None, constant: object, *, negate: bool
+    ) -> None:
+        self._mark: bytes | None = mark  # a property,
+        self._test: Condition | None = test  # or a condition,
+        self._constant: object = constant  # or neither: a constant
+        self._negate: bool = negate  # and minus before it: null, since it is no number
+
+    def value(self, properties: bytes) -> object:
+        """The value for these properties."""
+        found = self._constant
+        if self._mark is not None:
+            found = property_bytes(properties, self._mark)
+        elif self._test is not None:
+            answer = self._test.test(properties)
+            if answer == ERROR:
+                return _FAILED
+            found = None if answer == NULL else answer == TRUE
+        return None if self._negate else found
+
+
+class _Failed:
+    __slots__ = ()
+
+
+_FAILED: Final = _Failed()
+
+
+class EqualValues(Condition):
+    """`=` between two operands of any kind (ComparisonExpression.doCreateEqual)."""
+
+    __slots__ = ("_left", "_right")
+
+    def __init__(self, left: Operand, right: Operand) -> None:
+        self._left: Operand = left
+        self._right: Operand = right
+
+    def test(self, properties: bytes) -> i64:
+        """Null on the left is null, null on the right only is FALSE, two nulls are equal."""
+        left = self._left.value(properties)
+        if left is _FAILED:
+            return ERROR
+        right = self._right.value(properties)
+        if right is _FAILED:
+            return ERROR
+        if left is None:
+            return TRUE if right is None else NULL
+        if right is None:
+            return FALSE
+        sign = java_sign(left, right)
+        if sign == BAD:
+            return ERROR
+        return TRUE if sign == 0 else FALSE
+
+
+class OrderValues(Condition):
+    """`<` and its like between two operands of any kind (ComparisonExpression.evaluate)."""
+
+    __slots__ = ("_left", "_right", "_signs")
+
+    def __init__(self, left: Operand, right: Operand, signs: i64) -> None:
+        self._left: Operand = left
+        self._right: Operand = right
+        self._signs: i64 = signs
+
+    def test(self, properties: bytes) -> i64:
+        """Null on the left ends it; two texts are compared as doubles."""
+        left = self._left.value(properties)
+        if left is None:
+            return NULL
+        right = self._right.value(properties)
+        if left is _FAILED or right is _FAILED:
+            return ERROR
+        if right is None:
+            return NULL
+        sign: i64
+        if isinstance(left, bytes) and isinstance(right, bytes):
+            first, second = java_double(left), java_double(right)
+            if first is None or second is None:
+                return ERROR
+            sign = double_sign(first, second)
+        else:
+            sign = java_sign(left, right)
+            if sign == BAD:
+                return ERROR
+        return (self._signs >> (sign + 1)) & 1
+
+
+class OtherText(Condition):
+    """CONTAINS and its like of a condition: no text, so FALSE, when the condition can be had at all."""
+
+    __slots__ = ("_operand",)
+
+    def __init__(self, operand: Operand) -> None:
+        self._operand: Operand = operand
+
+    def test(self, properties: bytes) -> i64:
+        """FALSE or ERROR."""
+        return ERROR if self._operand.value(properties) is _FAILED else FALSE
+
+
+def java_sign(left: object, right: object) -> int:
+    """ComparisonExpression.__compare of two values that are not null: a sign, or BAD where Java throws.
+
+    Classes that do not go together are -1: not equal, and less.
+    """
+    if isinstance(left, bytes):
+        return _text_sign(left, right)
+    if isinstance(left, bool):
+        if isinstance(right, bool):
+            return int(left) - int(right)
+        return BAD if isinstance(right, bytes) else -1  # Java casts the Boolean to String there
+    assert isinstance(left, Number)
+    if isinstance(right, Number):
+        if left.is_double or right.is_double:
+            return double_sign(float(left.value), float(right.value))
+        return (left.value > right.value) - (left.value < right.value)
+    if not isinstance(right, bytes):
+        return -1
+    sign = _text_sign(right, left)
+    return sign if sign == BAD else -sign
+
+
+def _text_sign(left: bytes, right: object) -> int:
+    if isinstance(right, bytes):
+        return 0 if left == right else 1  # only equality comes here
+    if isinstance(right, bool):
+        return int(left.lower() == b"true") - int(right)
+    assert isinstance(right, Number)
+    if right.is_double:
+        return compare_double(left, float(right.value))
+    value = java_integer(
+        left.decode("utf-8", "replace"), MAX_LONG if right.is_long else MAX_INTEGER
+    )
+    if value is None:
+        return BAD
+    return (value > right.value) - (value < right.value)
+
+
+class SqlFilter:
+    """One compiled selector; shared by all who have the same expression.
+
+    Attributes:
+        weight: conditions and operands, as a measure of what one message costs.
+    """
+
+    __slots__ = ("_root", "expression", "weight")
+
+    def __init__(self, expression: str, root: Condition, weight: int) -> None:
+        self.expression: str = expression
+        self.weight: int = weight
+        self._root: Condition = root
+
+    def evaluate(self, properties: bytes) -> int:
+        """TRUE, FALSE, NULL or ERROR for a message with these property bytes."""
+        return self._root.test(properties)
+
+    def matches(self, properties: bytes) -> bool:
+        """Whether the message is wanted: only TRUE is (ExpressionMessageFilter.isMatchedByCommitLog)."""
+        return self._root.test(properties) == TRUE
