@@ -135,7 +135,6 @@ def test_one_way_sends_are_stored_and_not_answered(run_broker):
         ({"e": 9}, b"x", 29, "request queueId[9] is illegal, TopicConfig [topicName=T, readQueueNums=4, "),
         ({}, b"", 13, "the message is illegal, maybe msg body or properties length not matched. msg body length limit 4194304B, msg properties length limit 32KB."),
         ({"i": "k\x01" + "v" * 33_000}, b"x", 13, "the message is illegal"),
-        ({"i": "TRAN_MSG\x01true\x02"}, b"x", 16, "the broker[10.0.0.1] sending transaction message is forbidden"),
         ({"f": 4}, b"x", 16, "sending transaction message is forbidden"),
         ({"i": "TIMER_DELAY_SEC\x015\x02"}, b"x", 1, "accurate timer message is not enabled, timerWheelEnable is false"),
         ({"i": "DELAY\x01soon\x02"}, b"x", 1, "NumberFormatException"),

@@ -1,6 +1,6 @@
 """Counters and their rates."""
 
-from roquette.broker.stats import BrokerStats, Counter, Durations, KeyedRates
+from roquette.broker.stats import BrokerStats, Counter, Durations
 
 
 def test_rates_are_events_per_second_over_each_window() -> None:
@@ -30,33 +30,6 @@ def test_midnight_moves_today_to_yesterday() -> None:
     assert stats.put_messages.yesterday_start == 3
     assert stats.put_messages.today_start == 5
     assert stats.put_messages.total == 5
-
-
-def test_rates_by_key_cover_the_last_minute_and_idle_keys_are_forgotten() -> None:
-    rates = KeyedRates()
-    assert rates.rate(("T", "G")) == 0.0
-    for step in range(7):
-        rates.sample(step * 10_000)
-        rates.add(("T", "G"), 50)
-        if step == 0:
-            rates.add(("T", "once"), 60)
-    rates.sample(70_000)
-    assert rates.rate(("T", "G")) == 5.0
-    assert rates.rate(("T", "nobody")) == 0.0
-    rates.sample(80_000)
-    rates.sample(90_000)
-    assert rates.rate(("T", "once")) == 0.0
-    assert set(rates.totals) == {("T", "G")}
-
-
-def test_a_key_that_comes_back_after_it_was_forgotten_has_no_negative_rate() -> None:
-    rates = KeyedRates()
-    rates.add(("T", "G"), 1000)
-    for step in range(8):
-        rates.sample(step * 10_000)
-    rates.add(("T", "G"), 1)
-    rates.sample(80_000)
-    assert rates.rate(("T", "G")) == 0.0
 
 
 def test_durations_show_the_last_minute_and_keep_the_largest() -> None:

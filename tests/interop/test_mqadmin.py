@@ -50,8 +50,10 @@ APACHES_TOPICS = {
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
     "rmq_sys_wheel_timer",
 }
-# Keys of brokerStatus that Apache 5.5.0 no longer has and 4.9 had.
+# Keys of brokerStatus that Apache 5.5.0 no longer has and 4.9 had; and what only our broker watches.
 OUR_STATUS_KEYS = {"brokerVersion", "getTransferedTps"}
+OUR_STATUS_KEYS |= {"offsetRegressions", "offsetRegressionsRefused"}
+OUR_STATUS_KEYS |= {"duplicateClientIds", "subscriptionConflicts"}
 OUR_SETTINGS = {"maxConnections", "maxHeldPulls"}
 # Settings whose default deviates from Apache's on purpose.
 OUR_DEFAULTS = {"enablePropertyFilter"}

@@ -80,7 +80,7 @@ class Changes:
             )
         offsets = self._files.load(persistence.OFFSETS, ConsumerOffsetSerializeWrapper)
         if offsets is not None:
-            self._offsets.load(offsets.offset_table, offsets.data_version)
+            self._offsets.load(offsets)
         delays = self._files.load(persistence.DELAYS, DelayOffsetSerializeWrapper)
         if delays is not None:
             self._delays.load(delays.offset_table, delays.data_version)
@@ -135,7 +135,23 @@ class Changes:
         """The outcome that answers `reply` once the name servers know of the topic."""
         return Task(self._after_settling(reply, limit_s))
 
-    async def _after_settling(self, reply: Reply, limit_s: float) -> Reply:
+    def deleted(self, topic: str, reply: Reply) -> Outcome:
+        """The same after a deletion: a topic of the same name must not meet the old one's offsets."""
+        return Task(self._after_deleting(reply))
+
+    async def _after_deleting(self, reply: Reply) -> Reply:
+        await self.offsets_saved()
+        return await self._after_settling(reply)
+
+    async def offsets_saved(self) -> None:
+        """Wait until the offsets are on the disk; what fails is retried by their beat."""
+        self._offset_file.mark()
+        try:
+            await self._offset_file.save()
+        except OSError as error:
+            log.error("offsets not written error=%s", error)
+
+    async def _after_settling(self, reply: Reply, limit_s: float = SETTLE_S) -> Reply:
         await self.settled(limit_s)
         return reply
 

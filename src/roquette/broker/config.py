@@ -155,6 +155,36 @@ class BrokerConfig:
     lite_pull_message_enable: bool = setting(
         True, java="litePullMessageEnable", help="Serve LITE_PULL_MESSAGE (361).", mutable=True
     )
+    use_server_side_reset_offset: bool = setting(
+        True,
+        java="useServerSideResetOffset",
+        help="Offsets are reset in the broker, effective with each queue's next pull; else by the clients.",
+        mutable=True,
+    )
+    enable_mixed_message_type: bool = setting(
+        False,
+        java="enableMixedMessageType",
+        help="Topics may have the message type MIXED.",
+        mutable=True,
+    )
+    clear_retry_topic_when_delete_topic: bool = setting(
+        True,
+        java="clearRetryTopicWhenDeleteTopic",
+        help="With a topic, the retry topics POP made for it are deleted.",
+        mutable=True,
+    )
+    disable_consume_if_consumer_read_slowly: bool = setting(
+        False,
+        java="disableConsumeIfConsumerReadSlowly",
+        help="Take consumeEnable from groups that are further behind than consumerFallbehindThreshold.",
+        mutable=True,
+    )
+    consumer_fallbehind_threshold: int = setting(
+        16 << 30,
+        java="consumerFallbehindThreshold",
+        help="How many bytes of the log a group may be behind before it is disabled.",
+        mutable=True,
+    )
     slave_read_enable: bool = setting(
         False,
         java="slaveReadEnable",
@@ -175,6 +205,30 @@ class BrokerConfig:
     )
     reject_transaction_message: bool = setting(
         False, java="rejectTransactionMessage", help="Refuse half messages.", mutable=True
+    )
+    transaction_time_out: int = setting(
+        6_000,
+        java="transactionTimeOut",
+        help="Age at which the producer of a half message is first asked about it, ms.",
+        mutable=True,
+    )
+    transaction_check_interval: int = setting(
+        30_000,
+        java="transactionCheckInterval",
+        help="How often producers are asked about half messages, ms.",
+        mutable=True,
+    )
+    transaction_check_max: int = setting(
+        15,
+        java="transactionCheckMax",
+        help="Checks after which a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        mutable=True,
+    )
+    store_reply_message_enable: bool = setting(
+        True,
+        java="storeReplyMessageEnable",
+        help="Keep the answers of request-reply in the log, too.",
+        mutable=True,
     )
     start_accept_send_request_time_stamp: int = setting(
         0, java="startAcceptSendRequestTimeStamp", help="Refuse sends before this time, epoch ms."
@@ -284,6 +338,10 @@ IGNORED_KEYS = (
     "aclEnable",
     "slaveTimeout",
     "inSyncReplicas",
+    "transactionOpMsgMaxSize",
+    "transactionOpBatchInterval",
+    "transactionMetricFlushInterval",
+    "enableTransactionMetrics",
 )
 """Apache's keys often found in broker.conf that do nothing here, and need no warning."""
 

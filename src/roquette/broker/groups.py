@@ -5,6 +5,8 @@ The rules are those of Apache's SubscriptionGroupManager. Who is connected is in
 
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec import structs
+
 from roquette.message import names
 from roquette.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 
@@ -84,6 +86,33 @@ class GroupTable:
         """Whether the group may not read the topic."""
         topics = self._forbidden.get(group)
         return topics is not None and bool(topics.get(topic, 0) & READ_FORBIDDEN)
+
+    def readable(self, group: str, topic: str) -> bool:
+        """Whether the group may read the topic."""
+        return not self.forbidden(group, topic)
+
+    def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
+        """Allow or forbid a group to read a topic (SubscriptionGroupManager.updateForbidden).
+
+        Apache forgets what the group may not read elsewhere when one topic is allowed again; here it stays.
+        """
+        bits = self._forbidden.get(group, {}).get(topic, 0)
+        wanted = bits & ~READ_FORBIDDEN if readable else bits | READ_FORBIDDEN
+        if wanted != bits:
+            self.set_forbidden(group, topic, wanted, now_ms)
+
+    def forget_topic(self, topic: str, now_ms: int) -> None:
+        """A topic is gone: nobody is forbidden to read it any more."""
+        for group in [name for name, topics in self._forbidden.items() if topic in topics]:
+            self.set_forbidden(group, topic, 0, now_ms)
+
+    def disable_consume(self, name: str, now_ms: int) -> bool:
+        """Take a group's right to consume (disableConsume); False when it had none."""
+        config = self._groups.get(name)
+        if config is None or not config.consume_enable:
+            return False
+        self.put(structs.replace(config, consume_enable=False), now_ms)
+        return True
 
     def set_forbidden(self, group: str, topic: str, bits: int, now_ms: int) -> None:
         """Replace the forbidden bits of one group and topic; 0 clears."""

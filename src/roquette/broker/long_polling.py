@@ -142,6 +142,21 @@ class HoldTable:
         self._count -= len(due)
         return due
 
+    def take(self, topic: str, wanted: Callable[[HeldPull], bool]) -> list[HeldPull]:
+        """The pulls of a topic that are wanted out, of all its queues: an operator changed what they wait for."""
+        due: list[HeldPull] = []
+        for key in [key for key in self._by_queue if key[0] == topic]:
+            kept: list[HeldPull] = []
+            for pull in self._by_queue[key]:
+                if wanted(pull):
+                    pull.done = True
+                    due.append(pull)
+                else:
+                    kept.append(pull)
+            self._keep(key, kept)
+        self._count -= len(due)
+        return due
+
     def next_deadline_ms(self) -> int | None:
         """When `expire` has work next, at the earliest; None when nothing is held."""
         while self._deadlines and self._deadlines[0][2].done:

@@ -1,23 +1,36 @@
 """Consumer offsets: how far each group has come in each queue. Pure (Apache's ConsumerOffsetManager)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
 
 NOT_FOUND = -1
 MAX_QUEUE_ID = 65_535  # bounds a table that clients fill
 _VERSION_STEP = 500  # commits per data version step (consumerOffsetUpdateVersionStep)
+LONG_MAX = (1 << 63) - 1
+
+
+def _accept(group: str, topic: str, queue_id: int, offset: int, old: int, client: str) -> bool:
+    return True
 
 
 class OffsetTable:
     """`topic@group` -> queue id -> offset of the next message to consume.
 
-    Pull offsets (where the last pull began) are kept beside, in memory only.
+    Pull offsets (where the last pull began) are kept beside, in memory only. A reset asked for by an operator
+    is pending until the queue's next pull is answered with it; commits in between change nothing.
+
+    Attributes:
+        pending_resets: queues whose reset no pull has taken yet: the one number a pull looks at.
+        moved_back: asked before a smaller offset replaces a committed one; False keeps the old one.
     """
 
     def __init__(self, now_ms: int) -> None:
         self._offsets: dict[str, dict[int, int]] = {}
         self._pulls: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+        self.pending_resets = 0
+        self.moved_back: Callable[[str, str, int, int, int, str], bool] = _accept
         self._commits = 0
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
         self.dirty = False  # set by commits, cleared by whoever persists
@@ -27,17 +40,115 @@ class OffsetTable:
         queues = self._offsets.get(f"{topic}@{group}")
         return NOT_FOUND if queues is None else queues.get(queue_id, NOT_FOUND)
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int = 0) -> None:
-        """Remember an offset, a smaller one too. Callers have checked that group and topic exist."""
+    def commit(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        now_ms: int = 0,
+        client: str = "",
+    ) -> bool:
+        """Remember an offset, a smaller one too. Callers have checked that group and topic exist.
+
+        Returns:
+            False when nothing changed: a reset is pending, or the group refuses to move back.
+        """
         key = f"{topic}@{group}"
+        if self.pending_resets and queue_id in self._resets.get(key, ()):
+            return False
         queues = self._offsets.get(key)
         if queues is None:
             queues = self._offsets[key] = {}
+        old = queues.get(queue_id, NOT_FOUND)
+        if offset < old and not self.moved_back(group, topic, queue_id, offset, old, client):
+            return False
         queues[queue_id] = offset
+        self._changed(now_ms)
+        return True
+
+    def _changed(self, now_ms: int) -> None:
         self.dirty = True
         self._commits += 1
         if self._commits % _VERSION_STEP == 0:
             self._step(now_ms)
+
+    # Resets (assignResetOffset, hasOffsetReset, queryThenEraseResetOffset).
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
+        """Continue from `offset`, whatever clients commit until their next pull of the queue."""
+        if queue_id < 0 or offset < 0:
+            return
+        key = f"{topic}@{group}"
+        self._resets.setdefault(key, {})[queue_id] = offset
+        self._offsets.setdefault(key, {})[queue_id] = offset
+        self._count_resets()
+        self._changed(now_ms)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset of the queue waits for its pull."""
+        return self.pending_resets > 0 and queue_id in self._resets.get(f"{topic}@{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset of a pending reset, which is over with this; None when there is none."""
+        key = f"{topic}@{group}"
+        queues = self._resets.get(key)
+        if queues is None or queue_id not in queues:
+            return None
+        offset = queues.pop(queue_id)
+        if not queues:
+            del self._resets[key]
+        self._count_resets()
+        self.dirty = True
+        return offset
+
+    def _count_resets(self) -> None:
+        self.pending_resets = sum(map(len, self._resets.values()))
+
+    # What operators ask across groups.
+
+    def of_topic(self, group: str, topic: str) -> dict[int, int]:
+        """Committed offsets of a group on a topic, by queue id."""
+        return dict(self._offsets.get(f"{topic}@{group}", {}))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every (topic, group) with committed offsets."""
+        return [(key.partition("@")[0], key.partition("@")[2]) for key in self._offsets]
+
+    def pulled_pairs(self) -> list[tuple[str, str, dict[int, int]]]:
+        """Every (topic, group) that pulled since the start, with where its last pulls began."""
+        return [
+            (key.partition("@")[0], key.partition("@")[2], queues)
+            for key, queues in self._pulls.items()
+        ]
+
+    def clone(self, source: str, target: str, topic: str, now_ms: int) -> bool:
+        """Give `target` the offsets `source` has on a topic; False when it has none (cloneOffset)."""
+        queues = self._offsets.get(f"{topic}@{source}")
+        if queues is None:
+            return False
+        self._offsets[f"{topic}@{target}"] = dict(queues)
+        self._changed(now_ms)
+        return True
+
+    def least_of_groups(
+        self, topic: str, without: Iterable[str], first: Callable[[int], int]
+    ) -> dict[int, int]:
+        """The smallest offset of any group in each queue of a topic (queryMinOffsetInAllGroup).
+
+        Args:
+            without: groups that do not count.
+            first: queue id -> its first offset; smaller committed offsets do not count.
+        """
+        left_out = set(without)
+        least: dict[int, int] = {}
+        for group in self.groups_of(topic):
+            if group in left_out:
+                continue
+            for queue_id, offset in self._offsets[f"{topic}@{group}"].items():
+                if offset >= first(queue_id):
+                    least[queue_id] = min(offset, least.get(queue_id, LONG_MAX))
+        return least
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
         """Where the group's last pull of the queue began, or -1."""
@@ -61,7 +172,7 @@ class OffsetTable:
         return sorted(g for t, _, g in (key.partition("@") for key in self._offsets) if t == topic)
 
     def delete_group(self, group: str) -> None:
-        """Forget a group."""
+        """Forget a group (removeOffset)."""
         self._drop(lambda topic, name: name == group)
 
     def delete_topic(self, topic: str) -> None:
@@ -69,25 +180,30 @@ class OffsetTable:
         self._drop(lambda name, group: name == topic)
 
     def _drop(self, matches: Callable[[str, str], bool]) -> None:
-        for table in (self._offsets, self._pulls):
+        for table in (self._offsets, self._pulls, self._resets):
             for key in [
                 key for key in table if matches(key.partition("@")[0], key.partition("@")[2])
             ]:
                 del table[key]
+        self._count_resets()
         self.dirty = True
 
-    def load(self, table: Mapping[str, Mapping[int, int]], version: DataVersion | None) -> None:
+    def load(self, wrapper: ConsumerOffsetSerializeWrapper) -> None:
         """Take over what a file held."""
-        for key, queues in table.items():
+        for key, queues in wrapper.offset_table.items():
             self._offsets[key] = {int(queue_id): offset for queue_id, offset in queues.items()}
-        if version is not None:
-            self.data_version = version
+        for key, queues in (wrapper.reset_offset_table or {}).items():
+            self._resets[key] = {int(queue_id): offset for queue_id, offset in queues.items()}
+        self._count_resets()
+        self.data_version = wrapper.data_version
 
-    def to_wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """The shape of consumerOffset.json."""
+    def to_wrapper(self, *, with_resets: bool = True) -> ConsumerOffsetSerializeWrapper:
+        """The shape of consumerOffset.json; without resets that of GET_ALL_CONSUMER_OFFSET."""
+        resets = {key: dict(queues) for key, queues in self._resets.items()}
         return ConsumerOffsetSerializeWrapper(
             offset_table={key: dict(queues) for key, queues in self._offsets.items()},
             data_version=self.data_version,
+            reset_offset_table=resets if with_resets and resets else None,
         )
 
     def _step(self, now_ms: int) -> None:

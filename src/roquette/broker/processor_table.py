@@ -9,9 +9,12 @@ import msgspec
 from roquette.broker.config import BrokerConfig
 from roquette.broker.processors.admin import AdminProcessor
 from roquette.broker.processors.assignment import AssignmentProcessor
+from roquette.broker.processors.client_calls import ClientCallProcessor
+from roquette.broker.processors.consume_stats import ConsumeStatsProcessor
 from roquette.broker.processors.groups import GroupProcessor
 from roquette.broker.processors.heartbeat import HeartbeatProcessor
 from roquette.broker.processors.locks import LockProcessor
+from roquette.broker.processors.offset_admin import OffsetAdminProcessor
 from roquette.broker.processors.offsets import OffsetProcessor
 from roquette.broker.processors.pop import PopProcessor
 from roquette.broker.processors.pop_ack import AckProcessor
@@ -21,6 +24,8 @@ from roquette.broker.processors.query import QueryProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
 from roquette.broker.processors.topics import TopicProcessor
+from roquette.broker.processors.transaction import TransactionProcessor
+from roquette.broker.processors.upkeep import UpkeepProcessor
 from roquette.remoting.dispatcher import LaneLimits, Row
 from roquette.wire import headers as h
 from roquette.wire.codes import RequestCode as R
@@ -96,9 +101,14 @@ class Processors:
     offsets: OffsetProcessor
     heartbeat: HeartbeatProcessor
     locks: LockProcessor
+    transaction: TransactionProcessor
     query: QueryProcessor
     topics: TopicProcessor
     groups: GroupProcessor
+    offset_admin: OffsetAdminProcessor
+    client_calls: ClientCallProcessor
+    consume_stats: ConsumeStatsProcessor
+    upkeep: UpkeepProcessor
     admin: AdminProcessor
 
 
@@ -120,12 +130,19 @@ def processor_table(p: Processors) -> list[Row]:
         ),
         _row(R.PULL_MESSAGE, p.pull.pull_message, h.PullMessageRequestHeader, Lane.PULL),
         _row(R.LITE_PULL_MESSAGE, p.pull.pull_message, h.PullMessageRequestHeader, Lane.LITE_PULL),
+        *_transaction_rows(p.transaction),
         *_pop_rows(p.pop, p.ack, p.pop_info, p.assignment),
         *_offset_rows(p.offsets),
         *_client_rows(p.heartbeat, p.locks),
         *_query_rows(p.query),
         *_topic_rows(p.topics),
         *_group_rows(p.groups),
+        *_offset_admin_rows(p.offset_admin),
+        *_client_call_rows(p.client_calls),
+        *_consume_stats_rows(p.consume_stats),
+        _row(R.CLEAN_EXPIRED_CONSUMEQUEUE, p.upkeep.clean_queues, None, Lane.ADMIN),
+        _row(R.CLEAN_UNUSED_TOPIC, p.upkeep.clean_topics, None, Lane.ADMIN),
+        _row(R.DELETE_EXPIRED_COMMITLOG, p.upkeep.clean_log, None, Lane.ADMIN),
         _row(R.UPDATE_BROKER_CONFIG, p.admin.update_config, None, Lane.ADMIN),
         _row(R.GET_BROKER_CONFIG, p.admin.get_config, None, Lane.ADMIN),
         _row(R.GET_BROKER_RUNTIME_INFO, p.admin.runtime_info, None, Lane.ADMIN),
@@ -135,6 +152,23 @@ def processor_table(p: Processors) -> list[Row]:
 def fast_table(rows: list[Row]) -> list[Row]:
     """The rows of the port listenPort-2: everything but pulls."""
     return [row for row in rows if row.lane not in NOT_ON_FAST_PORT]
+
+
+def _transaction_rows(p: TransactionProcessor) -> list[Row]:
+    return [
+        _row(
+            R.END_TRANSACTION,
+            p.end_transaction,
+            h.EndTransactionRequestHeader,
+            Lane.END_TRANSACTION,
+        ),
+        _row(
+            R.RESUME_CHECK_HALF_MESSAGE,
+            p.resume_check,
+            h.ResumeCheckHalfMessageRequestHeader,
+            Lane.ADMIN,
+        ),
+    ]
 
 
 def _pop_rows(
@@ -219,6 +253,8 @@ def _query_rows(p: QueryProcessor) -> list[Row]:
 def _topic_rows(p: TopicProcessor) -> list[Row]:
     return [
         _row(R.UPDATE_AND_CREATE_TOPIC, p.create_topic, h.CreateTopicRequestHeader, Lane.ADMIN),
+        _row(R.UPDATE_AND_CREATE_TOPIC_LIST, p.create_topics, None, Lane.ADMIN),
+        _row(R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, p.system_list, None, Lane.ADMIN),
         _row(R.GET_ALL_TOPIC_CONFIG, p.all_topics, None, Lane.ADMIN),
         _row(R.GET_TOPIC_CONFIG, p.one_topic, h.GetTopicConfigRequestHeader, Lane.ADMIN),
         _row(R.GET_TOPIC_STATS_INFO, p.stats, h.GetTopicStatsInfoRequestHeader, Lane.ADMIN),
@@ -236,6 +272,14 @@ def _group_rows(p: GroupProcessor) -> list[Row]:
     lane = Lane.ADMIN
     return [
         _row(R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, p.create_group, None, lane),
+        _row(R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, p.create_groups, None, lane),
+        _row(R.GET_ALL_PRODUCER_INFO, p.all_producers, None, lane),
+        _row(
+            R.UPDATE_AND_GET_GROUP_FORBIDDEN,
+            p.forbidden,
+            h.UpdateGroupForbiddenRequestHeader,
+            lane,
+        ),
         _row(R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, p.all_groups, None, lane),
         _row(
             R.GET_SUBSCRIPTIONGROUP_CONFIG,
@@ -261,17 +305,61 @@ def _group_rows(p: GroupProcessor) -> list[Row]:
             h.GetProducerConnectionListRequestHeader,
             lane,
         ),
-        _row(R.GET_CONSUME_STATS, p.consume_stats, h.GetConsumeStatsRequestHeader, lane),
         _row(
             R.QUERY_TOPICS_BY_CONSUMER,
             p.topics_of_consumer,
             h.QueryTopicsByConsumerRequestHeader,
             lane,
         ),
+    ]
+
+
+def _offset_admin_rows(p: OffsetAdminProcessor) -> list[Row]:
+    lane = Lane.ADMIN
+    return [
+        _row(R.INVOKE_BROKER_TO_RESET_OFFSET, p.reset_offset, h.ResetOffsetRequestHeader, lane),
+        _row(R.CLONE_GROUP_OFFSET, p.clone_offset, h.CloneGroupOffsetRequestHeader, lane),
+        _row(R.QUERY_CORRECTION_OFFSET, p.correction_offset, h.QueryCorrectionOffsetHeader, lane),
+        _row(R.GET_ALL_CONSUMER_OFFSET, p.all_offsets, None, lane),
+        _row(R.GET_ALL_DELAY_OFFSET, p.all_delay_offsets, None, lane),
+    ]
+
+
+def _client_call_rows(p: ClientCallProcessor) -> list[Row]:
+    lane = Lane.ADMIN
+    return [
         _row(
             R.GET_CONSUMER_RUNNING_INFO,
             p.running_info,
             h.GetConsumerRunningInfoRequestHeader,
             lane,
         ),
+        _row(
+            R.CONSUME_MESSAGE_DIRECTLY,
+            p.consume_directly,
+            h.ConsumeMessageDirectlyResultRequestHeader,
+            lane,
+        ),
+        _row(
+            R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            p.consumer_status,
+            h.GetConsumerStatusRequestHeader,
+            lane,
+        ),
+    ]
+
+
+def _consume_stats_rows(p: ConsumeStatsProcessor) -> list[Row]:
+    lane = Lane.ADMIN
+    return [
+        _row(R.GET_CONSUME_STATS, p.consume_stats, h.GetConsumeStatsRequestHeader, lane),
+        _row(
+            R.GET_BROKER_CONSUME_STATS,
+            p.all_consume_stats,
+            h.GetConsumeStatsInBrokerHeader,
+            lane,
+        ),
+        _row(R.QUERY_CONSUME_TIME_SPAN, p.time_span, h.QueryConsumeTimeSpanRequestHeader, lane),
+        _row(R.QUERY_CONSUME_QUEUE, p.consume_queue, h.QueryConsumeQueueRequestHeader, lane),
+        _row(R.VIEW_BROKER_STATS_DATA, p.stats_data, h.ViewBrokerStatsDataRequestHeader, lane),
     ]

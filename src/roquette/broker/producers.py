@@ -9,6 +9,8 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, ClientChannel]] = {}
+        self._clients: dict[str, dict[str, ClientChannel]] = {}  # client id -> group -> channel
+        self._turn = 0
 
     def register(
         self, group: str, peer: Peer, *, client_id: str, language: str, version: int, now_ms: int
@@ -17,7 +19,11 @@ class ProducerTable:
         channels = self._groups.setdefault(group, {})
         channel = channels.get(peer.id)
         if channel is None or channel.client_id != client_id:
-            channels[peer.id] = ClientChannel(peer, client_id, language, version, now_ms)
+            if channel is not None:
+                self._forget(group, channel)
+            channel = ClientChannel(peer, client_id, language, version, now_ms)
+            channels[peer.id] = channel
+            self._clients.setdefault(client_id, {})[group] = channel
         else:
             channel.last_update_ms = now_ms
 
@@ -49,12 +55,36 @@ class ProducerTable:
         """Connections of a group, oldest first; empty when it is not online."""
         return list(self._groups.get(group, {}).values())
 
+    def choose(self, group: str) -> ClientChannel | None:
+        """A connection of a group that takes requests now, each in its turn (getAvailableChannel)."""
+        channels = self.channels(group)
+        self._turn += 1
+        for step in range(len(channels)):
+            channel = channels[(self._turn + step) % len(channels)]
+            if not channel.peer.closed and not channel.peer.paused:
+                return channel
+        return None
+
+    def find_client(self, client_id: str) -> ClientChannel | None:
+        """The newest connection on which a client has registered (findChannel)."""
+        channels = self._clients.get(client_id)
+        return None if not channels else next(reversed(channels.values()))
+
     def groups(self) -> list[str]:
         """Names of the groups online, sorted."""
         return sorted(self._groups)
 
     def _drop(self, group: str, number: int) -> None:
         channels = self._groups[group]
-        channels.pop(number, None)
+        channel = channels.pop(number, None)
+        if channel is not None:
+            self._forget(group, channel)
         if not channels:
             del self._groups[group]
+
+    def _forget(self, group: str, channel: ClientChannel) -> None:
+        groups = self._clients.get(channel.client_id, {})
+        if groups.get(group) is channel:
+            del groups[group]
+            if not groups:
+                del self._clients[channel.client_id]

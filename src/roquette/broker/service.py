@@ -17,8 +17,10 @@ from roquette.broker.cluster_queues import ClusterQueues
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.delay_levels import DelayLevels
+from roquette.broker.deletions import Deletions
 from roquette.broker.filters import SubscriptionFilters
 from roquette.broker.groups import GroupTable
+from roquette.broker.item_stats import ItemStats, StatsFeed
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
 from roquette.broker.long_polling import HeldPull, HoldTable
@@ -31,8 +33,13 @@ from roquette.broker.pop.state import PopState
 from roquette.broker.processor_table import fast_table, lane_limits, processor_table
 from roquette.broker.producers import ProducerTable
 from roquette.broker.registration import Registration
+from roquette.broker.regressions import Regressions
+from roquette.broker.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
+from roquette.broker.slow_readers import disable_slow_readers
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import TopicTable, system_topics
+from roquette.broker.transaction_checks import CheckPlan, TransactionChecks
+from roquette.broker.transactions import Transactions
 from roquette.broker.wiring import Parts, build_processors
 from roquette.broker.writer import MessageWriter
 from roquette.errors import ConfigError, Refused, StoreError
@@ -53,6 +60,7 @@ DELAY_FIRST_S = 1.0
 DELAY_ERROR_S = 10.0
 RECHECK_BEAT_S = 5.0
 ALLOCATION_BEAT_S = 0.2
+MANUAL_CLEANINGS = 20  # batches of files that one request deletes (MAX_MANUAL_DELETE_FILE_TIMES)
 HOUSEKEEPING_BEAT_S = 10.0
 
 
@@ -92,6 +100,10 @@ class Broker:
         self.producers = ProducerTable()
         self.locks = LockTable()
         self.stats = BrokerStats(now_ms)
+        self.items = ItemStats()
+        self.regressions = Regressions(self.groups, clock)
+        self.offsets.moved_back = self.regressions.allow
+        self._cleaning = asyncio.Lock()
         self.holds = HoldTable(config.max_held_pulls, self._properties_at)
         self.sync_flush = store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
@@ -120,7 +132,7 @@ class Broker:
         self._build(store_host)
         started = False
         try:
-            self._load()
+            self._load(report.last_record_offset)
             await self._listen()
             started = True
         finally:
@@ -164,6 +176,7 @@ class Broker:
             self._fail,
             self._wake_holds,
         )
+        self._build_transactions(store_host)
         self._client = RemotingClient(self._clock, on_lost=self._name_server_lost)
         outbound = Outbound(self._client)
         self.registration = Registration(
@@ -201,6 +214,7 @@ class Broker:
         self.auto_creation = AutoCreation(
             self.live, self.topics, outbound, self.changes, self._tasks, self._clock
         )
+        self._build_deletions()
         processors = build_processors(self._parts(store_host))
         self._heartbeat = processors.heartbeat
         rows = processor_table(processors)
@@ -217,6 +231,44 @@ class Broker:
             )
             for dispatcher in (self._main, self._fast)
         ]
+
+    def _build_transactions(self, store_host: bytes) -> None:
+        self.transactions = Transactions(self.store, self.writer, store_host, self._delivered)
+        self.checks = TransactionChecks(
+            CheckPlan(
+                self.transactions, self.producers, self.topics, lambda: self.name, store_host
+            ),
+            self.transactions,
+            self.store,
+            self.offsets,
+            self.topics,
+            self.live,
+            self.log_sync,
+            self._clock,
+            self._end_turn,
+        )
+
+    def _build_deletions(self) -> None:
+        """What goes with a topic or a group, and the counters that know of them."""
+        self.deletions = Deletions(
+            self.live,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.stats,
+            self.store,
+            lambda topic: self._rerun(self.holds.take(topic, lambda pull: True)),
+        )
+        store = self.store
+        self.feed = StatsFeed(
+            self.items,
+            self.stats,
+            self.live.current.broker_cluster_name,
+            self.deletions.is_system,
+            lambda topic: [(q, store.max_offset(topic, q)) for q in store.queues_of(topic)],
+        )
+        self.deletions.topic_gone.append(self.feed.forget_topic)
+        self.deletions.group_gone.append(lambda group, clean: self.items.forget_group(group))
 
     def _door(self, rows: list[Row]) -> Dispatcher:
         """A dispatcher of its own for each port, over the same processors and the same end of turn."""
@@ -249,7 +301,11 @@ class Broker:
             producers=self.producers,
             locks=self.locks,
             stats=self.stats,
+            items=self.items,
+            regressions=self.regressions,
+            deletions=self.deletions,
             delays=self.delays,
+            transactions=self.transactions,
             changes=self.changes,
             auto_creation=self.auto_creation,
             log_sync=self.log_sync,
@@ -262,15 +318,19 @@ class Broker:
             sync_flush=self.sync_flush,
             read_cold=self._read_cold,
             lanes=self._lanes,
+            address=lambda: self.address,
+            wake=self._wake_group,
+            clean_files=self._clean_manually,
             disk=self._disk,
         )
 
-    def _load(self) -> None:
+    def _load(self, last_record_offset: int) -> None:
         self.changes.load()
         self.pop_files.load()
         self.pop.reviver.recover(self._clock.now_ms())
         self.topics.add_system(system_topics(self.live.current))
         self.changes.watch()
+        self.checks.load(last_record_offset)
 
     async def _listen(self) -> None:
         bind = self.live.current.bind_address
@@ -313,8 +373,7 @@ class Broker:
         return True
 
     def _sample_rates(self) -> None:
-        puts = {(topic.name, ""): topic.put_count for topic in self.topics.all()}
-        self.stats.sample_rates(self._clock.now_ms(), puts)
+        self.feed.sample(self._clock.now_ms(), self.topics.all())
 
     def _wake_holds(self) -> None:
         """Held pulls whose messages have come, and may be seen, run again."""
@@ -359,6 +418,15 @@ class Broker:
         for pull in due:
             assert isinstance(pull.job, RequestContext)
             self._main.rerun(pull.job, may_hold=False)
+
+    def _wake_group(self, topic: str, group: str) -> None:
+        """A group's held pulls on a topic are answered now."""
+
+        def of_group(pull: HeldPull) -> bool:
+            job = pull.job
+            return isinstance(job, RequestContext) and job.header.consumer_group == group
+
+        self._rerun(self.holds.take(topic, of_group))
 
     def _rerun_pops(self, due: list[PollHold], *, may_hold: bool) -> None:
         for hold in due:
@@ -421,8 +489,11 @@ class Broker:
         beat("allocation", ALLOCATION_BEAT_S, self._allocate)
         beat("retention", store.clean_interval_ms / 1000, self._clean)
         beat("housekeeping", HOUSEKEEPING_BEAT_S, self._housekeeping)
+        beat("transaction-checks", SHORT_BEAT_S, self.checks.tick)
         beat("stats", 1.0, lambda: self.stats.sample(self._clock.now_ms()))
+        self._sample_rates()
         beat("rates", 10.0, self._sample_rates)
+        beat("slow-readers", SLOW_READERS_BEAT_S, self._disable_slow_readers)
         beat("durations", 60.0, self.stats.turn_durations)
         beat("offsets", config.flush_consumer_offset_interval / 1000, self.changes.save_offsets)
         beat("delay-offsets", config.flush_delay_offset_interval / 1000, self._save_delays)
@@ -447,6 +518,11 @@ class Broker:
         self._heartbeat.expire(now_ms)
         self.locks.expire(now_ms)
         self.pop.clean(now_ms)
+
+    def _disable_slow_readers(self) -> None:
+        disable_slow_readers(
+            self.live.current, self.store, self.groups, self.offsets, self._clock.now_ms()
+        )
 
     async def _delay_loop(self) -> None:
         await asyncio.sleep(DELAY_FIRST_S)
@@ -493,10 +569,28 @@ class Broker:
             self.store.allocated(plan)
 
     async def _clean(self) -> None:
-        usage = self._files.disk_usage(self.store.layout.root)
-        plan = self.store.plan_retention(self._clock.now_ms(), usage)
-        if plan is not None:
-            await run_blocking(plan.run)
+        await self._clean_once(manual=False)
+
+    async def _clean_once(self, *, manual: bool) -> bool:
+        """Delete what has expired, one batch; False when nothing had."""
+        async with self._cleaning:
+            usage = self._files.disk_usage(self.store.layout.root)
+            plan = self.store.plan_retention(self._clock.now_ms(), usage, manual)
+            if plan is not None:
+                await run_blocking(plan.run)
+            return plan is not None
+
+    async def _clean_manually(self, log_too: bool) -> None:
+        """An operator asks: expired files of the log (`log_too`), or of queues and index only."""
+        if log_too:
+            for _ in range(MANUAL_CLEANINGS):
+                if not await self._clean_once(manual=True):
+                    return
+            return
+        async with self._cleaning:
+            plan = self.store.plan_queue_cleaning()
+            if plan is not None:
+                await run_blocking(plan.run)
 
     # End.
 

@@ -38,36 +38,15 @@ class Counter:
         return " ".join(repr(round(self.rate(seconds), 10)) for seconds in _WINDOWS_S)
 
 
-class KeyedRates:
-    """Events per second over the last minute, by key. Keys nothing happened to for a minute are forgotten.
+class Gets:
+    """What pulls found for one group on one topic: messages, bytes, and how often."""
 
-    Apache: StatsItemSet, of which `getStatsDataInMinute` is shown.
-    """
-
-    __slots__ = ("_samples", "totals")
+    __slots__ = ("count", "size", "times")
 
     def __init__(self) -> None:
-        self.totals: dict[tuple[str, str], int] = {}
-        self._samples: deque[tuple[int, dict[tuple[str, str], int]]] = deque(maxlen=7)
-
-    def add(self, key: tuple[str, str], count: int) -> None:
-        """`count` more events of `key`."""
-        self.totals[key] = self.totals.get(key, 0) + count
-
-    def sample(self, now_ms: int) -> None:
-        """Every ten seconds: remember the totals, forget what has been idle."""
-        if len(self._samples) == self._samples.maxlen:
-            oldest = self._samples[0][1]
-            self.totals = {key: n for key, n in self.totals.items() if oldest.get(key) != n}
-        self._samples.append((now_ms, dict(self.totals)))
-
-    def rate(self, key: tuple[str, str]) -> float:
-        """Events per second of `key`, over the last minute or what is known of it."""
-        if len(self._samples) < 2:
-            return 0.0
-        (began, before), (ended, after) = self._samples[0], self._samples[-1]
-        grown = after.get(key, 0) - before.get(key, 0)
-        return grown * 1000 / (ended - began) if ended > began and grown > 0 else 0.0
+        self.count: int = 0
+        self.size: int = 0
+        self.times: int = 0
 
 
 # Upper bounds in ms of the classes Apache shows (StoreStatsService.PUT_MESSAGE_ENTIRE_TIME_MAX_DESC).
@@ -136,7 +115,6 @@ class BrokerStats:
         "put_messages",
         "put_times",
         "send_back",
-        "topic_puts",
         "transferred",
     )
 
@@ -153,8 +131,7 @@ class BrokerStats:
         self.send_back = Counter()
         self.put_durations = Durations()
         self.get_durations = Durations()
-        self.group_gets = KeyedRates()  # by (topic, group)
-        self.topic_puts = KeyedRates()  # by (topic, "")
+        self.group_gets: dict[tuple[str, str], Gets] = {}  # by (topic, group)
         self._put_times_seen = 0
         self._day = boot_ms // _DAY_MS
 
@@ -193,15 +170,24 @@ class BrokerStats:
             self.send_back,
         )
 
-    def sample_rates(self, now_ms: int, topic_puts: dict[tuple[str, str], int]) -> None:
-        """Every ten seconds: what single topics and groups do.
+    def group_get(self, topic: str, group: str, count: int, size: int) -> None:
+        """One pull of a group found `count` messages of a topic, `size` bytes."""
+        gets = self.group_gets.get((topic, group))
+        if gets is None:
+            gets = self.group_gets[topic, group] = Gets()
+        gets.count += count
+        gets.size += size
+        gets.times += 1
 
-        Args:
-            topic_puts: messages sent to each topic since the start, by (topic, "").
-        """
-        self.topic_puts.totals = topic_puts
-        self.topic_puts.sample(now_ms)
-        self.group_gets.sample(now_ms)
+    def forget_topic(self, topic: str) -> None:
+        """A topic is deleted."""
+        for key in [key for key in self.group_gets if key[0] == topic]:
+            del self.group_gets[key]
+
+    def forget_group(self, group: str) -> None:
+        """A group is deleted."""
+        for key in [key for key in self.group_gets if key[1] == group]:
+            del self.group_gets[key]
 
     def turn_durations(self) -> None:
         """Every minute: what is shown of durations is the minute that ends now."""

@@ -21,12 +21,14 @@ class Topic:
     __slots__ = (
         "attributes",
         "auto_created_ms",
+        "batched",
         "filter_type",
         "may_send",
         "name",
         "open",
         "order",
         "perm",
+        "put_bytes",
         "put_count",
         "queue_limit",
         "read_queues",
@@ -39,6 +41,8 @@ class Topic:
         self.name: str = config.topic_name
         self.open: bool = True  # clients may send: the name, the topic and the broker allow it
         self.put_count: int = 0  # messages since start; stats take their samples
+        self.put_bytes: int = 0  # of the log
+        self.batched: int = 0  # messages that came with others, all but the first of each batch
         self.assign(config)
 
     def assign(self, config: TopicConfig) -> None:

@@ -9,8 +9,10 @@ from roquette.broker.changes import Changes
 from roquette.broker.config import LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.delay_levels import DelayLevels
+from roquette.broker.deletions import Deletions
 from roquette.broker.filters import SubscriptionFilters
 from roquette.broker.groups import GroupTable
+from roquette.broker.item_stats import ItemStats
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
 from roquette.broker.offsets import OffsetTable
@@ -20,9 +22,12 @@ from roquette.broker.pop.state import PopState
 from roquette.broker.processor_table import Processors
 from roquette.broker.processors.admin import AdminProcessor
 from roquette.broker.processors.assignment import AssignmentProcessor
+from roquette.broker.processors.client_calls import ClientCallProcessor
+from roquette.broker.processors.consume_stats import ConsumeStatsProcessor
 from roquette.broker.processors.groups import GroupProcessor
 from roquette.broker.processors.heartbeat import HeartbeatProcessor
 from roquette.broker.processors.locks import LockProcessor
+from roquette.broker.processors.offset_admin import OffsetAdminProcessor
 from roquette.broker.processors.offsets import OffsetProcessor
 from roquette.broker.processors.pop import PopProcessor
 from roquette.broker.processors.pop_ack import AckProcessor
@@ -32,9 +37,13 @@ from roquette.broker.processors.query import QueryProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
 from roquette.broker.processors.topics import TopicProcessor
+from roquette.broker.processors.transaction import TransactionProcessor
+from roquette.broker.processors.upkeep import UpkeepProcessor
 from roquette.broker.producers import ProducerTable
+from roquette.broker.regressions import Regressions
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import TopicTable
+from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds
@@ -57,7 +66,11 @@ class Parts:
     producers: ProducerTable
     locks: LockTable
     stats: BrokerStats
+    items: ItemStats
+    regressions: Regressions
+    deletions: Deletions
     delays: DelayLevels
+    transactions: Transactions
     changes: Changes
     auto_creation: AutoCreation
     log_sync: LogSync
@@ -71,6 +84,9 @@ class Parts:
     read_cold: Callable[[Found], Awaitable[list[bytes]]]
     lanes: Callable[[], list[tuple[str, int, int, int]]]
     disk: Callable[[], tuple[int, int]]
+    address: Callable[[], str]  # host:port, as clients know it
+    wake: Callable[[str, str], None]  # answers the held pulls of a topic and group
+    clean_files: Callable[[bool], Awaitable[None]]  # True: of the log too, at any hour
 
 
 def build_processors(p: Parts) -> Processors:
@@ -114,15 +130,60 @@ def build_processors(p: Parts) -> Processors:
         offsets=OffsetProcessor(p.store, p.topics, p.groups, p.offsets),
         heartbeat=HeartbeatProcessor(p.consumers, p.producers, p.groups, create_topic),
         locks=LockProcessor(p.locks),
+        transaction=TransactionProcessor(p.live, p.transactions),
         query=QueryProcessor(p.store, default_max=p.live.store.default_query_max_count),
-        topics=TopicProcessor(p.topics, p.offsets, p.consumers, p.store, p.stats, p.changes, name),
-        groups=GroupProcessor(
-            p.groups, p.topics, p.offsets, p.consumers, p.producers, p.store, p.stats, name
+        topics=TopicProcessor(
+            p.topics,
+            p.offsets,
+            p.consumers,
+            p.store,
+            p.items,
+            p.changes,
+            p.deletions,
+            p.live,
+        ),
+        groups=GroupProcessor(p.groups, p.offsets, p.consumers, p.producers, p.deletions),
+        offset_admin=OffsetAdminProcessor(
+            p.live,
+            p.store,
+            p.topics,
+            p.groups,
+            p.offsets,
+            p.consumers,
+            wake=p.wake,
+            saved=p.changes.offsets_saved,
+            delays=p.delays.to_wrapper,
+        ),
+        client_calls=ClientCallProcessor(p.live, p.store, p.topics, p.groups, p.consumers),
+        consume_stats=ConsumeStatsProcessor(
+            p.store,
+            p.topics,
+            p.groups,
+            p.offsets,
+            p.consumers,
+            p.items,
+            broker_name=name,
+            address=p.address,
         ),
         admin=AdminProcessor(
-            p.live, p.store, p.stats, lanes=p.lanes, delay_progress=p.delays.progress, disk=p.disk
+            p.live,
+            p.store,
+            p.stats,
+            lanes=p.lanes,
+            delay_progress=p.delays.progress,
+            disk=p.disk,
+            more=lambda: _watched(p),
         ),
+        upkeep=UpkeepProcessor(p.deletions, p.clean_files),
     )
+
+
+def _watched(p: Parts) -> dict[str, str]:
+    """What only this broker counts, for GET_BROKER_RUNTIME_INFO."""
+    return {
+        "offsetRegressions": str(p.regressions.accepted),
+        "offsetRegressionsRefused": str(p.regressions.refused),
+    }
 
 
 def _send(p: Parts) -> SendProcessor:
@@ -135,6 +196,7 @@ def _send(p: Parts) -> SendProcessor:
         p.groups,
         p.locks,
         p.stats,
+        p.transactions,
         ids,
         p.entropy,
         host_hex=p.store_host.hex().upper(),
@@ -147,7 +209,7 @@ def _send(p: Parts) -> SendProcessor:
 
 def _pop(p: Parts) -> tuple[PopProcessor, AckProcessor, PopInfoProcessor, AssignmentProcessor]:
     checks = PopChecks(p.live, p.topics, p.groups, p.host)
-    places = PopOffsets(p.live, p.store, p.offsets)
+    places = PopOffsets(p.live, p.store, p.offsets, p.pop.orders)
     return (
         PopProcessor(
             p.live,

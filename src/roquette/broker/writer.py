@@ -61,8 +61,11 @@ class MessageWriter:
         born_host: bytes,
         reconsume_times: int,
         now_ms: int,
+        prepared_offset: int = 0,
     ) -> Appended:
         """Append a message; one with a delay level goes to its level's queue (transformDelayLevelMessage).
+
+        `prepared_offset`: physical offset of the half message that is committed by this one.
 
         Raises:
             Refused: the store does not take it.
@@ -92,6 +95,7 @@ class MessageWriter:
                 now_ms,
                 keys=named.get(properties.KEYS),
                 uniq_key=named.get(properties.UNIQ_KEY),
+                prepared_offset=prepared_offset,
             )
         except StoreError as error:
             raise self.refusal(error) from None

@@ -442,6 +442,13 @@ class MessageStore:
             return -1
         return reading.store_time_at(self._log, queue.physical_at(queue_offset))
 
+    def queue_units(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]] | None:
+        """Units from an offset on: physical offset, size, tags code; None when the offset is not there."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else reading.units_at(queue, queue_offset, count)
+
     def earliest_store_time(self) -> int:
         """Store time of the oldest record of the log, epoch ms; -1 when it is empty."""
         return reading.store_time_at(self._log, self._log.min_offset)
@@ -572,9 +579,16 @@ class MessageStore:
             self._full = words is not None
 
     def plan_retention(
-        self, now_ms: int, disk_usage: tuple[int, int] | None = None
+        self, now_ms: int, disk_usage: tuple[int, int] | None = None, manual: bool = False
     ) -> DeletionPlan | None:
-        """Forget expired files and plan their deletion; `disk_usage` is (total, free) bytes."""
+        """Forget expired files and plan their deletion; `disk_usage` is (total, free) bytes.
+
+        `manual`: an operator asks, so the hour of the day does not matter.
+        """
         if disk_usage is not None:
             self.check_disk(*disk_usage)
-        return self._upkeep.plan_retention(now_ms, self._disk, self._last_store_ms)
+        return self._upkeep.plan_retention(now_ms, self._disk, self._last_store_ms, manual)
+
+    def plan_queue_cleaning(self) -> DeletionPlan | None:
+        """Forget queue and index files whose records are gone from the log, and plan their deletion."""
+        return self._upkeep.plan_queue_cleaning()

@@ -132,7 +132,7 @@ def offset_by_time(
     """A queue offset for a store time (Apache: ConsumeQueue.getOffsetInQueueByTime).
 
     Lower: the first message stored at or after the time; the end of the queue when there is none.
-    Upper: the last message stored at or before the time; 0 when there is none.
+    Upper: the last message stored at or before the time; the first one when there is none.
     """
     low = queue.min_offset(commit_log.min_offset)
     first, high = low, queue.next_offset
@@ -145,4 +145,22 @@ def offset_by_time(
             high = middle
     if not upper:
         return low
-    return low - 1 if low > first else 0
+    return low - 1 if low > first else first
+
+
+def units_at(queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]] | None:
+    """Units from an offset on: physical offset, size, tags code; None when there is none at it."""
+    found: list[tuple[int, int, int]] = []
+    while len(found) < count:
+        units = queue.read_units(offset + len(found), count - len(found))
+        if not units:
+            break
+        for position in range(0, len(units), UNIT_SIZE):
+            found.append(
+                (
+                    read_i64_be(units, position),
+                    read_i32_be(units, position + 8),
+                    read_i64_be(units, position + 12),
+                )
+            )
+    return found or None

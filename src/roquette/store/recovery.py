@@ -42,6 +42,7 @@ class RecoveryReport:
     rebuilt_queues: int = 0
     dropped_bytes: int = 0
     last_store_ms: int = 0
+    last_record_offset: int = -1  # where the log's last record begins
     warnings: list[str] = field(default_factory=list)
 
 
@@ -235,6 +236,7 @@ class Recovery:
     def _note(self, record: StoredRecord) -> None:
         self.report.walked_records += 1
         self.report.last_store_ms = record.store_timestamp_ms
+        self.report.last_record_offset = record.physical_offset
 
     def _walk(self, start: int, on_record: Callable[[StoredRecord], None]) -> int:
         return walk(self._log, start, self._config.check_crc_on_recover, on_record)

@@ -14,6 +14,7 @@ class Urgency(Enum):
 
     TIME = "deleteWhen hour"
     SPACE = "disk fuller than diskMaxUsedSpaceRatio"
+    MANUAL = "asked for by an operator"
     FORCED = "disk fuller than diskSpaceCleanForciblyRatio"
 
 

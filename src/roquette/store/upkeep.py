@@ -175,15 +175,15 @@ class Upkeep:
             self._files.remove(plan.path)
 
     def plan_retention(
-        self, now_ms: int, disk: DiskState, last_store_ms: int
+        self, now_ms: int, disk: DiskState, last_store_ms: int, manual: bool = False
     ) -> DeletionPlan | None:
         """Forget what has expired; the plan deletes the files. None when nothing has.
 
         Only what is synced goes, queue units included: otherwise a power cut after the deletion
         could take back queue offsets whose records are no longer there to restore them. Files
-        that the plan before this one failed to delete come again.
+        that the plan before this one failed to delete come again. `manual`: at any hour.
         """
-        why = urgency(self.config, now_ms, disk)
+        why = urgency(self.config, now_ms, disk) or (Urgency.MANUAL if manual else None)
         count = self._count_expired(now_ms, why, last_store_ms)
         last = self._deletion
         paths = list(last.paths) if last is not None and not last.done else []
@@ -202,6 +202,19 @@ class Upkeep:
         log.info("deleting %d files of the store reason=%s", len(paths), reason)
         self._deletion = DeletionPlan(self._files, paths, reason)
         return self._deletion
+
+    def plan_queue_cleaning(self) -> DeletionPlan | None:
+        """Forget the queue and index files whose records are gone from the log; None when there are none.
+
+        A queue keeps its last file, so that its offsets go on (Apache's cleanExpired destroys it).
+        """
+        min_physical = self._log.min_offset
+        paths: list[str] = []
+        for queue in self._queues.all():
+            paths.extend(queue.drop_files_before(min_physical))
+        if self._index is not None:
+            paths.extend(self._index.drop_files_before(min_physical))
+        return DeletionPlan(self._files, paths, Urgency.MANUAL.value) if paths else None
 
     def _count_expired(self, now_ms: int, why: Urgency | None, last_store_ms: int) -> int:
         segments = self._log.segments

@@ -2,6 +2,7 @@
 
 from roquette.broker.config import LiveConfig
 from roquette.broker.offsets import OffsetTable
+from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.receipt import build_extra_info
 from roquette.message import properties
 from roquette.message.names import RETRY_PREFIX
@@ -16,13 +17,24 @@ _QUEUE_OFFSET_AT = 20
 class PopOffsets:
     """The next offset of each topic, group and queue."""
 
-    def __init__(self, live: LiveConfig, store: MessageStore, offsets: OffsetTable) -> None:
+    def __init__(
+        self, live: LiveConfig, store: MessageStore, offsets: OffsetTable, orders: OrderTable
+    ) -> None:
         self._live = live
         self._store = store
         self._offsets = offsets
+        self._orders = orders
 
     def start(self, topic: str, group: str, queue_id: int, init_mode: int, now_ms: int) -> int:
-        """Where a pop begins; a new group's place is committed at once (getPopOffset, getInitOffset)."""
+        """Where a pop begins; a new group's place is committed at once (getPopOffset, getInitOffset).
+
+        A pending reset is over with this, and with it what an orderly pop holds (resetPopOffset).
+        """
+        if self._offsets.pending_resets:
+            reset = self._offsets.take_reset(group, topic, queue_id)
+            if reset is not None:
+                self._orders.clear(topic, group, queue_id)
+                return reset
         offset = self._offsets.query(group, topic, queue_id)
         if offset >= 0:
             return offset
@@ -35,6 +47,11 @@ class PopOffsets:
             offset = max(0, self._store.max_offset(topic, queue_id) - 1)
         self._offsets.commit(group, topic, queue_id, offset, now_ms)
         return offset
+
+    def correct(self, topic: str, group: str, queue_id: int, offset: int, now_ms: int) -> None:
+        """The queue does not reach the committed offset: go on from `offset`, backward too."""
+        self._offsets.reset(group, topic, queue_id, offset, now_ms)
+        self._offsets.take_reset(group, topic, queue_id)
 
     def peek(self, topic: str, group: str, queue_id: int) -> int:
         """Where it would begin; nothing is committed (PeekMessageProcessor.getPopOffset)."""

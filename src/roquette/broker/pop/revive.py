@@ -100,7 +100,9 @@ class Reviver:
             high = self._store.max_offset(topic, number)
             self._queues.append(_Queue(number, min(max(committed + 1, low), high)))
             snapshot = self._offsets.query(SNAPSHOT_GROUP, topic, number)
-            if 0 <= snapshot < high:
+            if snapshot < 0:  # none yet, or the store was Apache's
+                snapshot = committed + 1
+            if snapshot < high:
                 self._replay(number, max(snapshot, low), now_ms)
 
     def _replay(self, number: int, offset: int, now_ms: int) -> None:
@@ -119,7 +121,9 @@ class Reviver:
     def snapshot(self, now_ms: int) -> None:
         """The offsets are about to be written: note how far the revive log is."""
         for queue in self._queues:
-            self._commit(SNAPSHOT_GROUP, queue.number, self._end_of(queue), now_ms)
+            end = self._end_of(queue)
+            if end > 0:
+                self._commit(SNAPSHOT_GROUP, queue.number, end, now_ms)
 
     def step(self, now_ms: int) -> bool:
         """Read what is new, revive what is due; True when there is more than one step may do.

@@ -43,6 +43,7 @@ class AdminProcessor:
         lanes: name, size, capacity, age of the oldest request in ms: the dispatcher's queues.
         delay_progress: level -> (delivered offset, end offset) of the delay queues.
         disk: total and free bytes of the store's disk.
+        more: what else the run-time table shows.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class AdminProcessor:
         delay_progress: Callable[[], dict[int, tuple[int, int]]],
         disk: Callable[[], tuple[int, int]],
         active: Callable[[], bool] = lambda: True,
+        more: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -63,6 +65,7 @@ class AdminProcessor:
         self._delay_progress = delay_progress
         self._disk = disk
         self._active = active
+        self._more = more
 
     def update_config(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_BROKER_CONFIG: only settings that may change while running, never paths or addresses."""
@@ -92,7 +95,7 @@ class AdminProcessor:
 
     def runtime_info(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_BROKER_RUNTIME_INFO: the table that clusterList and brokerStatus show."""
-        table = self._store_numbers(ctx.now_ms) | self._traffic() | self._queues()
+        table = self._store_numbers(ctx.now_ms) | self._traffic() | self._queues() | self._more()
         return Reply(b"", encode_body(KVTable(table=dict(sorted(table.items())))))
 
     def _store_numbers(self, now_ms: int) -> dict[str, str]:

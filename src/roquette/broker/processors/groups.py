@@ -1,50 +1,46 @@
-"""Groups by request: create (200), list (201), one (352), delete (207), connections (203, 204),
-progress (208), and questions passed on to a client (307, 309). Apache: AdminBrokerProcessor.
+"""Groups by request: create (200, 225), list (201), one (352), delete (207), what they may read (353),
+connections (203, 204, 328), topics (343). Apache: AdminBrokerProcessor.
 """
 
-import asyncio
 import logging
 
+from roquette.broker.attributes import GROUP_ATTRIBUTES, altered
 from roquette.broker.consumers import ConsumerTable
+from roquette.broker.deletions import Deletions
 from roquette.broker.groups import GroupTable
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.processors.heartbeat import decode_request
 from roquette.broker.producers import ProducerTable
-from roquette.broker.stats import BrokerStats
-from roquette.broker.topics import Topic, TopicTable
-from roquette.errors import ClientError, Refused
-from roquette.message.message import MessageQueue
-from roquette.message.names import group_error
-from roquette.remoting.dispatcher import Peer, RequestContext
-from roquette.remoting.outcomes import Reply, Task
-from roquette.store.message_store import MessageStore
+from roquette.errors import Refused
+from roquette.message.names import group_error, topic_error
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Reply
 from roquette.wire.bodies import (
     Connection,
     ConsumerConnection,
-    ConsumeStats,
-    OffsetWrapper,
+    GroupForbidden,
     ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     TopicList,
 )
-from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.headers import (
     DeleteSubscriptionGroupRequestHeader,
     GetConsumerConnectionListRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     QueryTopicsByConsumerRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 )
 from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.broker")
 
-CLIENT_CALL_MS = 10_000
 MAX_QUEUES = 65_536  # as many as a topic may have
-RUNNING_INFO_SINCE = 62  # V3_1_8_SNAPSHOT: older clients do not know code 307
 
 
 class GroupProcessor:
@@ -53,37 +49,45 @@ class GroupProcessor:
     def __init__(
         self,
         groups: GroupTable,
-        topics: TopicTable,
         offsets: OffsetTable,
         consumers: ConsumerTable,
         producers: ProducerTable,
-        store: MessageStore,
-        stats: BrokerStats,
-        broker_name: str,
+        deletions: Deletions,
     ) -> None:
         self._groups = groups
-        self._topics = topics
         self._offsets = offsets
         self._consumers = consumers
         self._producers = producers
-        self._store = store
-        self._stats = stats
-        self._broker_name = broker_name
+        self._deletions = deletions
 
     def create_group(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        config = decode_request(SubscriptionGroupConfig, body)
-        error = group_error(config.group_name)
+        self._groups.put(self._checked(decode_request(SubscriptionGroupConfig, body)), ctx.now_ms)
+        return Reply()
+
+    def create_groups(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all or none."""
+        wanted = decode_request(SubscriptionGroupList, body).group_config_list
+        for config in [self._checked(config) for config in wanted]:
+            self._groups.put(config, ctx.now_ms)
+        return Reply()
+
+    def _checked(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """The configuration with its attributes applied to what the group has; raises Refused."""
+        name = config.group_name
+        error = group_error(name)
         if error is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, error)
         if not 0 <= config.retry_queue_nums <= MAX_QUEUES:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
-                f"retryQueueNums {config.retry_queue_nums} of group[{config.group_name}] is outside "
+                f"retryQueueNums {config.retry_queue_nums} of group[{name}] is outside "
                 f"0..{MAX_QUEUES}",
             )
-        self._groups.put(config, ctx.now_ms)
-        return Reply()
+        known = self._groups.known(name)
+        current = None if known is None else known.attributes or {}
+        config.attributes = altered(GROUP_ATTRIBUTES, current, config.attributes or {})
+        return config
 
     def all_groups(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: everything in one answer."""
@@ -107,9 +111,9 @@ class GroupProcessor:
         self, ctx: RequestContext, header: DeleteSubscriptionGroupRequestHeader, body: bytes
     ) -> Reply:
         """DELETE_SUBSCRIPTIONGROUP; with cleanOffset, its offsets go too."""
-        self._groups.delete(header.group_name, ctx.now_ms)
-        if header.clean_offset:
-            self._offsets.delete_group(header.group_name)
+        self._deletions.delete_group(
+            header.group_name, clean_offset=header.clean_offset, now_ms=ctx.now_ms
+        )
         return Reply()
 
     def consumer_connections(
@@ -160,44 +164,6 @@ class GroupProcessor:
         ]
         return Reply(b"", encode_body(ProducerConnection(connection_set=connections)))
 
-    def consume_stats(
-        self, ctx: RequestContext, header: GetConsumeStatsRequestHeader, body: bytes
-    ) -> Reply:
-        """GET_CONSUME_STATS: per queue, how far the group is and how far it could be."""
-        group = header.consumer_group
-        wanted = (
-            [header.topic]
-            if header.topic
-            else [t for t in (header.topic_list or "").split(";") if t]
-        )
-        names = wanted or self._offsets.topics_of(group)
-        table: dict[MessageQueue, OffsetWrapper] = {}
-        tps = 0.0
-        for name in names:
-            topic = self._topics.find(name)
-            if topic is None:
-                log.warning("consume stats: topic does not exist topic=%s", name)
-                continue
-            self._add_progress(table, group, name, topic)
-            tps += self._stats.group_gets.rate((name, group))
-        return Reply(b"", encode_body(ConsumeStats(offset_table=table, consume_tps=tps)))
-
-    def _add_progress(
-        self, table: dict[MessageQueue, OffsetWrapper], group: str, name: str, topic: Topic
-    ) -> None:
-        for queue_id in range(topic.read_queues):
-            high = max(0, self._store.max_offset(name, queue_id))
-            committed = max(0, self._offsets.query(group, name, queue_id))
-            pulled = self._offsets.query_pull(group, name, queue_id)
-            last = self._store.store_time(name, queue_id, committed - 1) if committed > 0 else 0
-            queue = MessageQueue(topic=name, broker_name=self._broker_name, queue_id=queue_id)
-            table[queue] = OffsetWrapper(
-                broker_offset=high,
-                consumer_offset=committed,
-                pull_offset=max(pulled, committed),
-                last_timestamp=max(0, last),
-            )
-
     def topics_of_consumer(
         self, ctx: RequestContext, header: QueryTopicsByConsumerRequestHeader, body: bytes
     ) -> Reply:
@@ -206,38 +172,35 @@ class GroupProcessor:
             b"", encode_body(TopicList(topic_list=sorted(self._offsets.topics_of(header.group))))
         )
 
-    def running_info(
-        self, ctx: RequestContext, header: GetConsumerRunningInfoRequestHeader, body: bytes
-    ) -> Task:
-        """GET_CONSUMER_RUNNING_INFO: passed on to the client, whose answer is passed back."""
-        group = self._consumers.find(header.consumer_group)
-        channel = group.channel_of(header.client_id) if group is not None else None
-        if channel is None:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{header.consumer_group}> <{header.client_id}> not online",
-            )
-        if channel.version < RUNNING_INFO_SINCE:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{header.client_id}> Version <{channel.version}> too low to finish, "
-                "please upgrade it to V3_1_8_SNAPSHOT",
-            )
-        ext = bytes(ctx.command.ext) if ctx.command.ext is not None else b"{}"
-        return Task(_ask_client(channel.peer, header.consumer_group, header.client_id, ext, body))
+    def all_producers(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_ALL_PRODUCER_INFO: every producer online, by group."""
+        data = {
+            group: [
+                ProducerInfo(
+                    client_id=channel.client_id,
+                    remote_ip=channel.peer.remote,
+                    language=channel.language,
+                    version=channel.version,
+                    last_update_timestamp=channel.last_update_ms,
+                )
+                for channel in self._producers.channels(group)
+            ]
+            for group in self._producers.groups()
+        }
+        return Reply(b"", encode_body(ProducerTableInfo(data=data)))
 
-
-async def _ask_client(peer: Peer, group: str, client_id: str, ext: bytes, body: bytes) -> Reply:
-    try:
-        async with asyncio.timeout(CLIENT_CALL_MS / 1000):
-            answer = await peer.invoke(
-                RequestCode.GET_CONSUMER_RUNNING_INFO, ext, body, CLIENT_CALL_MS
-            )
-    except (ClientError, TimeoutError):
-        raise Refused(
-            ResponseCode.CONSUME_MSG_TIMEOUT,
-            f"consumer <{group}> <{client_id}> Timeout: no answer within {CLIENT_CALL_MS} ms",
-        ) from None
-    return Reply(
-        b"" if answer.ext is None else bytes(answer.ext), answer.body, answer.code, answer.remark
-    )
+    def forbidden(
+        self, ctx: RequestContext, header: UpdateGroupForbiddenRequestHeader, body: bytes
+    ) -> Reply:
+        """UPDATE_AND_GET_GROUP_FORBIDDEN: may the group read the topic? `readable` changes it first."""
+        group, topic = header.group, header.topic
+        if header.readable is not None:
+            error = group_error(group) or topic_error(topic)
+            if error is not None:
+                raise Refused(ResponseCode.INVALID_PARAMETER, error)
+            self._groups.set_readable(group, topic, header.readable, ctx.now_ms)
+            log.info("group %s topic %s readable=%s", group, topic, header.readable)
+        answer = GroupForbidden(
+            group=group, topic=topic, readable=self._groups.readable(group, topic)
+        )
+        return Reply(b"", encode_body(answer), 0, "")

@@ -3,6 +3,7 @@
 Apache: ConsumerManageProcessor, AdminBrokerProcessor.
 """
 
+from roquette.broker.attributes import COMMIT_BACKWARD
 from roquette.broker.groups import GroupTable
 from roquette.broker.offsets import MAX_QUEUE_ID, OffsetTable
 from roquette.broker.topics import TopicTable
@@ -64,7 +65,16 @@ class OffsetProcessor:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"QueueId is {header.queue_id}, topic is {topic}"
             )
-        self._offsets.commit(group, topic, header.queue_id, header.commit_offset, ctx.now_ms)
+        queue_id, offset = header.queue_id, header.commit_offset
+        if self._offsets.has_reset(group, topic, queue_id):
+            return Reply(remark="Offset has been previously reset")
+        if not self._offsets.commit(group, topic, queue_id, offset, ctx.now_ms, ctx.peer.remote):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"offset {offset} is behind the committed one, and group[{group}] has the attribute "
+                f"{COMMIT_BACKWARD}=REFUSE: topic[{topic}] queueId[{queue_id}] stays at "
+                f"{self._offsets.query(group, topic, queue_id)}",
+            )
         return Reply()
 
     def search_offset(

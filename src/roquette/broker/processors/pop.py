@@ -233,7 +233,7 @@ class PopProcessor:
         found = self._read(key, offset, header.max_msg_nums - batch.count, codes)
         if found.status in _MOVED:
             offset = found.next_begin_offset
-            self._offsets.commit(group, name, queue_id, offset, ctx.now_ms)
+            self._places.correct(name, group, queue_id, offset, ctx.now_ms)
             found = self._read(key, offset, header.max_msg_nums - batch.count, codes)
         if found.count:
             if not found.runs:
@@ -319,7 +319,7 @@ class PopProcessor:
         batch.runs += runs
         batch.count += len(offsets)
         self._stats.get(len(offsets))
-        self._stats.group_gets.add((name, group), len(offsets))
+        self._stats.group_get(name, group, len(offsets), found.size)
         return True
 
     def _answer(

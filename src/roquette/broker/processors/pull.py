@@ -159,10 +159,19 @@ class PullProcessor:
             chosen = MATCH_ALL  # class filters are obsolete: the client filters
         elif chosen.predicate is not None:
             chosen = self._for_topic(chosen, header)
+        if self._offsets.pending_resets:
+            offset = self._offsets.take_reset(header.consumer_group, topic.name, queue_id)
+            if offset is not None:
+                return self._reset(topic, queue_id, offset, group)
         if ctx.may_hold:
             if sys_flag & COMMIT_FLAG:
                 self._offsets.commit(
-                    header.consumer_group, topic.name, queue_id, header.commit_offset, ctx.now_ms
+                    header.consumer_group,
+                    topic.name,
+                    queue_id,
+                    header.commit_offset,
+                    ctx.now_ms,
+                    ctx.peer.remote,
                 )
             self._offsets.commit_pull(
                 header.consumer_group, topic.name, queue_id, header.queue_offset
@@ -223,8 +232,22 @@ class PullProcessor:
         count: int = found.count
         self._stats.get(count)
         if count:
-            self._stats.group_gets.add((topic.name, header.consumer_group), count)
+            self._stats.group_get(topic.name, header.consumer_group, count, found.size)
         return Reply(ext, found.runs or None, code, STATUS_NAMES[found.status])
+
+    def _reset(
+        self, topic: Topic, queue_id: int, offset: int, group: SubscriptionGroupConfig
+    ) -> Reply:
+        """An operator reset the queue: this pull is answered with where to go on."""
+        ext = _REPLY % (
+            group.broker_id if self._live.current.slave_read_enable else 0,
+            offset,
+            self._store.min_offset(topic.name, queue_id),
+            self._store.max_offset(topic.name, queue_id),
+            topic.sys_flag,
+            group.group_sys_flag,
+        )
+        return Reply(ext, None, OFFSET_MOVED, STATUS_NAMES[GetStatus.OFFSET_RESET])
 
     async def _cold(self, reply: Reply, found: Found) -> Reply:
         """Records the disk may have to be asked for are read beside the loop."""

@@ -10,17 +10,19 @@ import msgspec
 from librt.strings import BytesWriter, write_i64_be
 
 from roquette.base.entropy import Entropy
+from roquette.base.javatypes import parse_java_bool
 from roquette.broker.config import LiveConfig
 from roquette.broker.groups import GroupTable
 from roquette.broker.locks import LockTable
 from roquette.broker.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import Topic, TopicTable
+from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter, delay_level
 from roquette.errors import CorruptRecord, Refused, StoreError
 from roquette.message.batch import decode_batch
 from roquette.message.message_id import UniqueIds
-from roquette.message.names import RETRY_PREFIX, dlq_topic, topic_error
+from roquette.message.names import RETRY_PREFIX, TRANS_HALF_TOPIC, dlq_topic, topic_error
 from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
@@ -84,6 +86,7 @@ class SendProcessor:
         groups: GroupTable,
         locks: LockTable,
         stats: BrokerStats,
+        transactions: Transactions,
         ids: UniqueIds,
         entropy: Entropy,
         *,
@@ -101,6 +104,7 @@ class SendProcessor:
         self._groups: GroupTable = groups
         self._locks: LockTable = locks
         self._stats: BrokerStats = stats
+        self._transactions: Transactions = transactions
         self._ids: UniqueIds = ids
         self._entropy: Entropy = entropy
         self._broker_address: str = broker_address
@@ -199,6 +203,7 @@ class SendProcessor:
         named: dict[str, str],
     ) -> Reply | Later:
         topic.put_count += 1
+        topic.put_bytes += done.size
         self._stats.put(1, done.size)
         reply = Reply(
             self._reply % (done.physical_offset, queue_id, done.queue_offset, _quote(uniq_key))
@@ -295,12 +300,13 @@ class SendProcessor:
         if "INNER_NUM" in named or sys_flag & INNER_BATCH:
             raise self._illegal()
         level = self._delay_level(named)
-        self._refuse_transaction(named, sys_flag, retried=reconsume_times > 0 and level > 0)
+        half = self._is_half(named, sys_flag, retried=reconsume_times > 0 and level > 0)
         self._refuse_timer(named, level)
         if topic.filter_type == "MULTI_TAG":
             sys_flag |= MULTI_TAGS
+        put = self._transactions.put_half if half else self._writer.put
         try:
-            done = self._writer.put(
+            done = put(
                 topic.name,
                 queue_id,
                 named,
@@ -315,6 +321,8 @@ class SendProcessor:
         except Refused as refusal:
             self._stats.put_failed.total += 1
             raise self._refuse(refusal.code, refusal.remark) from None
+        if half:
+            topic = self._topics.find(TRANS_HALF_TOPIC) or topic  # it counts where it is
         return self._answer(topic, queue_id, done, uniq_key, named)
 
     def _delay_level(self, named: dict[str, str]) -> int:
@@ -323,14 +331,17 @@ class SendProcessor:
         except Refused as refusal:
             raise self._refuse(refusal.code, refusal.remark) from None
 
-    def _refuse_transaction(self, named: dict[str, str], sys_flag: int, *, retried: bool) -> None:
-        """Half messages are not served yet: they get the answer of rejectTransactionMessage."""
-        half = named.get("TRAN_MSG", "").lower() == "true" and not retried
-        if half or (sys_flag & TRANSACTION_FLAGS == PREPARED and not retried):
+    def _is_half(self, named: dict[str, str], sys_flag: int, *, retried: bool) -> bool:
+        """Whether this is a half message; `retried`: old clients' retries keep the mark of what was one."""
+        half = parse_java_bool(named.get("TRAN_MSG")) and not retried
+        # The bits without the property: Apache stores what nobody will ever see, and says that all is well.
+        hidden = sys_flag & TRANSACTION_FLAGS == PREPARED and not (half or retried)
+        if hidden or (half and self._live.current.reject_transaction_message):
             raise self._refuse(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._broker_address}] sending transaction message is forbidden",
             )
+        return half
 
     def _refuse_timer(self, named: dict[str, str], level: int) -> None:
         """Arbitrary delays are not served yet: they get the answer of timerWheelEnable=false."""
@@ -450,6 +461,8 @@ class SendProcessor:
             size += one.size
         ids_text = ids.getvalue().hex(",", len(self._store_host) + 8).upper()
         topic.put_count += len(done)
+        topic.put_bytes += size
+        topic.batched += len(done) - 1
         self._stats.put(len(done), size)
         uniq_key = common.get("UNIQ_KEY")
         transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)

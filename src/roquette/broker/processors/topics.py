@@ -1,4 +1,5 @@
-"""Topics by request: create (17), list (21), one (351), statistics (202), delete (215), who consumes (300).
+"""Topics by request: create (17, 18), list (21), one (351), the system's (305), statistics (202), delete (215),
+who consumes (300).
 
 Apache: AdminBrokerProcessor.
 """
@@ -6,21 +7,27 @@ Apache: AdminBrokerProcessor.
 import logging
 from typing import Protocol
 
+from roquette.broker.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, altered, parse_changes
+from roquette.broker.config import LiveConfig
 from roquette.broker.consumers import ConsumerTable
+from roquette.broker.deletions import Deletions
+from roquette.broker.item_stats import TOPIC_PUT_NUMS, ItemStats
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.outbound import AUTO_CREATED
-from roquette.broker.stats import BrokerStats
-from roquette.broker.topics import TopicTable
+from roquette.broker.processors.heartbeat import decode_request
+from roquette.broker.topics import TopicTable, system_topics
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
-from roquette.message.names import is_system_topic, topic_error
+from roquette.message.names import SYSTEM_TOPICS, topic_error
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Outcome, Reply
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
+    CreateTopicListRequestBody,
     GroupList,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
+    TopicList,
     TopicOffset,
     TopicStatsTable,
 )
@@ -40,11 +47,18 @@ log = logging.getLogger("roquette.broker.topics")
 PEER_SETTLE_S = 0.25  # another broker's sender waits for us
 
 
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
 class TopicChanges(Protocol):
     """What must follow a change of topics: persist, and register with the name servers before the reply."""
 
     def changed(self, topic: str, reply: Reply, limit_s: float = ...) -> Outcome:
         """The outcome that answers `reply` once the name servers know, after `limit_s` seconds at most."""
+        ...
+
+    def deleted(self, topic: str, reply: Reply) -> Outcome:
+        """The same after a deletion, once its offsets are gone from the disk too."""
         ...
 
 
@@ -57,78 +71,97 @@ class TopicProcessor:
         offsets: OffsetTable,
         consumers: ConsumerTable,
         store: MessageStore,
-        stats: BrokerStats,
+        items: ItemStats,
         changes: TopicChanges,
-        broker_name: str,
+        deletions: Deletions,
+        live: LiveConfig,
     ) -> None:
         self._topics = topics
         self._offsets = offsets
         self._consumers = consumers
         self._store = store
-        self._stats = stats
+        self._items = items
         self._changes = changes
-        self._broker_name = broker_name
+        self._deletions = deletions
+        self._live = live
 
     def create_topic(
         self, ctx: RequestContext, header: CreateTopicRequestHeader, body: bytes
     ) -> Outcome:
         """UPDATE_AND_CREATE_TOPIC."""
-        name = header.topic
-        error = topic_error(name)
-        if error is not None:
-            raise Refused(ResponseCode.INVALID_PARAMETER, error)
-        if is_system_topic(name):
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
-            )
-        for what, count in (
-            ("readQueueNums", header.read_queue_nums),
-            ("writeQueueNums", header.write_queue_nums),
-        ):
-            if not 0 <= count <= 65_536:
-                raise Refused(
-                    ResponseCode.INVALID_PARAMETER,
-                    f"{what} {count} of topic[{name}] is outside 0..65536",
-                )
-        if not 0 <= header.perm <= 15:
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"perm {header.perm} of topic[{name}] is outside 0..15",
-            )
-        config = TopicConfig(
-            topic_name=name,
+        wanted = TopicConfig(
+            topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
             write_queue_nums=header.write_queue_nums,
             perm=header.perm,
             topic_filter_type=header.topic_filter_type or "SINGLE_TAG",
             topic_sys_flag=header.topic_sys_flag or 0,
             order=bool(header.order),
-            attributes=self._attributes(name, header.attributes),
         )
+        self._check_name(wanted.topic_name)
+        wanted.attributes = parse_changes(header.attributes)
         if ext_dict(ctx.command.ext).get(AUTO_CREATED) == "true":
-            self._topics.merge_auto_created(config, ctx.now_ms)
-            return self._changes.changed(name, Reply(), PEER_SETTLE_S)
-        old = str(self._topics.find(name))
-        topic = self._topics.put(config, ctx.now_ms)
-        log.info("topic set by=%s old=[%s] new=[%s]", ctx.peer.remote, old, topic)
-        return self._changes.changed(name, Reply())
+            self._topics.merge_auto_created(self._checked(wanted), ctx.now_ms)
+            return self._changes.changed(wanted.topic_name, Reply(), PEER_SETTLE_S)
+        return self._put(ctx, [wanted])
 
-    def _attributes(self, name: str, text: str | None) -> dict[str, str]:
-        """Apply `+k=v,-k` (AttributeUtil.alterCurrentAttributes) to what the topic has."""
-        known = self._topics.find(name)
-        attributes = dict(known.attributes) if known is not None else {}
-        for word in filter(None, (part.strip() for part in (text or "").split(","))):
-            key, _, value = word[1:].partition("=")
-            if word[0] == "+" and key and value:
-                attributes[key] = value
-            elif word[0] == "-" and key:
-                attributes.pop(key, None)
-            else:
+    def create_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
+        """UPDATE_AND_CREATE_TOPIC_LIST: all or none."""
+        return self._put(ctx, decode_request(CreateTopicListRequestBody, body).topic_config_list)
+
+    def _put(self, ctx: RequestContext, wanted: list[TopicConfig]) -> Outcome:
+        """Check all, then change what differs; the attributes are changes (`+key`, `-key`)."""
+        checked = [self._checked(config) for config in wanted]
+        name = ""
+        for config in checked:
+            known = self._topics.find(config.topic_name)
+            if known is None or known.to_config() != config:
+                name, old = config.topic_name, str(known)
+                topic = self._topics.put(config, ctx.now_ms)
+                log.info("topic set by=%s old=[%s] new=[%s]", ctx.peer.remote, old, topic)
+        return self._changes.changed(name, Reply()) if name else Reply()
+
+    def _check_name(self, name: str) -> None:
+        error = topic_error(name)
+        if error is None and self._deletions.is_system(name):
+            error = f"The topic[{name}] is conflict with system topic."
+        if error is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, error)
+
+    def _checked(self, config: TopicConfig) -> TopicConfig:
+        """The topic with its attributes applied to what it has; raises Refused."""
+        name = config.topic_name
+        self._check_name(name)
+        for what, count in (
+            ("readQueueNums", config.read_queue_nums),
+            ("writeQueueNums", config.write_queue_nums),
+        ):
+            if not 0 <= count <= 65_536:
                 raise Refused(
                     ResponseCode.INVALID_PARAMETER,
-                    f"attribute string {word!r} is not +key=value or -key",
+                    f"{what} {count} of topic[{name}] is outside 0..65536",
                 )
-        return attributes
+        if not 0 <= config.perm <= 15:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"perm {config.perm} of topic[{name}] is outside 0..15",
+            )
+        if config.topic_filter_type not in FILTER_TYPES:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "No enum constant org.apache.rocketmq.common.TopicFilterType."
+                f"{config.topic_filter_type}",
+            )
+        changes = config.attributes or {}
+        if (
+            changes.get(f"+{MESSAGE_TYPE}") == "MIXED"
+            and not self._live.current.enable_mixed_message_type
+        ):
+            raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+        known = self._topics.find(name)
+        current = None if known is None else known.attributes
+        config.attributes = altered(TOPIC_ATTRIBUTES, current, changes)
+        return config
 
     def all_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_ALL_TOPIC_CONFIG: everything in one answer."""
@@ -163,12 +196,12 @@ class TopicProcessor:
             high = max(0, self._store.max_offset(header.topic, queue_id))
             last = self._store.store_time(header.topic, queue_id, high - 1) if high > low else 0
             queue = MessageQueue(
-                topic=header.topic, broker_name=self._broker_name, queue_id=queue_id
+                topic=header.topic, broker_name=self._live.current.broker_name, queue_id=queue_id
             )
             table[queue] = TopicOffset(
                 min_offset=low, max_offset=high, last_update_timestamp=max(0, last)
             )
-        tps = self._stats.topic_puts.rate((header.topic, ""))
+        tps = self._items.tps(TOPIC_PUT_NUMS, header.topic)
         return Reply(b"", encode_body(TopicStatsTable(offset_table=table, topic_put_tps=tps)))
 
     def delete_topic(
@@ -179,15 +212,17 @@ class TopicProcessor:
         error = topic_error(name)
         if error is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, error)
-        if is_system_topic(name):
+        if self._deletions.is_system(name):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
-        log.info("topic deleted topic=%s by=%s", name, ctx.peer.remote)
-        self._topics.delete(name, ctx.now_ms)
-        self._offsets.delete_topic(name)
-        self._store.delete_topic(name)
-        return self._changes.changed(name, Reply())
+        self._deletions.delete_topic(name, ctx.now_ms)
+        return self._changes.deleted(name, Reply())
+
+    def system_list(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        own = {config.topic_name for config in system_topics(self._live.current)}
+        return Reply(b"", encode_body(TopicList(topic_list=sorted(own | SYSTEM_TOPICS))))
 
     def consumed_by(
         self, ctx: RequestContext, header: QueryTopicConsumeByWhoRequestHeader, body: bytes

@@ -8,10 +8,14 @@ from roquette.wire.bodies.data_version import DataVersion
 
 
 class ConsumerOffsetSerializeWrapper(msgspec.Struct, rename="camel"):
-    """consumerOffset.json: "topic@group" -> queue id -> offset."""
+    """consumerOffset.json: "topic@group" -> queue id -> offset.
+
+    `reset_offset_table` is ours (Apache keeps it in memory): resets that no pull has taken yet.
+    """
 
     offset_table: dict[str, dict[int, int]] = {}
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    reset_offset_table: dict[str, dict[int, int]] | None = None
 
 
 class DelayOffsetSerializeWrapper(msgspec.Struct, rename="camel"):
