@@ -102,6 +102,56 @@ def test_any_consume_queue_file_can_be_missing(missing: int) -> None:
     assert readable(reopened(files)) == COUNT
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"max_index_entries": 77}])
+def test_an_index_that_is_gone_or_of_other_settings_is_made_anew(
+    clean: bool, settings: dict[str, int]
+) -> None:  # Apache's issue 8007
+    files = FaultyFiles()
+    store = MessageStore(small_config(), files, HOST)
+    store.open(START_MS)
+    for n in range(COUNT):
+        topic = "gone" if n == 3 else "T"
+        named = f"KEYS\x01k{n}\x02UNIQ_KEY\x01u{n}\x02"
+        keys = {"keys": f"k{n}", "uniq_key": f"u{n}"}
+        store.append(topic, 0, 0, 0, 0, BORN, 0, named, 0, b"x" * 60, START_MS + n, **keys)
+    store.delete_topic("gone")
+    store.flush_all()
+    if clean:
+        store.close(START_MS)
+    files.kill()
+    if not settings:
+        files.remove_tree("/s/index")
+
+    store = MessageStore(small_config(**settings), files, HOST)
+    store.open(START_MS)
+
+    for n in range(COUNT):
+        topic = "gone" if n == 3 else "T"
+        for key in (f"k{n}", f"u{n}"):
+            assert len(store.query(topic, key, 32, 0, 1 << 62)) == 1, key
+    assert not clean or store.queues_of("gone") == []
+
+
+def test_an_index_half_made_anew_is_made_anew_again() -> None:
+    files, _ = filled()
+    store = reopened(files)
+    for n in range(COUNT):
+        named = f"UNIQ_KEY\x01u{n}\x02"
+        store.append("K", 0, 0, 0, 0, BORN, 0, named, 0, b"x", START_MS, uniq_key=f"u{n}")
+    store.close(START_MS)
+    _, *others = files.list_dir("/s/index")
+    assert others
+    for name in others:
+        files.remove(f"/s/index/{name}")
+    files.write_atomic("/s/index.building", b"", keep_backup=False)
+
+    store = reopened(files)
+
+    assert all(len(store.query("K", f"u{n}", 32, 0, 1 << 62)) == 1 for n in range(COUNT))
+    assert not files.exists("/s/index.building")
+
+
 def test_records_across_a_file_edge_are_dispatched_again() -> None:  # Apache's issue 467
     files, _ = filled()
     files.remove("/s/checkpoint")

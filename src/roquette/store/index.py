@@ -120,7 +120,8 @@ class Index:
             name = str(int(os.path.basename(last.path)) + 1)  # the clock went back
         else:
             self._files.make_dirs(self._directory)
-        path = os.path.join(self._directory, name)
+        while self._files.exists(path := os.path.join(self._directory, name)):
+            name = str(int(name) + 1)  # a file of other settings, left alone
         size = index_file_size(self._slots, self._capacity)
         try:
             file = self._files.open_file(path, size, create=True)

@@ -20,6 +20,7 @@ class StoreLayout:
         self.ahead = self.commit_log.rstrip("/") + ".ahead"
         self.consume_queues = os.path.join(self.root, "consumequeue")
         self.index = os.path.join(self.root, "index")
+        self.index_building = os.path.join(self.root, "index.building")  # the index is half made
         self.checkpoint = os.path.join(self.root, "checkpoint")
         self.abort = os.path.join(self.root, "abort")
         self.lock = os.path.join(self.root, "lock")

@@ -93,8 +93,10 @@ class MessageStore:
         self._last_store_ms = report.last_store_ms
         self._upkeep.started(now_ms, report.last_store_ms)
         self._refusal = None
-        if report.abnormal or report.dispatched:
+        if report.abnormal or report.dispatched or report.rebuilt_index:
             self.flush_all()
+        if report.rebuilt_index:
+            files.remove(layout.index_building)
         files.open_file(layout.abort, create=True).close()
         files.sync_dir(layout.root)
         return report

@@ -40,6 +40,7 @@ class RecoveryReport:
     walked_records: int = 0
     dispatched: int = 0
     rebuilt_queues: int = 0
+    rebuilt_index: bool = False
     dropped_bytes: int = 0
     last_store_ms: int = 0
     last_record_offset: int = -1  # where the log's last record begins
@@ -215,6 +216,9 @@ class Recovery:
         trusted = self._trusted_start(trusted_ms) if abnormal else None
         self._queues.load(trusted)
         if self._index is not None:
+            if self._files.exists(self._layout.index_building):  # killed while it was made anew
+                self._files.remove_tree(self._layout.index)
+                self.report.rebuilt_index = True
             self._index.load()
         start = self._last_dispatched() if trusted is None else trusted
         end = self._walk(start, self._note)
@@ -223,6 +227,7 @@ class Recovery:
             end = self._walk(start, self._note)
         self._truncate_log(start, end)
         report.walked_from = self._redo_from(start, end, abnormal, trusted_ms)
+        self._rebuild_index(report.walked_from)
         self._walk(report.walked_from, self._reput.dispatch)
         self._truncate_queues(end)
         self._rebuild_gaps()
@@ -302,6 +307,28 @@ class Recovery:
             return start
         self._reput.index_from = redo
         return self._boundary(max(redo, self._log.min_offset), start)
+
+    def _rebuild_index(self, before: int) -> None:
+        """Where there is no index at all, make it anew of what the log holds `before` the walk that follows.
+
+        Apache goes on without (and deletes what it finds damaged, its issue 8007): old messages are then
+        found by no key. Queues are left alone: a topic that was deleted must not come back.
+        """
+        if self._index is None or self._index.file_count or before <= self._log.min_offset:
+            return
+        self.report.warnings.append(
+            f"there is no index: it is made anew from {before - self._log.min_offset} bytes of log"
+        )
+
+        self._files.open_file(self._layout.index_building, create=True).close()
+        self._files.sync_dir(self._layout.root)
+        self.report.rebuilt_index = True
+
+        def note(record: StoredRecord) -> None:
+            if record.physical_offset < before:
+                self._reput.rebuild_keys(record)
+
+        self._walk(self._log.min_offset, note)
 
     def _boundary(self, offset: int, start: int) -> int:
         """A record boundary at or before `offset`: its file's start, when the walk began later."""

@@ -53,6 +53,11 @@ class Reput:
         if kind != TRANSACTION_ROLLBACK:
             self._dispatch_keys(record)
 
+    def rebuild_keys(self, record: StoredRecord) -> None:
+        """Only the index entries of one record, for an index that is made anew."""
+        if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            self._dispatch_keys(record)
+
     def rebuild(self, record: StoredRecord, queues: dict[tuple[str, int], None]) -> None:
         """Like `dispatch`, for the units of some queues that are made anew from the log's start."""
         if (record.topic, record.queue_id) not in queues:
