@@ -14,7 +14,6 @@ CLIENT_SIDE = {
 }
 UNSERVED: dict[str, str] = {
     "POP_ROLLBACK": "check-points are never anywhere but in the revive log",
-    "RECALL_MESSAGE|GET_TIMER_.*": "timers and replication: later issues",
     "SEND_REPLY_MESSAGE.*|PUSH_REPLY_MESSAGE_TO_CLIENT": "request-reply: a later issue",
     ".*LITE_(?!PULL).*|.*_LITE|.*LITE$": "Lite topics: not planned",
     "CONTROLLER_.*|CLEAN_BROKER_DATA|.*_CONTROLLER_CONFIG|.*BROKER_HA.*|NOTIFY_BROKER_ROLE_CHANGED": "failover: a later issue",

@@ -136,7 +136,6 @@ def test_one_way_sends_are_stored_and_not_answered(run_broker):
         ({}, b"", 13, "the message is illegal, maybe msg body or properties length not matched. msg body length limit 4194304B, msg properties length limit 32KB."),
         ({"i": "k\x01" + "v" * 33_000}, b"x", 13, "the message is illegal"),
         ({"f": 4}, b"x", 16, "sending transaction message is forbidden"),
-        ({"i": "TIMER_DELAY_SEC\x015\x02"}, b"x", 1, "accurate timer message is not enabled, timerWheelEnable is false"),
         ({"i": "DELAY\x01soon\x02"}, b"x", 1, "NumberFormatException"),
         ({"i": "INNER_NUM\x012\x02"}, b"x", 13, "the message is illegal"),
     ],

@@ -11,7 +11,7 @@ from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
 from roquette.broker import persistence
 from roquette.broker.config import LiveConfig
-from roquette.broker.delay_levels import DelayLevels
+from roquette.broker.delay_levels import DelayLevels, DelayProgress
 from roquette.broker.groups import GroupTable
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.persistence import ConfigFiles, Saver
@@ -22,7 +22,6 @@ from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
-    DelayOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
@@ -81,9 +80,9 @@ class Changes:
         offsets = self._files.load(persistence.OFFSETS, ConsumerOffsetSerializeWrapper)
         if offsets is not None:
             self._offsets.load(offsets)
-        delays = self._files.load(persistence.DELAYS, DelayOffsetSerializeWrapper)
+        delays = self._files.load(persistence.DELAYS, DelayProgress)
         if delays is not None:
-            self._delays.load(delays.offset_table, delays.data_version)
+            self._delays.load(delays.offset_table, delays.data_version, delays.log_offset)
 
     def guard(
         self, before_offsets: Callable[[], None], durable: Callable[[], Awaitable[bool]]
@@ -167,12 +166,16 @@ class Changes:
     async def save_delays(self) -> None:
         """The beat of delay progress."""
         if self._delays.dirty:
-            self._delays.dirty = False
+            self._delays.capture(self._store.max_physical_offset)
             self._delay_file.mark()
         await self._delay_file.save()
 
     def save_all_now(self) -> None:
-        """Write everything, blocking: the end of the broker (Apache persists whatever there is)."""
+        """Write everything, blocking: the end of the broker (Apache persists whatever there is).
+
+        The log is on the disk already.
+        """
+        self._delays.capture(self._store.max_physical_offset)
         for saver in (
             self._topic_file,
             self._group_file,

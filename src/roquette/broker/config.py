@@ -230,6 +230,15 @@ class BrokerConfig:
         help="Keep the answers of request-reply in the log, too.",
         mutable=True,
     )
+    recall_message_enable: bool = setting(
+        False, java="recallMessageEnable", help="Serve recalls of timer messages.", mutable=True
+    )
+    allow_recall_when_broker_not_writeable: bool = setting(
+        True,
+        java="allowRecallWhenBrokerNotWriteable",
+        help="Serve recalls without write permission too.",
+        mutable=True,
+    )
     start_accept_send_request_time_stamp: int = setting(
         0, java="startAcceptSendRequestTimeStamp", help="Refuse sends before this time, epoch ms."
     )
@@ -333,7 +342,6 @@ IGNORED_KEYS = (
     "storePathIndex",
     "storeCheckpoint",
     "abortFile",
-    "timerWheelEnable",
     "fetchNamesrvAddrByAddressServer",
     "aclEnable",
     "slaveTimeout",

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 
 from roquette.broker.writer import MessageWriter
 from roquette.message import names, properties
-from roquette.message.properties import decode_properties
+from roquette.message.names import topic_error
+from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import StoredRecord, decode_records
+from roquette.store.copies import Copy
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 
@@ -21,10 +23,17 @@ _READ_BYTES = 262_144
 _STEP_BUDGET = 256  # messages delivered per level and step, so that the loop is never held for long
 
 
+class DelayProgress(DelayOffsetSerializeWrapper):
+    """delayOffset.json as we write it: Apache's fields, and where deliveries begin that it does not know of."""
+
+    log_offset: int = -1  # physical; -1: written by Apache, or by us before there was the field
+
+
 class DelayLevels:
     """Moves due messages from the level queues to where they belong.
 
-    Progress is the queue offset of the next message per level, kept in delayOffset.json.
+    Progress is the queue offset of the next message per level, kept in delayOffset.json. What was delivered
+    after the file was written is recognised by the copies in the log (`copies`), so a crash doubles nothing.
     """
 
     def __init__(
@@ -43,8 +52,12 @@ class DelayLevels:
         self._wake_ms: dict[int, int] = {}  # level -> when its first message is due
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
         self.dirty = False
+        self.scan_from = -1  # physical offset of the first copy the file may not know of; -1: none
+        self._captured: DelayProgress | None = None
 
-    def load(self, offsets: Mapping[int, int], version: DataVersion | None) -> None:
+    def load(
+        self, offsets: Mapping[int, int], version: DataVersion | None, log_offset: int = -1
+    ) -> None:
         """Take over what a file held, corrected to what the queues hold (correctDelayOffset)."""
         for level, offset in offsets.items():
             if 1 <= level <= len(self._level_ms):
@@ -58,6 +71,14 @@ class DelayLevels:
                 self._offsets[level] = fixed
         if version is not None:
             self.data_version = version
+        self.scan_from = log_offset
+
+    def note_copy(self, copy: Copy) -> None:
+        """The log holds a copy of a level's message: that one and those before it are delivered."""
+        level = copy.queue_id + 1
+        if copy.topic == names.SCHEDULE_TOPIC and copy.queue_offset >= self._offsets.get(level, 0):
+            self._offsets[level] = copy.queue_offset + 1
+            self.dirty = True
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """Level -> (offset of the next message, end of the queue), for levels ever used."""
@@ -70,9 +91,18 @@ class DelayLevels:
             if level in self._offsets or self._store.max_offset(names.SCHEDULE_TOPIC, level - 1) > 0
         }
 
+    def capture(self, log_offset: int) -> None:
+        """Take the picture that is written next: of now, when the log ends at `log_offset`."""
+        self._captured = DelayProgress(
+            offset_table=dict(self._offsets),
+            data_version=self.data_version,
+            log_offset=log_offset,
+        )
+        self.dirty = False
+
     def to_wrapper(self) -> DelayOffsetSerializeWrapper:
-        """The shape of delayOffset.json."""
-        return DelayOffsetSerializeWrapper(
+        """The content of delayOffset.json: the last picture taken."""
+        return self._captured or DelayProgress(
             offset_table=dict(self._offsets), data_version=self.data_version
         )
 
@@ -132,7 +162,13 @@ class DelayLevels:
         named = decode_properties(record.properties)
         topic = named.get(properties.REAL_TOPIC)
         queue_id = named.get(properties.REAL_QID, "")
-        if topic is None or not queue_id.isdigit() or topic == names.TRANS_HALF_TOPIC:
+        if (
+            topic is None
+            or not queue_id.isdecimal()
+            or int(queue_id) > 0x7FFFFFFF
+            or topic in names.NOT_ALLOWED_SEND
+            or topic_error(topic) is not None
+        ):
             log.error(
                 "delayed message dropped offset=%d: its real topic is %s/%s",
                 record.physical_offset,
@@ -143,16 +179,6 @@ class DelayLevels:
         for name in (properties.DELAY, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC):
             named.pop(name, None)
         named[properties.WAIT] = "false"
-        done = self._writer.put(
-            topic,
-            int(queue_id),
-            named,
-            record.body,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_ms=record.born_timestamp_ms,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times,
-            now_ms=now_ms,
-        )
+        text = encode_properties(named)
+        done = self._writer.put_copy(topic, int(queue_id), text, record, now_ms)
         self._delivered(topic, done.size)

@@ -21,6 +21,7 @@ from roquette.broker.processors.pop_ack import AckProcessor
 from roquette.broker.processors.pop_info import PopInfoProcessor
 from roquette.broker.processors.pull import PullProcessor
 from roquette.broker.processors.query import QueryProcessor
+from roquette.broker.processors.recall import RecallProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
 from roquette.broker.processors.topics import TopicProcessor
@@ -110,6 +111,7 @@ class Processors:
     consume_stats: ConsumeStatsProcessor
     upkeep: UpkeepProcessor
     admin: AdminProcessor
+    recall: RecallProcessor
 
 
 def _row(code: R, process: Any, header: type[msgspec.Struct] | None, lane: Lane) -> Row:
@@ -146,6 +148,9 @@ def processor_table(p: Processors) -> list[Row]:
         _row(R.UPDATE_BROKER_CONFIG, p.admin.update_config, None, Lane.ADMIN),
         _row(R.GET_BROKER_CONFIG, p.admin.get_config, None, Lane.ADMIN),
         _row(R.GET_BROKER_RUNTIME_INFO, p.admin.runtime_info, None, Lane.ADMIN),
+        _row(R.RECALL_MESSAGE, p.recall.recall, h.RecallMessageRequestHeader, Lane.SEND),
+        _row(R.GET_TIMER_CHECK_POINT, p.recall.timer_checkpoint, None, Lane.ADMIN),
+        _row(R.GET_TIMER_METRICS, p.recall.timer_metrics, None, Lane.ADMIN),
     ]
 
 

@@ -37,6 +37,8 @@ from roquette.broker.regressions import Regressions
 from roquette.broker.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
 from roquette.broker.slow_readers import disable_slow_readers
 from roquette.broker.stats import BrokerStats
+from roquette.broker.timer_loop import TimerLoop, rules_of
+from roquette.broker.timers import Timers
 from roquette.broker.topics import TopicTable, system_topics
 from roquette.broker.transaction_checks import CheckPlan, TransactionChecks
 from roquette.broker.transactions import Transactions
@@ -49,9 +51,11 @@ from roquette.remoting.dispatcher import Dispatcher, Peer, RequestContext, Row
 from roquette.remoting.outcomes import Held, Later
 from roquette.remoting.server import Server
 from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.store.copies import scan_copies
 from roquette.store.message_store import MessageStore
 from roquette.store.reput import parse_delay_levels
 from roquette.store.results import Found
+from roquette.store.timer_store import TimerStore
 
 log = logging.getLogger("roquette.broker")
 
@@ -133,6 +137,7 @@ class Broker:
         started = False
         try:
             self._load(report.last_record_offset)
+            await run_blocking(self._recover_delayed)
             await self._listen()
             started = True
         finally:
@@ -157,10 +162,15 @@ class Broker:
 
     def _build(self, store_host: bytes) -> None:
         store, config = self.store, self.live.current
+        config_files = ConfigFiles(self._files, store.layout.config)
+        timer_store: TimerStore | None = None
+        if self.live.store.timer_wheel_enable:
+            timer_store = TimerStore(self._files, store, self.live.store)
         self.writer = MessageWriter(
             store,
             parse_delay_levels(self.live.store.delay_levels),
             self._disk_text,
+            None if timer_store is None else rules_of(timer_store, self.live, self._entropy),
         )
         self.delays = DelayLevels(
             store,
@@ -176,6 +186,12 @@ class Broker:
             self._fail,
             self._wake_holds,
         )
+        self.timer: TimerLoop | None = None
+        if timer_store is not None:
+            timers = Timers(store, timer_store, self.writer, self._clock.now_ms(), self._delivered)
+            self.timer = TimerLoop(
+                timers, self.live, self.log_sync, self._clock, config_files, self._end_turn
+            )
         self._build_transactions(store_host)
         self._client = RemotingClient(self._clock, on_lost=self._name_server_lost)
         outbound = Outbound(self._client)
@@ -305,6 +321,7 @@ class Broker:
             regressions=self.regressions,
             deletions=self.deletions,
             delays=self.delays,
+            timer=self.timer,
             transactions=self.transactions,
             changes=self.changes,
             auto_creation=self.auto_creation,
@@ -328,9 +345,23 @@ class Broker:
         self.changes.load()
         self.pop_files.load()
         self.pop.reviver.recover(self._clock.now_ms())
-        self.topics.add_system(system_topics(self.live.current))
+        timer_wheel = self.timer is not None
+        self.topics.add_system(system_topics(self.live.current, timer_wheel=timer_wheel))
         self.changes.watch()
         self.checks.load(last_record_offset)
+
+    def _recover_delayed(self) -> None:
+        """Timer and delay levels take note of what they delivered after their files were written. Blocks."""
+        if self.timer is not None:
+            self.timer.recover()
+        timers = self.timer.timers.storage if self.timer is not None else None
+        starts = [self.delays.scan_from] if self.delays.scan_from >= 0 else []
+        if timers is not None:
+            starts.append(timers.commit_from)
+        for copy in scan_copies(self.store, min(starts, default=self.store.max_physical_offset)):
+            self.delays.note_copy(copy)
+            if timers is not None:
+                timers.note_copy(copy)
 
     async def _listen(self) -> None:
         bind = self.live.current.bind_address
@@ -496,10 +527,12 @@ class Broker:
         beat("slow-readers", SLOW_READERS_BEAT_S, self._disable_slow_readers)
         beat("durations", 60.0, self.stats.turn_durations)
         beat("offsets", config.flush_consumer_offset_interval / 1000, self.changes.save_offsets)
-        beat("delay-offsets", config.flush_delay_offset_interval / 1000, self._save_delays)
+        beat("delay-offsets", config.flush_delay_offset_interval / 1000, self.changes.save_delays)
         beat("order-info", config.flush_consumer_offset_interval / 1000, self.pop_files.save_orders)
         self._tasks.start("delay-levels", self._delay_loop())
         self._tasks.start("revive", self._revive_loop())
+        if self.timer is not None:
+            self.timer.start(self._tasks)
 
     def _expire_holds(self) -> None:
         now_ms = self._clock.now_ms()
@@ -547,11 +580,6 @@ class Broker:
                 wait_s = DELAY_ERROR_S
             self._end_turn()
             await asyncio.sleep(wait_s)
-
-    async def _save_delays(self) -> None:
-        """Progress may reach the disk only after the messages it speaks of."""
-        if self.delays.dirty and await self.log_sync.wait(self.store.max_physical_offset):
-            await self.changes.save_delays()
 
     async def _flush_queues(self) -> None:
         plan = self.store.plan_queue_flush(self._clock.now_ms())
@@ -619,6 +647,8 @@ class Broker:
             await server.stop()
         await self._requests.stop()
         await self._tasks.stop()
+        if self.timer is not None:
+            await self.timer.finish()
         await self._client.close()
         await self.log_sync.finish()
         await run_blocking(self._close)
@@ -626,6 +656,9 @@ class Broker:
 
     def _close(self) -> None:
         if self.failure is None:
+            self.store.flush_all()  # progress files speak of what is on the disk only
             self.changes.save_all_now()
             self.pop_files.save_all_now()
+            if self.timer is not None:
+                self.timer.save_now(self._clock.now_ms())
         self.store.close(self._clock.now_ms())

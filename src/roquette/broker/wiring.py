@@ -20,7 +20,7 @@ from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.reading import PopOffsets
 from roquette.broker.pop.state import PopState
 from roquette.broker.processor_table import Processors
-from roquette.broker.processors.admin import AdminProcessor
+from roquette.broker.processors.admin import NO_TIMER, AdminProcessor
 from roquette.broker.processors.assignment import AssignmentProcessor
 from roquette.broker.processors.client_calls import ClientCallProcessor
 from roquette.broker.processors.consume_stats import ConsumeStatsProcessor
@@ -34,6 +34,7 @@ from roquette.broker.processors.pop_ack import AckProcessor
 from roquette.broker.processors.pop_info import PopInfoProcessor
 from roquette.broker.processors.pull import PullProcessor
 from roquette.broker.processors.query import QueryProcessor
+from roquette.broker.processors.recall import RecallProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
 from roquette.broker.processors.topics import TopicProcessor
@@ -42,6 +43,7 @@ from roquette.broker.processors.upkeep import UpkeepProcessor
 from roquette.broker.producers import ProducerTable
 from roquette.broker.regressions import Regressions
 from roquette.broker.stats import BrokerStats
+from roquette.broker.timer_loop import TimerLoop
 from roquette.broker.topics import TopicTable
 from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter
@@ -70,6 +72,7 @@ class Parts:
     regressions: Regressions
     deletions: Deletions
     delays: DelayLevels
+    timer: TimerLoop | None  # None: timerWheelEnable=false
     transactions: Transactions
     changes: Changes
     auto_creation: AutoCreation
@@ -173,6 +176,15 @@ def build_processors(p: Parts) -> Processors:
             delay_progress=p.delays.progress,
             disk=p.disk,
             more=lambda: _watched(p),
+            timer=p.timer.runtime_info if p.timer is not None else lambda _: NO_TIMER,
+        ),
+        recall=RecallProcessor(
+            p.live,
+            p.writer,
+            p.topics,
+            sync_flush=p.sync_flush,
+            checkpoint=p.timer.checkpoint_body if p.timer is not None else lambda: None,
+            metrics=p.timer.metrics_body if p.timer is not None else lambda: None,
         ),
         upkeep=UpkeepProcessor(p.deletions, p.clean_files),
     )

@@ -7,9 +7,13 @@ Apache: HookUtils.handleScheduleMessage, SendMessageProcessor.handlePutMessageRe
 from collections.abc import Callable, Sequence
 
 from roquette.base.javatypes import java_hash
+from roquette.broker.timer_rules import TimerRules, asks_for_timer, strip_timer
 from roquette.errors import MessageIllegal, Refused, StoreClosed, StoreError, StoreFull
 from roquette.message import names, properties, sysflag
 from roquette.message.properties import encode_properties
+from roquette.message.record import StoredRecord
+from roquette.store.copies import copy_mark
+from roquette.store.keys import keys_of, tags_of, unique_key_of
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
@@ -24,6 +28,7 @@ class MessageWriter:
     Args:
         delay_ms: how long each delay level waits, level 1 first.
         disk_text: the part of the disk in use, for the refusal of a full disk.
+        timers: what becomes of messages with a time of delivery; None refuses them.
     """
 
     def __init__(
@@ -31,10 +36,12 @@ class MessageWriter:
         store: MessageStore,
         delay_ms: Sequence[int],
         disk_text: Callable[[], str],
+        timers: TimerRules | None = None,
     ) -> None:
         self._store: MessageStore = store
         self._delay_ms: Sequence[int] = delay_ms
         self._disk_text: Callable[[], str] = disk_text
+        self._timers: TimerRules | None = timers
         self._tags_codes: dict[str, int] = {}
 
     def tags_code(self, tag: str | None) -> int:
@@ -63,23 +70,29 @@ class MessageWriter:
         now_ms: int,
         prepared_offset: int = 0,
     ) -> Appended:
-        """Append a message; one with a delay level goes to its level's queue (transformDelayLevelMessage).
+        """Append a message; one to be delivered later goes to the timer's queue or its delay level's, and
+        `named` tells so afterwards (HookUtils.handleScheduleMessage).
 
         `prepared_offset`: physical offset of the half message that is committed by this one.
 
         Raises:
-            Refused: the store does not take it.
+            Refused: the store does not take it, or what it says of its delivery is wrong.
         """
-        level = delay_level(named)
         tags_code = self.tags_code(named.get(properties.TAGS))
-        if level > 0:
-            level = min(level, len(self._delay_ms))
-            named = dict(named)
-            named[properties.DELAY] = str(level)
-            named[properties.REAL_TOPIC] = topic
-            named[properties.REAL_QID] = str(queue_id)
-            topic, queue_id = names.SCHEDULE_TOPIC, level - 1
-            tags_code = now_ms + self._delay_ms[level - 1]  # there: the time of delivery
+        if sys_flag & sysflag.TRANSACTION_ROLLBACK in (0, sysflag.TRANSACTION_COMMIT):
+            level = delay_level(named)
+            if topic != names.TIMER_TOPIC and asks_for_timer(named):
+                if level > 0:
+                    strip_timer(named)  # the level wins
+                elif properties.TIMER_OUT_MS not in named:
+                    topic, queue_id = self._to_timer(topic, queue_id, named, now_ms)
+            if level > 0:
+                level = min(level, len(self._delay_ms))
+                named[properties.DELAY] = str(level)
+                named[properties.REAL_TOPIC] = topic
+                named[properties.REAL_QID] = str(queue_id)
+                topic, queue_id = names.SCHEDULE_TOPIC, level - 1
+                tags_code = now_ms + self._delay_ms[level - 1]  # there: the time of delivery
         try:
             return self._store.append(
                 topic,
@@ -96,6 +109,54 @@ class MessageWriter:
                 keys=named.get(properties.KEYS),
                 uniq_key=named.get(properties.UNIQ_KEY),
                 prepared_offset=prepared_offset,
+            )
+        except StoreError as error:
+            raise self.refusal(error) from None
+
+    def _to_timer(
+        self, topic: str, queue_id: int, named: dict[str, str], now_ms: int
+    ) -> tuple[str, int]:
+        """Where a timer message goes; one whose time has passed goes where it was sent to."""
+        if self._timers is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled, timerWheelEnable is false",
+            )
+        out_ms = self._timers.slot_of(named, now_ms)
+        if out_ms is None:
+            return topic, queue_id
+        named[properties.TIMER_OUT_MS] = str(out_ms)
+        named[properties.REAL_TOPIC] = topic
+        named[properties.REAL_QID] = str(queue_id)
+        return names.TIMER_TOPIC, 0
+
+    def put_copy(
+        self, topic: str, queue_id: int, text: str, record: StoredRecord, now_ms: int
+    ) -> Appended:
+        """Append a delivery of a delayed message: another topic and property string, the rest as it was.
+
+        The copy says whose copy it is (`copies`), so that it is made once, whatever crashes.
+
+        Raises:
+            Refused: the store does not take it.
+        """
+        tags = tags_of(text)
+        try:
+            return self._store.append(
+                topic,
+                queue_id,
+                record.flag,
+                record.sys_flag & ~_HOST_BITS,
+                record.born_timestamp_ms,
+                record.born_host,
+                record.reconsume_times,
+                text,
+                self.tags_code(tags),
+                record.body,
+                now_ms,
+                keys=keys_of(text),
+                uniq_key=unique_key_of(text),
+                prepared_offset=copy_mark(record.physical_offset),
             )
         except StoreError as error:
             raise self.refusal(error) from None

@@ -141,6 +141,46 @@ class StoreConfig:
         java="messageDelayLevel",
         help="Delays of levels 1, 2, 3 and so on; units are s, m, h and d.",
     )
+    timer_wheel_enable: bool = setting(
+        True, java="timerWheelEnable", help="Serve messages with an arbitrary time of delivery."
+    )
+    timer_precision_ms: int = setting(
+        1000,
+        java="timerPrecisionMs",
+        help="Width of a timer slot: 100, 200, 500 or 1000 ms; other values are rounded down.",
+    )
+    timer_roll_window_slots: int = setting(
+        2 * 86_400,
+        java="timerRollWindowSlot",
+        help="Messages further ahead than so many slots are put again on the way.",
+    )
+    timer_flush_interval_ms: int = setting(
+        1000, java="timerFlushIntervalMs", help="How often the timer's progress is synced."
+    )
+    timer_log_file_size: int = setting(
+        100 << 20, java="mappedFileSizeTimerLog", help="Bytes of one timer log file."
+    )
+    timer_max_delay_sec: int = setting(
+        3 * 86_400,
+        java="timerMaxDelaySec",
+        help="Longest delay a timer message may ask for, seconds.",
+        mutable=True,
+    )
+    timer_congest_num_each_slot: int = setting(
+        2**31 - 1,
+        java="timerCongestNumEachSlot",
+        help="Messages of one slot above which sends are refused at random, and all from twice as many on.",
+        mutable=True,
+    )
+    timer_stop_enqueue: bool = setting(
+        False,
+        java="timerStopEnqueue",
+        help="Leave new timer messages in their queue.",
+        mutable=True,
+    )
+    timer_stop_dequeue: bool = setting(
+        False, java="timerStopDequeue", help="Deliver no timer messages.", mutable=True
+    )
 
     @property
     def queue_file_units(self) -> int:

@@ -25,6 +25,9 @@ class StoreLayout:
         self.abort = os.path.join(self.root, "abort")
         self.lock = os.path.join(self.root, "lock")
         self.config = os.path.join(self.root, "config")
+        self.timer_wheel = os.path.join(self.root, "timerwheel")
+        self.timer_log = os.path.join(self.root, "timerlog")
+        self.timer_checkpoint = os.path.join(self.config, "timercheck")
 
     def topic(self, topic: str) -> str:
         """The directory of a topic's consume queues."""

@@ -437,6 +437,18 @@ class MessageStore:
         """What gets the runs of a deferred cold read; blocks, for the executor."""
         return reading.plan_pread(self._log, found.spans)
 
+    def read_log(self, start: int, end: int) -> bytes:
+        """The log's bytes of a range within one file; shorter (or empty) where it has no more of them."""
+        return self._log.read(start, end)
+
+    def is_cold(self, physical_offset: int) -> bool:
+        """May a read there have to wait for the disk? (Apache: checkInDiskByCommitOffset)."""
+        return self._log.end_offset - physical_offset > self._hot_bytes
+
+    def plan_spans(self, spans: list[tuple[i64, i64]]) -> Callable[[], list[bytes]]:
+        """What reads ranges of the log in the executor; ranges the log has lost are left out."""
+        return reading.plan_pread(self._log, spans)
+
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store time of a queue's message, epoch ms; -1 when there is none."""
         queue = self._queues.find(topic, queue_id)

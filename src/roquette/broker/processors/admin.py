@@ -17,6 +17,13 @@ from roquette.wire.codes import CURRENT_VERSION, ResponseCode, version_text
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.json_body import encode_body
 
+NO_TIMER = {
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}
 SHOWN_LANES = frozenset(("send", "pull", "litePull", "query", "ack"))
 
 
@@ -44,6 +51,7 @@ class AdminProcessor:
         delay_progress: level -> (delivered offset, end offset) of the delay queues.
         disk: total and free bytes of the store's disk.
         more: what else the run-time table shows.
+        timer: the timer's lines of the run-time table, by the time.
     """
 
     def __init__(
@@ -55,6 +63,7 @@ class AdminProcessor:
         lanes: Callable[[], list[tuple[str, int, int, int]]],
         delay_progress: Callable[[], dict[int, tuple[int, int]]],
         disk: Callable[[], tuple[int, int]],
+        timer: Callable[[int], dict[str, str]] = lambda _: NO_TIMER,
         active: Callable[[], bool] = lambda: True,
         more: Callable[[], dict[str, str]] = dict,
     ) -> None:
@@ -64,6 +73,7 @@ class AdminProcessor:
         self._lanes = lanes
         self._delay_progress = delay_progress
         self._disk = disk
+        self._timer = timer
         self._active = active
         self._more = more
 
@@ -121,12 +131,8 @@ class AdminProcessor:
             "remainTransientStoreBufferNumbs": "2147483647",
             "pageCacheLockTimeMills": "0",
             "dispatchMaxBuffer": "0",
-            "timerReadBehind": "0",
-            "timerOffsetBehind": "0",
-            "timerCongestNum": "0",
-            "timerEnqueueTps": "0.0",
-            "timerDequeueTps": "0.0",
         }
+        table.update(self._timer(now_ms))
         for level, (delivered, end) in sorted(self._delay_progress().items()):
             table[f"scheduleMessageOffset_{level}"] = f"{delivered},{end}"
         return table

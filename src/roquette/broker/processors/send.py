@@ -16,6 +16,7 @@ from roquette.broker.groups import GroupTable
 from roquette.broker.locks import LockTable
 from roquette.broker.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
 from roquette.broker.stats import BrokerStats
+from roquette.broker.timer_rules import RecallHandle
 from roquette.broker.topics import Topic, TopicTable
 from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter, delay_level
@@ -50,7 +51,6 @@ SPECIAL: Final = frozenset(
 )
 """Properties that need more than being stored; all others take the short way."""
 
-TIMERS: Final = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 SPECIAL_FLAGS: Final = 0xFC  # transaction bits, host bits, inner batches
 HOST_FLAGS: Final = 0x30
 PREPARED: Final = 0x4
@@ -301,7 +301,6 @@ class SendProcessor:
             raise self._illegal()
         level = self._delay_level(named)
         half = self._is_half(named, sys_flag, retried=reconsume_times > 0 and level > 0)
-        self._refuse_timer(named, level)
         if topic.filter_type == "MULTI_TAG":
             sys_flag |= MULTI_TAGS
         put = self._transactions.put_half if half else self._writer.put
@@ -323,7 +322,24 @@ class SendProcessor:
             raise self._refuse(refusal.code, refusal.remark) from None
         if half:
             topic = self._topics.find(TRANS_HALF_TOPIC) or topic  # it counts where it is
-        return self._answer(topic, queue_id, done, uniq_key, named)
+        outcome = self._answer(topic, queue_id, done, uniq_key, named)
+        if "TIMER_OUT_MS" in named and not half:
+            self._attach_handle(outcome, named, uniq_key)
+        return outcome
+
+    def _attach_handle(self, outcome: Reply | Later, named: dict[str, str], uniq_key: str) -> None:
+        """Tell the sender by which handle the message can be recalled (attachRecallHandle)."""
+        out_ms, topic = named["TIMER_OUT_MS"], named.get("REAL_TOPIC")
+        if topic is None or topic.startswith(RETRY_PREFIX) or not out_ms.isdecimal():
+            return
+        handle = RecallHandle(
+            topic=topic,
+            broker_name=self._live.current.broker_name,
+            timestamp=str(int(out_ms) + 1),  # within the slot
+            uniq_key=uniq_key,
+        )
+        reply = outcome.reply if isinstance(outcome, Later) else outcome
+        reply.ext = reply.ext[:-1] + b',"recallHandle":%b}' % _quote(handle.encode())
 
     def _delay_level(self, named: dict[str, str]) -> int:
         try:
@@ -342,17 +358,6 @@ class SendProcessor:
                 f"the broker[{self._broker_address}] sending transaction message is forbidden",
             )
         return half
-
-    def _refuse_timer(self, named: dict[str, str], level: int) -> None:
-        """Arbitrary delays are not served yet: they get the answer of timerWheelEnable=false."""
-        if level > 0:
-            for name in TIMERS:
-                named.pop(name, None)  # the level wins (HookUtils.checkIfTimerMessage)
-        elif "TIMER_OUT_MS" not in named and any(name in named for name in TIMERS):
-            raise self._refuse(
-                ResponseCode.SYSTEM_ERROR,
-                "accurate timer message is not enabled, timerWheelEnable is false",
-            )
 
     def _dead_letter(
         self, ctx: RequestContext, header: Header, retry_name: str, reconsume_times: int

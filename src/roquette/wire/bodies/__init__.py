@@ -64,6 +64,8 @@ from roquette.wire.bodies.progress import (
     QueueTimeSpan,
     ResetOffsetBody,
     ResetOffsetBodyForC,
+    TimerMetric,
+    TimerMetricsSerializeWrapper,
     TopicOffset,
     TopicStatsTable,
 )
@@ -159,6 +161,8 @@ __all__ = [
     "SubscriptionGroupConfig",
     "SubscriptionGroupList",
     "SubscriptionGroupWrapper",
+    "TimerMetric",
+    "TimerMetricsSerializeWrapper",
     "TopicConfig",
     "TopicConfigAndMappingSerializeWrapper",
     "TopicConfigSerializeWrapper",

@@ -25,6 +25,20 @@ class DelayOffsetSerializeWrapper(msgspec.Struct, rename="camel"):
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
 
 
+class TimerMetric(msgspec.Struct, rename="camel"):
+    """Waiting timer messages of one topic, and when that changed (ms)."""
+
+    count: int = 0
+    time_stamp: int = 0
+
+
+class TimerMetricsSerializeWrapper(msgspec.Struct, rename="camel"):
+    """config/timermetrics and the answer to GET_TIMER_METRICS: topic -> count."""
+
+    timing_count: dict[str, TimerMetric] = {}
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+
+
 class TopicOffset(msgspec.Struct, rename="camel"):
     """The range of one queue, and when it was last written (ms)."""
 

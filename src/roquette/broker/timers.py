@@ -1,0 +1,350 @@
+"""Messages with an arbitrary time of delivery: from their queue into the wheel, and out of it when due. HOT.
+
+Pure but for the store: work is planned, its records are read (by the driver, in the executor when they are
+old), and applied. Everything a piece of work changes, it changes in one call, so that progress and log agree
+whenever the driver lets others run. Apache: TimerMessageStore's enqueue and dequeue services.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from roquette.base.javatypes import java_hash
+from roquette.broker.timer_metrics import TimerMetrics
+from roquette.broker.writer import MessageWriter
+from roquette.errors import CorruptRecord, Refused
+from roquette.message import names, properties
+from roquette.message.names import topic_error
+from roquette.message.properties import decode_properties, encode_properties
+from roquette.message.record import MAX_PROPERTIES, StoredRecord, decode_record
+from roquette.store.keys import property_value, unique_key_of
+from roquette.store.message_store import MessageStore
+from roquette.store.timer_log import TimerUnit
+from roquette.store.timer_store import TimerStore
+from roquette.wire.codes import ResponseCode
+
+log = logging.getLogger("roquette.broker.timer")
+
+ENQUEUE_BATCH: Final = 256  # messages of one piece of work: the loop is held for a few ms at most
+DELIVER_BATCH: Final = 256
+COLD_BATCH: Final = 1024  # where most of the time is waiting for the disk
+_JOIN_GAP: Final = 16_384  # bytes between two records that are read along rather than sought over
+_JOIN_SIZE: Final = 1 << 20
+_NEVER: Final = 2**63 - 1  # Java's Long.MAX_VALUE: such a message was never in the wheel
+_FILLER: Final = 0x7FFFFFFF
+_MAX_MS: Final = 2**62
+_NOT_HERE: Final = names.NOT_ALLOWED_SEND | {names.TIMER_TOPIC}
+_LATER: Final = (
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.SYSTEM_ERROR,
+    ResponseCode.SYSTEM_BUSY,
+)
+
+
+class TimerWork:
+    """Records to read, and what to do with them."""
+
+    __slots__ = ("cold", "kind", "places", "units")
+
+    def __init__(
+        self, kind: str, places: list[tuple[int, int]], units: list[TimerUnit], cold: bool
+    ) -> None:
+        self.kind: str = kind  # enqueue, recalls or deliver
+        self.places: list[tuple[int, int]] = places  # physical offset and size
+        self.units: list[TimerUnit] = units
+        self.cold: bool = cold  # the disk may have to be asked
+
+
+class Timers:
+    """Drives one timer store.
+
+    Args:
+        delivered: told topic and record size of each delivery.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        timer_store: TimerStore,
+        writer: MessageWriter,
+        now_ms: int,
+        delivered: Callable[[str, int], None],
+    ) -> None:
+        self._store: MessageStore = store
+        self.storage: TimerStore = timer_store
+        self._writer: MessageWriter = writer
+        self.metrics: TimerMetrics = TimerMetrics(now_ms)
+        self._delivered: Callable[[str, int], None] = delivered
+        self._recalled: set[str] | None = None  # keys taken back in the slot being delivered
+        self.enqueued: int = 0
+        self.dequeued: int = 0
+        self.dropped: int = 0  # messages that can not be delivered, each with a line in the log
+
+    def behind(self) -> int:
+        """Messages of the queue that are not in the wheel yet."""
+        return self._store.max_offset(names.TIMER_TOPIC, 0) - self.storage.queue_offset
+
+    # Planning
+
+    def enqueue_work(self) -> TimerWork | None:
+        """The next messages of the timer queue; None when all are in the wheel."""
+        storage = self.storage
+        if storage.queue_offset >= self._store.max_offset(names.TIMER_TOPIC, 0):
+            return None
+        low = self._store.min_offset(names.TIMER_TOPIC, 0)
+        if storage.queue_offset < low:
+            log.error("timer queue moved from=%d to=%d", storage.queue_offset, low)
+            storage.queue_offset = low
+        units = self._store.queue_units(names.TIMER_TOPIC, 0, storage.queue_offset, ENQUEUE_BATCH)
+        places = [(offset, 0 if size == _FILLER else size) for offset, size, _ in units or ()]
+        return TimerWork("enqueue", places, [], self._any_cold(places)) if places else None
+
+    def delivery_work(self, now_ms: int) -> TimerWork | None:
+        """The next messages that are due; None when there are none. May be empty: ask again."""
+        storage = self.storage
+        if not storage.turn(now_ms):
+            return None
+        slot = storage.slot
+        if slot is None:
+            return TimerWork("deliver", [], [], False)
+        units = storage.due(COLD_BATCH)
+        if units is None:
+            return TimerWork("deliver", [], [], False)
+        if self._recalled is None:
+            if slot.recalls:
+                places = [(unit.offset, unit.size) for unit in slot.recalls]
+                return TimerWork("recalls", places, [], self._any_cold(places))
+            self._recalled = set()
+        if not units:
+            storage.advance(0)
+            self._recalled = None
+            return TimerWork("deliver", [], [], False)
+        places = [(unit.offset, unit.size) for unit in units]
+        cold = self._any_cold(places)
+        if not cold:
+            units = units[:DELIVER_BATCH]
+            places = places[:DELIVER_BATCH]
+        return TimerWork("deliver", places, units, cold)
+
+    def _any_cold(self, places: list[tuple[int, int]]) -> bool:
+        oldest = min([offset for offset, size in places if size > 0], default=-1)
+        return oldest >= 0 and self._store.is_cold(oldest)
+
+    # Reading
+
+    def read(self, work: TimerWork) -> list[bytes]:
+        """The records, at once; empty bytes for those the log has lost."""
+        read_log = self._store.read_log
+        return [read_log(offset, offset + size) for offset, size in work.places]
+
+    def plan_read(self, places: list[tuple[int, int]]) -> "ColdRecords":
+        """What reads old records, with neighbours read together; blocks, for the executor."""
+        low = self._store.min_physical_offset
+        order = sorted(
+            (offset, size, index)
+            for index, (offset, size) in enumerate(places)
+            if offset >= low and size > 0
+        )
+        spans: list[tuple[int, int]] = []
+        members: list[list[tuple[int, int, int]]] = []
+        segment_size = self._store.config.segment_size
+        for offset, size, index in order:
+            if (
+                spans
+                and offset - spans[-1][1] <= _JOIN_GAP
+                and offset + size - spans[-1][0] <= _JOIN_SIZE
+                and offset // segment_size == spans[-1][0] // segment_size
+            ):
+                spans[-1] = (spans[-1][0], max(spans[-1][1], offset + size))
+            else:
+                spans.append((offset, offset + size))
+                members.append([])
+            members[-1].append((offset - spans[-1][0], size, index))
+        return ColdRecords(self._store.plan_spans(spans), members, len(places))
+
+    # Applying
+
+    def apply(self, work: TimerWork, records: list[bytes], now_ms: int) -> None:
+        """Do what a piece of work is about.
+
+        Raises:
+            Refused: the store does not take messages now. What was done before is done.
+            OSError: no room for the timer's files.
+        """
+        if work.kind == "enqueue":
+            self._enqueue(work, records, now_ms)
+        elif work.kind == "recalls":
+            self._collect_recalls(records)
+        elif work.units:
+            self._deliver(work.units, records, now_ms)
+
+    def _enqueue(self, work: TimerWork, records: list[bytes], now_ms: int) -> None:
+        storage = self.storage
+        for index in range(len(records)):
+            record = _decode(records[index], work.places[index][0])
+            known = record is None or storage.is_delivered(record.queue_offset)
+            if record is None and work.places[index][1]:
+                self.dropped += 1
+                log.error("timer message lost offset=%d", work.places[index][0])
+            if not known and record is not None:
+                taken = self._enqueue_one(record, work.places[index][1], now_ms)
+                if not taken:
+                    return
+            storage.queue_offset += 1
+
+    def _enqueue_one(self, record: StoredRecord, size: int, now_ms: int) -> bool:
+        text = record.properties
+        out = property_value(text, properties.TIMER_OUT_MS)
+        topic = property_value(text, properties.REAL_TOPIC)
+        if out is None or not out.isdecimal() or topic is None or int(out) > _MAX_MS:
+            self._drop(record, "it says no time or no topic")
+            return True
+        recall = property_value(text, properties.TIMER_DEL_UNIQKEY) is not None
+        due_ms = int(out)
+        if self.storage.is_late(due_ms):
+            if not recall:
+                self._put(record, _NEVER, now_ms)
+            return True
+        if not self.storage.add(
+            due_ms,
+            record.physical_offset,
+            size,
+            java_hash(topic),
+            recall=recall,
+            now_ms=now_ms,
+        ):
+            return False
+        self.enqueued += 1
+        self.metrics.add(topic, -1 if recall else 1, now_ms)
+        return True
+
+    def _collect_recalls(self, records: list[bytes]) -> None:
+        found: set[str] = set()
+        for data in records:
+            record = _decode(data, -1)
+            if record is not None:
+                key = property_value(record.properties, properties.TIMER_DEL_UNIQKEY)
+                topic = property_value(record.properties, properties.REAL_TOPIC)
+                if key is not None and topic is not None:
+                    found.add(key)
+        self._recalled = found
+
+    def _deliver(self, units: list[TimerUnit], records: list[bytes], now_ms: int) -> None:
+        done = 0
+        try:
+            for index in range(len(units)):
+                unit = units[index]
+                record = _decode(records[index], unit.offset)
+                if record is None:
+                    self.dropped += 1
+                    log.error("timer message lost with its commit log file offset=%d", unit.offset)
+                elif not self.storage.is_delivered(record.queue_offset):
+                    if unit.rolls:
+                        self._roll(record, unit.write_ms, now_ms)
+                    else:
+                        self._deliver_one(record, unit.write_ms, now_ms)
+                done += 1
+        finally:
+            self.storage.advance(done)
+
+    def _deliver_one(self, record: StoredRecord, write_ms: int, now_ms: int) -> None:
+        recalled = self._recalled
+        if recalled:
+            topic = property_value(record.properties, properties.REAL_TOPIC)
+            uniq_key = unique_key_of(record.properties)
+            if f"{topic}+{uniq_key}" in recalled:
+                return  # the recall has been counted off already
+        self._put(record, write_ms, now_ms)
+        self.dequeued += 1
+
+    def _put(self, record: StoredRecord, write_ms: int, now_ms: int) -> None:
+        """Deliver one message to its real topic (TimerMessageStore.convert, doPut)."""
+        text = record.properties
+        topic = property_value(text, properties.REAL_TOPIC)
+        queue_id = property_value(text, properties.REAL_QID)
+        if (
+            topic is None
+            or queue_id is None
+            or not queue_id.isdecimal()
+            or int(queue_id) > 0x7FFFFFFF
+            or topic in _NOT_HERE
+            or topic_error(topic) is not None
+        ):
+            self._drop(record, f"its real topic is {topic}/{queue_id}")
+            return
+        if f"\x02{properties.TIMER_DEQUEUE_MS}\x01" in text:  # it has rolled
+            named = decode_properties(text)
+            named[properties.TIMER_ENQUEUE_MS] = str(write_ms)
+            named[properties.TIMER_DEQUEUE_MS] = str(now_ms)
+            full = encode_properties(named)
+        else:
+            full = (
+                f"{text}{properties.TIMER_ENQUEUE_MS}\x01{write_ms}\x02"
+                f"{properties.TIMER_DEQUEUE_MS}\x01{now_ms}\x02"
+            )
+        self._append(topic, int(queue_id), full, record, now_ms)
+        if write_ms != _NEVER:
+            self.metrics.add(topic, -1, now_ms)
+
+    def _roll(self, record: StoredRecord, write_ms: int, now_ms: int) -> None:
+        """Put a message that is not due yet into the timer queue again."""
+        named = decode_properties(record.properties)
+        times = named.get(properties.TIMER_ROLL_TIMES, "0")
+        named[properties.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
+        named[properties.TIMER_ENQUEUE_MS] = str(write_ms)
+        named[properties.TIMER_DEQUEUE_MS] = str(now_ms)
+        self._append(names.TIMER_TOPIC, 0, encode_properties(named), record, now_ms)
+        self.metrics.add(named.get(properties.REAL_TOPIC, ""), -1, now_ms)
+
+    def _append(
+        self, topic: str, queue_id: int, full: str, record: StoredRecord, now_ms: int
+    ) -> None:
+        if len(full) > MAX_PROPERTIES // 4 and len(full.encode()) > MAX_PROPERTIES:
+            full = record.properties  # no room for the two times: delivered without them
+        try:
+            done = self._writer.put_copy(topic, queue_id, full, record, now_ms)
+        except Refused as refusal:
+            if refusal.code in _LATER:
+                raise
+            self._drop(record, refusal.remark or "it is refused")
+            return
+        self._delivered(topic, done.size)
+
+    def _drop(self, record: StoredRecord, why: str) -> None:
+        self.dropped += 1
+        log.error("timer message dropped offset=%d: %s", record.physical_offset, why)
+
+
+class ColdRecords:
+    """Reads records that stand together in spans, and cuts them out again."""
+
+    __slots__ = ("_count", "_members", "_read")
+
+    def __init__(
+        self,
+        read: Callable[[], list[bytes]],
+        members: list[list[tuple[int, int, int]]],
+        count: int,
+    ) -> None:
+        self._read: Callable[[], list[bytes]] = read
+        self._members: list[list[tuple[int, int, int]]] = members
+        self._count: int = count
+
+    def run(self) -> list[bytes]:
+        """Block until the records are here, in the order they were asked for."""
+        found = [b""] * self._count
+        for data, inside in zip(self._read(), self._members, strict=False):
+            for start, size, index in inside:
+                found[index] = data[start : start + size]
+        return found
+
+
+def _decode(data: bytes, offset: int) -> StoredRecord | None:
+    """The record; None when the log has lost it. `offset`: where it must stand, -1: anywhere."""
+    if len(data) < 92:
+        return None
+    try:
+        record = decode_record(data, 0, False)
+    except CorruptRecord:
+        return None
+    return record if offset in (-1, record.physical_offset) else None
