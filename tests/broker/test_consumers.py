@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from roquette.broker.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
+from roquette.broker.members import MemberWatch
+from roquette.testing.manual_clock import ManualClock
 from roquette.wire.bodies import SubscriptionData
 
 
@@ -110,11 +114,87 @@ def test_clients_without_a_heartbeat_for_120_s_expire() -> None:
     assert group.client_ids() == ["b"]
 
 
-def test_unregistering_removes_each_connection_of_the_client() -> None:
-    table = ConsumerTable()
+def watched() -> tuple[ConsumerTable, MemberWatch]:
+    watch = MemberWatch(ManualClock())
+    return ConsumerTable(watch=watch), watch
+
+
+def test_unregistering_removes_the_connection_and_the_dead_one_before_it() -> None:
+    table, _ = watched()
+    peer: Any = FakePeer(2)
     register(table, FakePeer(1), "a", [subscription("t")])
+    register(table, peer, "a", [subscription("t")])
+
+    assert table.unregister("g", peer)
+    assert not table.unregister("g", peer)
+    assert table.find("g") is None
+
+
+def test_a_client_id_alive_on_two_connections_is_noticed_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table, watch = watched()
+    old: Any
+    old, new = FakePeer(1), FakePeer(2)
+    register(table, old, "a", [subscription("t")])
+    register(table, new, "a", [subscription("t")])
+    register(table, new, "a", [subscription("t")])
+    assert watch.duplicates == 0  # the older connection may be dead
+    register(table, old, "a", [subscription("t")])
+    register(table, old, "a", [subscription("t")])
+
+    assert watch.duplicates == 1
+    assert "client_id=a addresses=10.0.0.1:40000,10.0.0.2:40000" in caplog.text
+    assert table.unregister("g", old)
+    group = table.find("g")
+    assert group is not None and group.client_ids() == ["a"]
+
+
+def test_a_reconnected_client_is_no_duplicate() -> None:
+    table, watch = watched()
+    old: Any = FakePeer(1)
+    register(table, old, "a", [subscription("t")])
+    register(table, FakePeer(2), "a", [subscription("t")])
+    table.remove_peer(old)
     register(table, FakePeer(2), "a", [subscription("t")])
 
-    assert table.unregister("g", "a")
-    assert not table.unregister("g", "a")
-    assert table.find("g") is None
+    assert watch.duplicates == 0
+
+
+def test_members_that_subscribe_differently_are_noticed_with_both_names(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table, watch = watched()
+    first, second = FakePeer(1), FakePeer(2)
+    register(table, first, "a", [subscription("t", 1, "x || y"), subscription("%RETRY%g")])
+    register(table, second, "b", [subscription("t", 2, "y||x")])
+    assert watch.conflicts == 0
+    register(table, second, "b", [subscription("t", 3, "z")])
+    register(table, second, "b", [subscription("t", 3, "z")])
+
+    assert watch.conflicts == 1
+    assert "client_id=b address=10.0.0.2:40000 subscribes=CLUSTERING[t:TAG:z]" in caplog.text
+    assert "client_id=a address=10.0.0.1:40000 subscribes=CLUSTERING[t:TAG:x||y]" in caplog.text
+    register(table, first, "a", [subscription("t", 4, "z")])
+    group = table.find("g")
+    assert group is not None and len(group.signatures) == 1
+
+
+def test_a_heartbeat_without_subscriptions_keeps_those_of_the_group() -> None:
+    table, _ = watched()
+    peer: Any = FakePeer(1)
+    register(table, peer, "a", [subscription("t")])
+    table.register(
+        "g",
+        peer,
+        client_id="a",
+        language="JAVA",
+        version=513,
+        consume_type="CONSUME_PASSIVELY",
+        message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscriptions=None,
+        now_ms=5,
+    )
+    group = table.find("g")
+    assert group is not None and set(group.subscriptions) == {"t"}

@@ -24,7 +24,7 @@ def test_expiry_and_unregistration() -> None:
     table.register("g", peer, client_id="a", language="GO", version=317, now_ms=0)  # type: ignore[arg-type]
     table.register("h", peer, client_id="a", language="GO", version=317, now_ms=5)  # type: ignore[arg-type]
 
-    table.unregister("h", "a")
+    table.unregister("h", peer)  # type: ignore[arg-type]
 
     assert table.expire(CHANNEL_EXPIRED_MS + 1) == [peer]
     assert table.channels("g") == []

@@ -265,3 +265,18 @@ def test_counters_are_bounded_and_forgotten_after_an_idle_day() -> None:
     day = stats.find("SNDBCK_PUT_NUMS", "b")
     assert day is not None and day.stats_day is not None and day.stats_day.sum == 24
     assert DAY == 2
+
+
+def test_messages_sent_back_are_counted_by_topic_and_group(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        sent = case.ext(await client.produce())
+        case.broker.groups.find("g", 0)
+        back = {"offset": int(sent["msgId"][16:], 16), "group": "g", "delayLevel": 0}
+        assert (await client.call(36, back)).code == 0
+        case.broker._sample_rates()
+        counted = await client.call(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "T@g"})
+
+        assert decode_body(BrokerStatsData, counted.body).stats_minute.sum == 1
+
+    run_broker(scenario)

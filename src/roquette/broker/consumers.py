@@ -5,6 +5,7 @@ The rules are those of Apache's ConsumerManager and ConsumerGroupInfo.
 
 import logging
 from collections.abc import Iterable
+from typing import Protocol
 
 from roquette.broker.filters import (
     MATCH_ALL,
@@ -24,7 +25,15 @@ CHANNEL_EXPIRED_MS = 120_000  # ConsumerManager.CHANNEL_EXPIRED_TIMEOUT
 class ClientChannel:
     """One client's connection, as its last heartbeat described it."""
 
-    __slots__ = ("client_id", "language", "last_update_ms", "peer", "version")
+    __slots__ = (
+        "client_id",
+        "language",
+        "last_update_ms",
+        "peer",
+        "rival",
+        "signature",
+        "version",
+    )
 
     def __init__(
         self, peer: Peer, client_id: str, language: str, version: int, now_ms: int
@@ -34,6 +43,8 @@ class ClientChannel:
         self.language = language
         self.version = version
         self.last_update_ms = now_ms
+        self.rival: ClientChannel | None = None  # a newer connection with the same client id
+        self.signature = ""  # what it subscribes to, as members must have in common
 
 
 class ConsumerGroup:
@@ -44,8 +55,10 @@ class ConsumerGroup:
         "consume_from_where",
         "consume_type",
         "filters",
+        "fingerprint",
         "message_model",
         "name",
+        "signatures",
         "subscriptions",
     )
 
@@ -60,6 +73,8 @@ class ConsumerGroup:
         self.subscriptions: dict[str, SubscriptionData] = {}
         # Topic -> what is let through; a topic whose selector can not be used is not in it.
         self.filters: dict[str, SubscriptionFilter] = {}
+        self.fingerprint: int | None = None  # of the last heartbeat of any member; 0: version 1
+        self.signatures: dict[str, int] = {}  # how many members subscribe to what
 
     @property
     def broadcasting(self) -> bool:
@@ -80,11 +95,40 @@ class ConsumerGroup:
         return [channel.peer for channel in self.channels.values()]
 
 
+class Watch(Protocol):
+    """Sees members come, beat and go (see `members.py`)."""
+
+    def added(self, group: ConsumerGroup, channel: ClientChannel) -> None:
+        """A connection joined the group."""
+        ...
+
+    def beat(self, group: ConsumerGroup, channel: ClientChannel) -> None:
+        """A connection that has a rival sent a heartbeat."""
+        ...
+
+    def subscribed(
+        self,
+        group: ConsumerGroup,
+        channel: ClientChannel,
+        message_model: str,
+        subscriptions: Iterable[SubscriptionData],
+    ) -> None:
+        """What a member's heartbeat subscribes to."""
+        ...
+
+    def left(self, group: ConsumerGroup, channel: ClientChannel) -> None:
+        """A connection left the group."""
+        ...
+
+
 class ConsumerTable:
     """All groups that are online. Bounded by connections: each peer names at most the groups it heartbeats."""
 
-    def __init__(self, filters: SubscriptionFilters | None = None) -> None:
+    def __init__(
+        self, filters: SubscriptionFilters | None = None, watch: Watch | None = None
+    ) -> None:
         self._filters = filters if filters is not None else SubscriptionFilters()
+        self._watch = watch
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of_peer: dict[int, dict[str, None]] = {}
 
@@ -116,10 +160,13 @@ class ConsumerTable:
         consume_type: str,
         message_model: str,
         consume_from_where: str,
-        subscriptions: Iterable[SubscriptionData],
+        subscriptions: Iterable[SubscriptionData] | None,
         now_ms: int,
     ) -> bool:
-        """Take in one group of a heartbeat; True when members must rebalance (ConsumerManager.registerConsumer)."""
+        """Take in one group of a heartbeat; True when members must rebalance (ConsumerManager.registerConsumer).
+
+        Without `subscriptions` those the group has stay (registerConsumerWithoutSub).
+        """
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = ConsumerGroup(
@@ -129,7 +176,12 @@ class ConsumerTable:
         group.message_model = message_model
         group.consume_from_where = consume_from_where
         changed = self._update_channel(group, peer, client_id, language, version, now_ms)
-        return self._update_subscriptions(group, list(subscriptions)) or changed
+        if subscriptions is None:
+            return changed
+        wanted = list(subscriptions)
+        if self._watch is not None:
+            self._watch.subscribed(group, group.channels[peer.id], message_model, wanted)
+        return self._update_subscriptions(group, wanted) or changed
 
     def _update_channel(
         self,
@@ -143,9 +195,15 @@ class ConsumerTable:
         channel = group.channels.get(peer.id)
         if channel is not None and channel.client_id == client_id:
             channel.last_update_ms = now_ms
+            if channel.rival is not None and self._watch is not None:
+                self._watch.beat(group, channel)
             return False
-        group.channels[peer.id] = ClientChannel(peer, client_id, language, version, now_ms)
+        if channel is not None and self._watch is not None:
+            self._watch.left(group, channel)
+        added = group.channels[peer.id] = ClientChannel(peer, client_id, language, version, now_ms)
         self._groups_of_peer.setdefault(peer.id, {})[group.name] = None
+        if self._watch is not None:
+            self._watch.added(group, added)
         return True
 
     def _update_subscriptions(self, group: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
@@ -184,17 +242,19 @@ class ConsumerTable:
         codes = codes_of(data)
         return MATCH_ALL if codes is None else SubscriptionFilter(codes, None)
 
-    def unregister(self, name: str, client_id: str) -> bool:
-        """A client leaves a group; True when others must rebalance."""
+    def unregister(self, name: str, peer: Peer) -> bool:
+        """A client leaves a group on its own connection; True when others must rebalance.
+
+        Its older connections that sent nothing since this one came are dead, and leave with it.
+        """
         group = self._groups.get(name)
-        if group is None:
+        own = group.channels.get(peer.id) if group is not None else None
+        if group is None or own is None:
             return False
-        gone = [
-            number for number, channel in group.channels.items() if channel.client_id == client_id
-        ]
-        for number in gone:
+        dead = [number for number, channel in group.channels.items() if channel.rival is own]
+        for number in [peer.id, *dead]:
             self._drop(group, number)
-        return bool(gone)
+        return True
 
     def remove_peer(self, peer: Peer) -> list[str]:
         """A connection ended; returns the groups whose members must rebalance."""
@@ -216,7 +276,9 @@ class ConsumerTable:
         return removed
 
     def _drop(self, group: ConsumerGroup, number: int) -> None:
-        group.channels.pop(number, None)
+        channel = group.channels.pop(number, None)
+        if channel is not None and self._watch is not None:
+            self._watch.left(group, channel)
         names = self._groups_of_peer.get(number)
         if names is not None:
             names.pop(group.name, None)

@@ -196,6 +196,8 @@ class StatsFeed:
                 system_gets += gets.count
             items.set_total(GROUP_GET_NUMS, f"{name}@{group}", gets.count, gets.times)
             items.set_total(GROUP_GET_SIZE, f"{name}@{group}", gets.size, gets.times)
+        for (name, group), count in stats.send_backs.items():
+            items.set_total(SNDBCK_PUT_NUMS, f"{name}@{group}", count, count)
         puts, got = stats.put_messages.total, stats.get_messages.total
         items.set_total(BROKER_PUT_NUMS, self._cluster, puts)
         items.set_total(BROKER_GET_NUMS, self._cluster, got)

@@ -27,12 +27,10 @@ class ProducerTable:
         else:
             channel.last_update_ms = now_ms
 
-    def unregister(self, group: str, client_id: str) -> None:
-        """A client leaves a group."""
-        for number in [
-            n for n, c in self._groups.get(group, {}).items() if c.client_id == client_id
-        ]:
-            self._drop(group, number)
+    def unregister(self, group: str, peer: Peer) -> None:
+        """A client leaves a group on its own connection."""
+        if peer.id in self._groups.get(group, {}):
+            self._drop(group, peer.id)
 
     def remove_peer(self, peer: Peer) -> None:
         """A connection ended."""

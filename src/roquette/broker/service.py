@@ -24,6 +24,7 @@ from roquette.broker.item_stats import ItemStats, StatsFeed
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
 from roquette.broker.long_polling import HeldPull, HoldTable
+from roquette.broker.members import MemberWatch
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.outbound import Outbound
 from roquette.broker.persistence import ConfigFiles
@@ -100,7 +101,8 @@ class Broker:
         self.groups = GroupTable(now_ms, lambda: self.live.current.auto_create_subscription_group)
         self.offsets = OffsetTable(now_ms)
         self.filters = SubscriptionFilters()
-        self.consumers = ConsumerTable(self.filters)
+        self.members = MemberWatch(clock)
+        self.consumers = ConsumerTable(self.filters, self.members)
         self.producers = ProducerTable()
         self.locks = LockTable()
         self.stats = BrokerStats(now_ms)
@@ -314,6 +316,7 @@ class Broker:
             offsets=self.offsets,
             consumers=self.consumers,
             filters=self.filters,
+            members=self.members,
             producers=self.producers,
             locks=self.locks,
             stats=self.stats,

@@ -115,6 +115,7 @@ class BrokerStats:
         "put_messages",
         "put_times",
         "send_back",
+        "send_backs",
         "transferred",
     )
 
@@ -129,6 +130,7 @@ class BrokerStats:
         self.get_messages = Counter()
         self.transferred = Counter()
         self.send_back = Counter()
+        self.send_backs: dict[tuple[str, str], int] = {}  # by (topic, group)
         self.put_durations = Durations()
         self.get_durations = Durations()
         self.group_gets: dict[tuple[str, str], Gets] = {}  # by (topic, group)
@@ -179,15 +181,20 @@ class BrokerStats:
         gets.size += size
         gets.times += 1
 
+    def sent_back(self, topic: str, group: str) -> None:
+        """A consumer of the group could not process a message of the topic."""
+        self.send_back.total += 1
+        self.send_backs[topic, group] = self.send_backs.get((topic, group), 0) + 1
+
     def forget_topic(self, topic: str) -> None:
         """A topic is deleted."""
-        for key in [key for key in self.group_gets if key[0] == topic]:
-            del self.group_gets[key]
+        self.group_gets = {key: n for key, n in self.group_gets.items() if key[0] != topic}
+        self.send_backs = {key: n for key, n in self.send_backs.items() if key[0] != topic}
 
     def forget_group(self, group: str) -> None:
         """A group is deleted."""
-        for key in [key for key in self.group_gets if key[1] == group]:
-            del self.group_gets[key]
+        self.group_gets = {key: n for key, n in self.group_gets.items() if key[1] != group}
+        self.send_backs = {key: n for key, n in self.send_backs.items() if key[1] != group}
 
     def turn_durations(self) -> None:
         """Every minute: what is shown of durations is the minute that ends now."""

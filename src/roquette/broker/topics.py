@@ -207,7 +207,16 @@ class TopicTable:
             config = wanted
         self.put(config, now_ms).auto_created_ms = now_ms
 
-    def ensure(self, name: str, *, queues: int, perm: int, sys_flag: int = 0, now_ms: int) -> Topic:
+    def ensure(
+        self,
+        name: str,
+        *,
+        queues: int,
+        perm: int,
+        sys_flag: int = 0,
+        order: bool = False,
+        now_ms: int,
+    ) -> Topic:
         """The topic, created when absent: retry and dead-letter topics (createTopicInSendMessageBackMethod)."""
         topic = self._topics.get(name)
         if topic is not None:
@@ -218,6 +227,7 @@ class TopicTable:
             write_queue_nums=queues,
             perm=perm,
             topic_sys_flag=sys_flag,
+            order=order,
         )
         return self.put(config, now_ms)
 

@@ -1,6 +1,6 @@
 """Every processor gets what it works with, and nothing else: the one place that knows all of them."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from roquette.base.entropy import Entropy
@@ -15,6 +15,7 @@ from roquette.broker.groups import GroupTable
 from roquette.broker.item_stats import ItemStats
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
+from roquette.broker.members import MemberWatch
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.reading import PopOffsets
@@ -51,6 +52,7 @@ from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Found
+from roquette.wire.bodies import SubscriptionData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class Parts:
     offsets: OffsetTable
     consumers: ConsumerTable
     filters: SubscriptionFilters
+    members: MemberWatch
     producers: ProducerTable
     locks: LockTable
     stats: BrokerStats
@@ -95,9 +98,25 @@ class Parts:
 def build_processors(p: Parts) -> Processors:
     """All processors of one broker."""
 
-    def create_topic(name: str, queues: int, perm: int, now_ms: int) -> None:
-        if queues > 0:
-            p.topics.ensure(name, queues=queues, perm=perm, now_ms=now_ms)
+    def create_topic(
+        name: str,
+        queues: int,
+        perm: int,
+        now_ms: int,
+        *,
+        sys_flag: int = 0,
+        subscribed: Iterable[SubscriptionData] = (),
+    ) -> None:
+        if queues > 0 and p.topics.find(name) is None:
+            topics = [p.topics.find(data.topic) for data in subscribed]
+            p.topics.ensure(
+                name,
+                queues=queues,
+                perm=perm,
+                sys_flag=sys_flag,
+                order=any(topic is not None and topic.order for topic in topics),
+                now_ms=now_ms,
+            )
 
     name = p.live.current.broker_name
     pop, ack, pop_info, assignment = _pop(p)
@@ -193,6 +212,8 @@ def build_processors(p: Parts) -> Processors:
 def _watched(p: Parts) -> dict[str, str]:
     """What only this broker counts, for GET_BROKER_RUNTIME_INFO."""
     return {
+        "duplicateClientIds": str(p.members.duplicates),
+        "subscriptionConflicts": str(p.members.conflicts),
         "offsetRegressions": str(p.regressions.accepted),
         "offsetRegressionsRefused": str(p.regressions.refused),
     }

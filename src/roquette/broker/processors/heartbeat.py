@@ -3,7 +3,7 @@
 Apache: ClientManageProcessor, ConsumerManageProcessor.getConsumerListByGroup.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from roquette.broker.consumers import ConsumerGroup, ConsumerTable
@@ -11,12 +11,14 @@ from roquette.broker.groups import GroupTable
 from roquette.broker.producers import ProducerTable
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.message.names import retry_topic
+from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.dispatcher import Peer, RequestContext
 from roquette.remoting.outcomes import Reply
 from roquette.wire.bodies import (
     ConsumerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
+    SubscriptionData,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
@@ -25,13 +27,23 @@ from roquette.wire.json_body import decode_body, encode_body
 
 T = TypeVar("T")
 
-_HEARTBEAT_REPLY = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "false"})
+_SUB_CHANGED = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
+_SUB_KNOWN = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"})
 
 
 class TopicCreator(Protocol):
     """Creates a topic of the system's own (retry, dead letter) unless it exists."""
 
-    def __call__(self, name: str, queues: int, perm: int, now_ms: int) -> None: ...
+    def __call__(
+        self,
+        name: str,
+        queues: int,
+        perm: int,
+        now_ms: int,
+        *,
+        sys_flag: int = 0,
+        subscribed: Iterable[SubscriptionData] = (),
+    ) -> None: ...
 
 
 class HeartbeatProcessor:
@@ -67,17 +79,48 @@ class HeartbeatProcessor:
                 version=ctx.command.version,
                 now_ms=ctx.now_ms,
             )
+        fingerprint = data.heartbeat_fingerprint
+        without_sub = data.without_sub and fingerprint != 0
+        changed = fingerprint == 0
         for consumer in data.consumer_data_set:
-            self._register_consumer(ctx, data.client_id, language, consumer)
-        return Reply(_HEARTBEAT_REPLY)
+            if self._must_send_subscriptions(consumer.group_name, fingerprint, without_sub):
+                changed = True
+            self._register_consumer(ctx, data.client_id, language, consumer, without_sub)
+            online = self._consumers.find(consumer.group_name)
+            if online is not None:
+                online.fingerprint = fingerprint
+        return Reply(_SUB_CHANGED if changed else _SUB_KNOWN)
+
+    def _must_send_subscriptions(self, name: str, fingerprint: int, without_sub: bool) -> bool:
+        """Whether a client that has a fingerprint (heartbeat version 2) shall send all it subscribes to next.
+
+        As in Apache when the group's last heartbeat had another fingerprint; here also when the broker
+        does not know the subscriptions the client left out, for instance after a restart.
+        """
+        online = self._consumers.find(name)
+        if online is None or online.fingerprint is None:
+            return without_sub
+        return online.fingerprint != fingerprint or (without_sub and not online.subscriptions)
 
     def _register_consumer(
-        self, ctx: RequestContext, client_id: str, language: str, data: ConsumerData
+        self,
+        ctx: RequestContext,
+        client_id: str,
+        language: str,
+        data: ConsumerData,
+        without_sub: bool,
     ) -> None:
         group = self._groups.find(data.group_name, ctx.now_ms)
         if group is None:
             return  # autoCreateSubscriptionGroup is off: the consumer part is skipped in silence
-        self._create_topic(retry_topic(data.group_name), group.retry_queue_nums, 6, ctx.now_ms)
+        self._create_topic(
+            retry_topic(data.group_name),
+            group.retry_queue_nums,
+            6,
+            ctx.now_ms,
+            sys_flag=TOPIC_UNIT_SUB if data.unit_mode else 0,
+            subscribed=data.subscription_data_set,
+        )
         changed = self._consumers.register(
             data.group_name,
             ctx.peer,
@@ -87,7 +130,7 @@ class HeartbeatProcessor:
             consume_type=data.consume_type,
             message_model=data.message_model,
             consume_from_where=data.consume_from_where,
-            subscriptions=data.subscription_data_set,
+            subscriptions=None if without_sub else data.subscription_data_set,
             now_ms=ctx.now_ms,
         )
         if changed:
@@ -113,10 +156,8 @@ class HeartbeatProcessor:
     ) -> Reply:
         """UNREGISTER_CLIENT: a client leaves its groups at once."""
         if header.producer_group:
-            self._producers.unregister(header.producer_group, header.client_id)
-        if header.consumer_group and self._consumers.unregister(
-            header.consumer_group, header.client_id
-        ):
+            self._producers.unregister(header.producer_group, ctx.peer)
+        if header.consumer_group and self._consumers.unregister(header.consumer_group, ctx.peer):
             self._notify(header.consumer_group, ctx.now_ms)
         return Reply()
 

@@ -10,6 +10,7 @@ from roquette.broker.topics import Topic, TopicTable
 from roquette.broker.writer import MessageWriter
 from roquette.errors import Refused
 from roquette.message.names import PERM_WRITE, retry_topic
+from roquette.message.properties import RETRY_TOPIC
 from roquette.message.record import decode_record
 from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.dispatcher import RequestContext
@@ -77,7 +78,6 @@ class SendBackProcessor:
             )
         limit = retry_limit(group.retry_max_times, header.max_reconsume_times, ctx.command.version)
         done = self._put(ctx, header, topic, limit)
-        self._stats.send_back.total += 1
         return Later(done.end_offset, Reply()) if self._sync_flush else Reply()
 
     def _put(
@@ -98,6 +98,7 @@ class SendBackProcessor:
             topic = self._topics.ensure(
                 plan.topic, queues=DLQ_QUEUES, perm=RETRY_PERM, now_ms=ctx.now_ms
             )
+        self._stats.sent_back(plan.named.get(RETRY_TOPIC, record.topic), header.group)
         return self._writer.put(
             topic.name,
             self._entropy.below(max(1, topic.write_queues)),
