@@ -1,13 +1,15 @@
 """Blocking calls beside a loop."""
 
 import asyncio
+import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from roquette.base.executor import run_blocking, submit, use_worker_threads
+from roquette.base.executor import run_blocking, submit, sync_file, use_worker_threads
 
 
 def run(main: object) -> None:
@@ -81,3 +83,34 @@ def test_close_waits_for_what_was_submitted() -> None:
 
     run(main())
     assert sorted(done) == list(range(6))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's own syncs are Linux's")
+def test_the_kernel_syncs_a_file_beside_the_loop(tmp_path: Path) -> None:
+    async def main() -> None:
+        threads = use_worker_threads(asyncio.get_running_loop())
+        with (tmp_path / "log").open("wb", buffering=0) as file:
+            for _ in range(20):
+                file.write(b"x" * 5000)
+                waiting = sync_file(file.fileno())
+                assert waiting is not None
+                assert sync_file(file.fileno()) is None, (
+                    "one at a time: the next one takes a thread"
+                )
+                await waiting
+        reader, writer = os.pipe()
+        assert sync_file(writer) is None, "a pipe can not be synced"
+        assert sync_file(None) is None
+        os.close(reader)
+        os.close(writer)
+        threads.close()
+        assert sync_file(0) is None, "closed"
+
+    run(main())
+
+
+def test_without_the_kernels_help_threads_sync() -> None:
+    async def main() -> None:
+        assert sync_file(1) is None
+
+    asyncio.run(main())

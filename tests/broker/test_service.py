@@ -77,6 +77,24 @@ def test_a_failed_write_drops_the_connection_with_its_unsent_answers(run_broker)
     run_broker(scenario, files=files)
 
 
+def test_a_sync_that_fails_in_the_kernel_ends_the_broker_too(run_broker, monkeypatch):
+    def failing(fd):
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(OSError(5, "Input/output error"))
+        return future
+
+    async def scenario(case):
+        client = await case.client()
+        await client.produce()
+        monkeypatch.setattr("roquette.broker.log_sync.sync_file", failing)
+        lost = await client.produce()
+
+        assert lost.code == 14
+        assert "Input/output error" in await case.broker.wait_failed()
+
+    run_broker(scenario, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
+
+
 def test_a_sync_that_takes_too_long_answers_flush_disk_timeout(run_broker):
     async def scenario(case):
         client = await case.client()

@@ -8,7 +8,7 @@ import pytest
 
 from roquette.base.javatypes import java_hash
 from roquette.message import names
-from roquette.message.batch import decode_batch, encode_batch
+from roquette.message.batch import BatchCursor, encode_batch
 from roquette.message.compression import Compression, compress, decompress
 from roquette.message.message import received
 from roquette.message.message_id import (
@@ -88,10 +88,13 @@ def test_batches(case: dict[str, Any]) -> None:
     messages = [
         (m["flag"], bytes.fromhex(m["body"]), m["properties"].encode()) for m in case["messages"]
     ]
-    found = decode_batch(bytes.fromhex(case["batch"]))
+    cursor = BatchCursor(bytes.fromhex(case["batch"]))
+    found = []
+    while cursor.advance():
+        found.append((cursor.flag, cursor.body, cursor.properties))
 
     assert encode_batch(messages).hex() == case["batch"]
-    assert [(entry.flag, entry.body, entry.properties) for entry in found] == messages
+    assert found == messages
 
 
 def test_property_strings() -> None:

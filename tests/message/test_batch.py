@@ -5,15 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.errors import CorruptRecord
-from roquette.message.batch import decode_batch, encode_batch
+from roquette.message.batch import BatchCursor, encode_batch
 
 MESSAGES = [(0, b"one", b"KEYS\x01a\x02"), (-7, b"", b""), (9, b"x" * 300, b"")]
+
+
+def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
+    cursor = BatchCursor(data)
+    found = []
+    while cursor.advance():
+        found.append((int(cursor.flag), cursor.body, cursor.properties))
+    assert not cursor.advance()
+    return found
 
 
 def test_what_is_encoded_is_decoded() -> None:
     found = decode_batch(encode_batch(MESSAGES))
 
-    assert [(entry.flag, entry.body, entry.properties) for entry in found] == MESSAGES
+    assert found == MESSAGES
 
 
 def test_an_entry_is_laid_out_as_documented() -> None:
@@ -40,4 +49,4 @@ def test_any_bytes_raise_only_corrupt_record(data: bytes) -> None:
         entries = decode_batch(data)
     except CorruptRecord:
         return
-    assert sum(22 + len(e.body) + len(e.properties) for e in entries) == len(data)
+    assert sum(22 + len(body) + len(properties) for _, body, properties in entries) == len(data)

@@ -150,9 +150,7 @@ def test_an_index_file_is_apaches_byte_for_byte() -> None:
         files.open_file("/i/x", size, create=True), "/i/x", case["slots"], case["entries"]
     )
     for put in case["puts"]:
-        index_file.put_all(
-            [positive_hash(put["hash"])], put["physicalOffset"], put["storeTimestamp"]
-        )
+        index_file.put(positive_hash(put["hash"]), put["physicalOffset"], put["storeTimestamp"])
     index_file.write_header()
 
     assert files.read_bytes("/i/x") == (GOLDEN / "index_file" / "index.bin").read_bytes()

@@ -4,14 +4,19 @@ import errno
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
+from roquette.base.javatypes import java_hash
 from roquette.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
+from roquette.message.batch import encode_batch
 from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType
+from roquette.store.keys import keys_of, tags_of, unique_key_of
 from roquette.store.message_store import MessageStore
-from roquette.store.results import Appended, BatchMessage, GetStatus
+from roquette.store.results import Appended, GetStatus
 from roquette.testing.faulty_files import FaultyFiles
 
 HOUR_MS = 3_600_000
@@ -130,10 +135,74 @@ def test_prepared_and_rolled_back_messages_stay_out_of_the_queue() -> None:
 
 def test_a_batch_is_refused_whole_when_one_message_is_too_big() -> None:
     store = opened(FaultyFiles(), max_message_size=10)
-    entries = [BatchMessage(0, b"", 0, body, None, None, None) for body in (b"ok", b"x" * 11)]
+    batch = encode_batch([(0, body, b"") for body in (b"ok", b"x" * 11)])
 
     with pytest.raises(MessageIllegal, match="maxMessageSize"):
-        store.append_batch("T", 0, 0, 0, BORN, 0, entries, START_MS)
+        store.append_batch("T", 0, 0, 0, BORN, 0, batch, START_MS)
+
+    assert store.max_physical_offset == 0
+
+
+WORDS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=5)
+PROPERTIES = st.lists(
+    st.tuples(st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "TAGSX", "A", ""]), WORDS),
+    max_size=5,
+).map(lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=700), PROPERTIES), min_size=1, max_size=40)
+)
+def test_a_batch_leaves_the_same_files_as_its_messages_one_by_one(
+    messages: list[tuple[bytes, str]],
+) -> None:
+    alone, together = FaultyFiles(), FaultyFiles()
+    store = opened(alone)
+    done = []
+    for body, text in messages:
+        tags = tags_of(text)
+        code = java_hash(tags) if tags else 0
+        keys, unique = keys_of(text), unique_key_of(text)
+        done.append(
+            store.append("T", 1, 7, 0, 5, BORN, 2, text, code, body, START_MS, keys, unique)
+        )
+    arrived = [(a.queue_offset, a.tags_code, a.physical_offset) for a in store.take_arrivals()]
+    store.close(START_MS)
+    batched = opened(together)
+    batch = encode_batch([(7, body, text.encode()) for body, text in messages])
+    one = batched.append_batch("T", 1, 0, 5, BORN, 2, batch, START_MS)
+    assert arrived == [
+        (a.queue_offset, a.tags_code, a.physical_offset) for a in batched.take_arrivals()
+    ]
+    batched.close(START_MS)
+
+    assert one.count == len(messages)
+    assert (one.queue_offset, one.end_offset) == (0, done[-1].end_offset)
+    assert one.size == sum(single.size for single in done)
+    assert one.message_ids == b"".join(
+        HOST + single.physical_offset.to_bytes(8, "big") for single in done
+    )
+    assert all_files(together) == all_files(alone)
+
+
+def all_files(files: FaultyFiles, folder: str = "/s") -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name in files.list_dir(folder):
+        path = f"{folder}/{name}"
+        if files.list_dir(path):
+            found |= all_files(files, path)
+        else:
+            found[path] = files.read_bytes(path)
+    return found
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 21, encode_batch([(0, b"x", b"\xff\xfe")])])
+def test_what_is_no_batch_stores_nothing(torn: bytes) -> None:
+    store = opened(FaultyFiles())
+
+    with pytest.raises(MessageIllegal):
+        store.append_batch("T", 0, 0, 0, BORN, 0, torn, START_MS)
 
     assert store.max_physical_offset == 0
 

@@ -7,6 +7,8 @@ from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+from roquette.base.kernel_sync import open_kernel_sync
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -29,6 +31,11 @@ class WorkerThreads:
         ]
         for thread in self._threads:
             thread.start()
+        self._kernel = open_kernel_sync(loop)
+
+    def sync(self, fd: int) -> "asyncio.Future[None] | None":
+        """See `sync_file`."""
+        return None if self._kernel is None else self._kernel.sync(fd)
 
     def submit(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
         """Run a call in one of the threads; the future resolves on the loop."""
@@ -53,6 +60,9 @@ class WorkerThreads:
 
     def close(self) -> None:
         """Let the threads end when what was submitted is done, and wait for them."""
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -85,6 +95,15 @@ def submit(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.
     if threads is not None:
         return threads.submit(call, *args)
     return loop.run_in_executor(None, call, *args)
+
+
+def sync_file(fd: int | None) -> "asyncio.Future[None] | None":
+    """Let the kernel bring a file's data to the device, beside the loop and without a thread.
+
+    The future raises OSError. None: that is not to be had here or now, a thread must do it (`submit`).
+    """
+    threads = _threads.get(asyncio.get_running_loop())
+    return None if threads is None or fd is None else threads.sync(fd)
 
 
 async def run_blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -47,6 +47,11 @@ class File(Protocol):
         """Return when the data is on the device (fdatasync); mapped writes are included."""
         ...
 
+    @property
+    def descriptor(self) -> int | None:
+        """The system's number of it, for a sync that the kernel runs; None when only `sync` will do."""
+        ...
+
     def allocate(self, size: int) -> None:
         """Grow to at least `size` bytes of zeros with their blocks reserved; raises ENOSPC."""
         ...
@@ -163,6 +168,10 @@ class OsFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+
+    @property
+    def descriptor(self) -> int | None:
+        return self._fd if self._fd >= 0 else None
 
     def allocate(self, size: int) -> None:
         have = self.size

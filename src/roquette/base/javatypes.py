@@ -1,5 +1,7 @@
 """Java's arithmetic on texts and numbers, where the protocol depends on it. HOT."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
 
@@ -25,6 +27,22 @@ def java_hash(text: str, seed: int = 0) -> int:
             value = (value * 31 + (0xD800 | (code >> 10))) & 0xFFFFFFFF
             code = 0xDC00 | (code & 0x3FF)
         value = (value * 31 + code) & 0xFFFFFFFF
+    return value - 0x100000000 if value > 0x7FFFFFFF else value
+
+
+NOT_ASCII: Final = 1 << 40
+
+
+def java_hash_ascii(data: bytes, start: i64, end: i64, seed: i64) -> i64:
+    """`java_hash` of a piece of encoded text, without a copy; NOT_ASCII when it is not that simple."""
+    value: i64 = seed
+    position: i64 = start
+    while position < end:
+        unit: i64 = data[position]
+        if unit > 127:
+            return NOT_ASCII
+        value = (value * 31 + unit) & 0xFFFFFFFF
+        position += 1
     return value - 0x100000000 if value > 0x7FFFFFFF else value
 
 

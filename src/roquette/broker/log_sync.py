@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 
 from roquette.base.clock import Clock
-from roquette.base.executor import submit
+from roquette.base.executor import submit, sync_file
 from roquette.errors import StoreError
 from roquette.remoting.dispatcher import Dispatcher, RequestContext
 from roquette.remoting.outcomes import Later, Reply
@@ -102,7 +102,7 @@ class LogSync:
         if plan is None:  # all of it is there already
             self._flushed(self._store.synced_offset)
             return
-        self._running = submit(plan.run)
+        self._running = sync_file(plan.descriptor) or submit(plan.run)
         self._running.add_done_callback(functools.partial(self._ended, plan))
 
     def _ended(self, plan: SyncPlan, future: "asyncio.Future[None]") -> None:
@@ -111,6 +111,9 @@ class LogSync:
             return
         try:
             future.result()
+        except OSError as error:
+            plan.error = error
+        try:
             end_offset = self._store.synced(plan)
         except StoreError as error:
             self.abandon(str(error))

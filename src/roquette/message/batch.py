@@ -21,17 +21,6 @@ from roquette.errors import CorruptRecord
 ENTRY_SIZE: Final = 22  # an entry without body and properties
 
 
-class BatchEntry:
-    """One message of a batch: what differs from message to message."""
-
-    __slots__ = ("body", "flag", "properties")
-
-    def __init__(self, flag: int, body: bytes, properties: bytes) -> None:
-        self.flag: int = flag
-        self.body: bytes = body
-        self.properties: bytes = properties
-
-
 def encode_batch(messages: list[tuple[int, bytes, bytes]]) -> bytes:
     """The batch body of (flag, body, properties) triples; properties of at most 32,767 bytes."""
     w = BytesWriter()
@@ -47,27 +36,62 @@ def encode_batch(messages: list[tuple[int, bytes, bytes]]) -> bytes:
     return w.getvalue()
 
 
-def decode_batch(data: bytes) -> list[BatchEntry]:
-    """The messages of a batch body, in order.
+class BatchCursor:
+    """Goes through a batch body; after `advance` the fields say where the message's parts lie in `data`."""
 
-    Raises:
-        CorruptRecord: an entry does not fit the bytes that are there.
-    """
-    entries: list[BatchEntry] = []
-    pos: i64 = 0
-    limit: i64 = len(data)
-    while pos < limit:
-        if pos + ENTRY_SIZE > limit:
-            raise CorruptRecord(f"batch entry at {pos}: {limit - pos} bytes are left")
-        flag: int = read_i32_be(data, pos + 12)
-        body_len: int = read_i32_be(data, pos + 16)
-        if body_len < 0 or pos + ENTRY_SIZE + body_len > limit:
-            raise CorruptRecord(f"batch entry at {pos}: body of {body_len} bytes does not fit")
-        start = pos + 20
-        pos = start + body_len
-        properties_len: int = read_i16_be(data, pos)
-        if properties_len < 0 or pos + 2 + properties_len > limit:
+    __slots__ = (
+        "_end",
+        "body_end",
+        "body_start",
+        "data",
+        "flag",
+        "properties_end",
+        "properties_start",
+    )
+
+    def __init__(self, data: bytes) -> None:
+        self.data: bytes = data
+        self._end: i64 = 0
+        self.flag: i64 = 0
+        self.body_start: i64 = 0
+        self.body_end: i64 = 0
+        self.properties_start: i64 = 0
+        self.properties_end: i64 = 0
+
+    def advance(self) -> bool:
+        """Go to the next message; False at the end.
+
+        Raises:
+            CorruptRecord: the entry does not fit the bytes that are there.
+        """
+        data = self.data
+        limit: i64 = len(data)
+        start = self._end
+        if start >= limit:
+            return False
+        if start + ENTRY_SIZE > limit:
+            raise CorruptRecord(f"batch entry at {start}: {limit - start} bytes are left")
+        flag: int = read_i32_be(data, start + 12)
+        body_len: int = read_i32_be(data, start + 16)
+        if body_len < 0 or start + ENTRY_SIZE + body_len > limit:
+            raise CorruptRecord(f"batch entry at {start}: body of {body_len} bytes does not fit")
+        self.flag = flag
+        self.body_start = start + 20
+        self.body_end = self.body_start + body_len
+        properties_len: int = read_i16_be(data, self.body_end)
+        self.properties_start = self.body_end + 2
+        self.properties_end = self.properties_start + properties_len
+        if properties_len < 0 or self.properties_end > limit:
             raise CorruptRecord(f"batch entry: properties of {properties_len} bytes do not fit")
-        entries.append(BatchEntry(flag, data[start:pos], data[pos + 2 : pos + 2 + properties_len]))
-        pos += 2 + properties_len
-    return entries
+        self._end = self.properties_end
+        return True
+
+    @property
+    def body(self) -> bytes:
+        """The message's body, a copy."""
+        return self.data[self.body_start : self.body_end]
+
+    @property
+    def properties(self) -> bytes:
+        """The message's property string in UTF-8, a copy."""
+        return self.data[self.properties_start : self.properties_end]

@@ -119,7 +119,8 @@ def record_size(
     return size + 1 if topic_len > MAX_TOPIC_V1 else size
 
 
-def encode_record(
+def write_record(
+    w: BytesWriter,
     topic: bytes,
     queue_id: i32,
     flag: i32,
@@ -134,8 +135,8 @@ def encode_record(
     prepared_offset: i64,
     body: bytes,
     properties: bytes,
-) -> bytes:
-    """The record's bytes. Hosts of 20 bytes set their bit in the sys flag; a long topic makes V2.
+) -> None:
+    """Append the record's bytes. Hosts of 20 bytes set their bit in the sys flag; a long topic makes V2.
 
     The caller has checked the limits (topic and properties: 32,767 bytes each).
     """
@@ -154,7 +155,6 @@ def encode_record(
         sys_flag |= _BORN_V6
     if store_len == _V6_HOST:
         sys_flag |= _STORE_V6
-    w = BytesWriter()
     write_i32_be(w, size)
     write_i32_be(w, RECORD_MAGIC_V2 if long_topic else RECORD_MAGIC_V1)
     write_i32_be(w, crc32(body) & 0x7FFFFFFF)
@@ -178,6 +178,43 @@ def encode_record(
     w.write(topic)
     write_i16_be(w, len(properties))
     w.write(properties)
+
+
+def encode_record(
+    topic: bytes,
+    queue_id: i32,
+    flag: i32,
+    queue_offset: i64,
+    physical_offset: i64,
+    sys_flag: i32,
+    born_ms: i64,
+    born_host: bytes,
+    store_ms: i64,
+    store_host: bytes,
+    reconsume_times: i32,
+    prepared_offset: i64,
+    body: bytes,
+    properties: bytes,
+) -> bytes:
+    """One record's bytes; see `write_record`."""
+    w = BytesWriter()
+    write_record(
+        w,
+        topic,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_ms,
+        born_host,
+        store_ms,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+        body,
+        properties,
+    )
     return w.getvalue()
 
 

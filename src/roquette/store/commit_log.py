@@ -93,8 +93,14 @@ class CommitLog:
             active = self._roll()
         return active.base_offset + active.appended
 
+    @property
+    def room(self) -> i64:
+        """Bytes of records that fit the newest file, after `place`."""
+        active = self.active
+        return 0 if active is None else active.size - active.appended - BLANK_SIZE
+
     def append(self, record: bytes) -> None:
-        """Append where `place` said; the caller writes before `pending_bytes` grows too big."""
+        """Append one record, or several that follow each other, where `place` said; the caller writes before `pending_bytes` grows too big."""
         active = self.active
         assert active is not None
         active.append(record)

@@ -4,6 +4,8 @@ import logging
 import os
 from collections.abc import Callable
 
+from mypy_extensions import i64
+
 from roquette.base.files import Files
 from roquette.base.javatypes import java_hash
 from roquette.store.index_file import IndexFile, index_file_size, positive_hash
@@ -138,20 +140,22 @@ class Index:
         self.directory_dirty = True
         self._activate()
 
-    def put_message(self, hashes: list[int], physical_offset: int, store_ms: int) -> None:
-        """Index one record under positive key hashes; files roll as they fill."""
-        while hashes:
+    def put(self, key_hash: i64, physical_offset: i64, store_ms: i64) -> None:
+        """Index one record under one positive key hash; files roll as they fill. Raises OSError."""
+        active = self._active
+        if active is None or self.full:
+            self.reserve(store_ms)
             active = self._active
-            if active is None or self.full:
-                self.reserve(store_ms)
-                continue
-            taken = active.put_all(hashes, physical_offset, store_ms)
-            self.full = active.full
-            if self.full:
-                active.write_entries()
-            if taken == len(hashes):
-                break
-            hashes = hashes[taken:]
+            assert active is not None
+        active.put(key_hash, physical_offset, store_ms)
+        if active.full:
+            active.write_entries()
+            self.full = True
+
+    def put_message(self, hashes: list[int], physical_offset: i64, store_ms: i64) -> None:
+        """Index one record under positive key hashes."""
+        for key_hash in hashes:
+            self.put(key_hash, physical_offset, store_ms)
 
     def write_entries(self) -> None:
         """Bring the entries since the last call into the file: at the end of a turn, as the log."""

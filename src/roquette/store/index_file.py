@@ -127,39 +127,32 @@ class IndexFile:
         """No entry fits any more."""
         return self.count >= self._capacity
 
-    def put_all(self, hashes: list[int], physical_offset: i64, store_ms: i64) -> int:
-        """Add an entry for each positive key hash of one record; returns how many still fitted."""
-        slots = self._slot_view
-        entries = self._entries
-        seconds = i32(self._seconds(store_ms))
+    def put(self, key_hash: i64, physical_offset: i64, store_ms: i64) -> None:
+        """Add an entry for a positive key hash; the caller has seen that the file is not full."""
         number = self.count
-        taken = 0
-        for key_hash in hashes:
-            if number >= self._capacity:
-                break
-            slot: i64 = key_hash % self._slots
-            previous = _big_endian(slots[slot])
-            if previous <= 0 or previous > number:
-                previous = 0
-                self.slots_used += 1
-            write_i32_be(entries, i32(key_hash))
-            write_i64_be(entries, physical_offset)
-            write_i32_be(entries, seconds)
-            write_i32_be(entries, i32(previous))
-            slots[slot] = _big_endian(number)
-            if number <= 1:  # Apache reckons the first entry's seconds before it sets the begin
-                self.begin_physical = physical_offset
-                self.begin_timestamp_ms = store_ms
-                seconds = 0
-            number += 1
-            taken += 1
+        entries = self._entries
+        slots = self._slot_view
+        slot: i64 = key_hash % self._slots
+        previous = _big_endian(slots[slot])
+        if previous <= 0 or previous > number:
+            previous = 0
+            self.slots_used += 1
+        seconds = self._seconds(store_ms)
+        write_i32_be(entries, i32(key_hash))
+        write_i64_be(entries, physical_offset)
+        write_i32_be(entries, i32(seconds))
+        write_i32_be(entries, i32(previous))
+        slots[slot] = _big_endian(number)
+        if number <= 1:  # Apache reckons the first entry's seconds before it sets the begin
+            self.begin_physical = physical_offset
+            self.begin_timestamp_ms = store_ms
+        number += 1
         self.count = number
         self.end_physical = physical_offset
         self.end_timestamp_ms = store_ms
         self.dirty = True
         if number - self._written >= _CHUNK_ENTRIES:  # recovery has no turns
             self.write_entries()
-        return taken
 
     def write_entries(self) -> None:
         """Put the entries since the last call into the map."""

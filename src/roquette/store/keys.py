@@ -5,7 +5,9 @@ The hashed text is "topic#key"; for tags it is "topic#T#tags" (Apache: IndexServ
 
 from typing import Final
 
-from roquette.base.javatypes import java_hash
+from mypy_extensions import i64
+
+from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii
 from roquette.store.index_file import positive_hash
 
 _CACHED: Final = 1024
@@ -15,11 +17,12 @@ _TAG_MARK: Final = "T#"
 class TopicKeys:
     """Hashes of one topic's keys, with what repeats kept ready."""
 
-    __slots__ = ("_seed", "_tags")
+    __slots__ = ("_known", "_seed", "_tags")
 
     def __init__(self, topic: str) -> None:
         self._seed: int = java_hash(topic + "#")
         self._tags: dict[str, int] = {}
+        self._known: dict[bytes, TagHashes] = {}
 
     def hashes(self, uniq_key: str | None, keys: str | None, tags: str | None) -> list[int]:
         """Positive hashes in Apache's order: unique id, each word of `keys`, tags."""
@@ -39,6 +42,80 @@ class TopicKeys:
                 self._tags[tags] = known
             found.append(known)
         return found
+
+    def tag_hashes(self, tags: bytes) -> "TagHashes":
+        """Both hashes of an encoded TAGS value."""
+        known = self._known.get(tags)
+        if known is None:
+            if len(self._known) >= _CACHED:
+                self._known.clear()
+            text = tags.decode()
+            key = positive_hash(java_hash(text, java_hash(_TAG_MARK, self._seed)))
+            known = self._known[tags] = TagHashes(java_hash(text), key)
+        return known
+
+    def hash_of(self, data: bytes, start: i64, end: i64) -> i64:
+        """The positive hash of a key that stands encoded in `data`."""
+        found = java_hash_ascii(data, start, end, self._seed)
+        if found == NOT_ASCII:
+            return positive_hash(java_hash(data[start:end].decode(), self._seed))
+        return positive_hash(found)
+
+
+class TagHashes:
+    """Of a TAGS value: what the queue unit carries, and what the index does."""
+
+    __slots__ = ("code", "key")
+
+    def __init__(self, code: int, key: int) -> None:
+        self.code: i64 = code
+        self.key: i64 = key
+
+
+class KeySpans:
+    """Where TAGS, KEYS and UNIQ_KEY stand in an encoded property string: start and end, equal when absent.
+
+    Of a property that is there twice the last counts.
+    """
+
+    __slots__ = ("keys_end", "keys_start", "tags_end", "tags_start", "uniq_end", "uniq_start")
+
+    def __init__(self) -> None:
+        self.tags_start: i64 = 0
+        self.tags_end: i64 = 0
+        self.keys_start: i64 = 0
+        self.keys_end: i64 = 0
+        self.uniq_start: i64 = 0
+        self.uniq_end: i64 = 0
+
+    def scan(self, data: bytes) -> None:
+        """Find them in a property string, in one pass."""
+        self.tags_start = self.tags_end = 0
+        self.keys_start = self.keys_end = 0
+        self.uniq_start = self.uniq_end = 0
+        position: i64 = 0
+        end: i64 = len(data)
+        while position < end:
+            name = position
+            while position < end and data[position] != 1 and data[position] != 2:
+                position += 1
+            if position < end and data[position] == 1:
+                value = position + 1
+                while position < end and data[position] != 2:
+                    position += 1
+                self._note(data, name, value, position)
+            position += 1
+
+    def _note(self, data: bytes, name: i64, value: i64, end: i64) -> None:
+        length: i64 = value - 1 - name
+        if length == 4:
+            word = data[name : name + 4]
+            if word == b"TAGS":
+                self.tags_start, self.tags_end = value, end
+            elif word == b"KEYS":
+                self.keys_start, self.keys_end = value, end
+        elif length == 8 and data[name : name + 8] == b"UNIQ_KEY":
+            self.uniq_start, self.uniq_end = value, end
 
 
 def _value(properties: str, mark: str) -> str | None:

@@ -14,10 +14,11 @@ from roquette.base.files import FileLock, Files
 from roquette.errors import StoreClosed, StoreFull
 from roquette.message.record import MAX_PROPERTIES, encode_record
 from roquette.store import reading
+from roquette.store.batch_appender import BatchAppender
 from roquette.store.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
-from roquette.store.consume_queues import ConsumeQueues, TopicQueues
+from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.filtered import Predicate, Source, read_filtered
 from roquette.store.index import Index
 from roquette.store.keys import tags_of
@@ -25,7 +26,7 @@ from roquette.store.layout import StoreLayout
 from roquette.store.limits import raise_illegal
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.recovery import Recovery, RecoveryReport
-from roquette.store.results import Appended, Arrival, BatchMessage, Found, GetStatus
+from roquette.store.results import Appended, Arrival, BatchAppended, Found, GetStatus
 from roquette.store.retention import DiskState
 from roquette.store.upkeep import Upkeep
 
@@ -54,6 +55,9 @@ class MessageStore:
             )
         self._upkeep: Upkeep = Upkeep(
             files, self.layout, config, self._log, self._queues, self._index
+        )
+        self._batches: BatchAppender = BatchAppender(
+            self._log, self._queues, self._index, store_host
         )
         self._arrivals: list[Arrival] = []
         self._sync_flush: bool = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -169,45 +173,6 @@ class MessageStore:
         size += len(born_host) + len(self._store_host)
         if len(body) > self._max_body or len(data) > MAX_PROPERTIES or size > self._max_record:
             raise_illegal(self.config, len(body), len(data), size)
-        return self._append(
-            entry,
-            queue_id,
-            flag,
-            sys_flag,
-            born_ms,
-            born_host,
-            reconsume_times,
-            data,
-            tags_code,
-            tags_of(properties) if tags_code and self._index is not None else None,
-            body,
-            now_ms,
-            keys,
-            uniq_key,
-            prepared_offset,
-            size,
-        )
-
-    def _append(
-        self,
-        entry: TopicQueues,
-        queue_id: int,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-        data: bytes,
-        tags_code: int,
-        tags: str | None,
-        body: bytes,
-        now_ms: int,
-        keys: str | None,
-        uniq_key: str | None,
-        prepared_offset: int,
-        size: i64,
-    ) -> Appended:
-        """Append what has passed the limits; `data` is the property string, `size` the record's."""
         kind = sys_flag & 0xC
         in_queue = kind != 0x4 and kind != 0xC  # noqa: PLR1714 - prepared and rollback stay out
         queue = entry.queues.get(queue_id) or self._queues.create(entry.topic, queue_id)
@@ -239,6 +204,7 @@ class MessageStore:
             arrival = Arrival(entry.topic, queue_id, offset, tags_code, physical, size, now_ms)
             self._arrivals.append(arrival)
         if kind != 0xC and self._index is not None:
+            tags = tags_of(properties) if tags_code else None
             self._index.put_message(entry.keys.hashes(uniq_key, keys, tags), physical, now_ms)
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
@@ -268,49 +234,37 @@ class MessageStore:
         born_ms: int,
         born_host: bytes,
         reconsume_times: int,
-        entries: list[BatchMessage],
+        batch: bytes,
         now_ms: int,
-    ) -> list[Appended]:
-        """Append the messages of one client batch, in order, all or none.
+    ) -> BatchAppended:
+        """Append the messages of one client batch (`message.batch`), in order.
 
         Raises:
-            MessageIllegal, StoreFull, StoreClosed: as `append` does.
+            MessageIllegal: nothing was appended. StoreClosed: as `append`. StoreFull: the first messages may
+            have been appended.
         """
         if self._refusal is not None:
             self._raise_refusal()
         entry = self._queues.topics.get(topic) or self._queues.topic(topic)
         fixed: i64 = entry.fixed_size + len(born_host) + len(self._store_host)
-        for one in entries:  # all are checked before one is appended
-            size: i64 = fixed + len(one.properties) + len(one.body)
-            if (
-                len(one.body) > self._max_body
-                or len(one.properties) > MAX_PROPERTIES
-                or size > self._max_record
-            ):
-                raise_illegal(self.config, len(one.body), len(one.properties), size)
-        done: list[Appended] = []
-        for one in entries:
-            size = fixed + len(one.properties) + len(one.body)
-            done.append(
-                self._append(
-                    entry,
-                    queue_id,
-                    one.flag,
-                    sys_flag,
-                    born_ms,
-                    born_host,
-                    reconsume_times,
-                    one.properties,
-                    one.tags_code,
-                    one.tags if one.tags_code else None,
-                    one.body,
-                    now_ms,
-                    one.keys,
-                    one.uniq_key,
-                    0,
-                    size,
-                )
+        self._batches.check(batch, fixed, self.config, self._max_record)
+        self._last_store_ms = now_ms
+        try:
+            done = self._batches.append(
+                entry,
+                queue_id,
+                sys_flag,
+                born_ms,
+                born_host,
+                reconsume_times,
+                batch,
+                now_ms,
+                self._arrivals,
             )
+        except OSError as error:
+            raise StoreFull(f"no space for another file of the store: {error}") from error
+        if self._log.pending_bytes >= PENDING_LIMIT:
+            self.write_pending()
         return done
 
     def write_pending(self) -> None:

@@ -28,6 +28,13 @@ class SyncPlan:
         self.physical_ms = physical_ms
         self.error: OSError | None = None
 
+    @property
+    def descriptor(self) -> int | None:
+        """The file, when its sync is all there is to do; None when `run` must do more."""
+        if self._directory is not None or len(self._touched) != 1:
+            return None
+        return self._touched[0].descriptor
+
     def run(self) -> None:
         """Block until the data is on the disk. An error is kept, not raised, and never retried:
         after a failed sync the system may have dropped the pages."""

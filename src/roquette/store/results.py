@@ -21,34 +21,6 @@ class GetStatus(enum.Enum):
     OFFSET_RESET = "OFFSET_RESET"
 
 
-class BatchMessage:
-    """One message of a batch to append: what differs from message to message.
-
-    `properties` is the property string in UTF-8; `tags`, `keys` and `uniq_key` are values out of it, for the
-    index; `tags_code` goes to the queue unit.
-    """
-
-    __slots__ = ("body", "flag", "keys", "properties", "tags", "tags_code", "uniq_key")
-
-    def __init__(
-        self,
-        flag: int,
-        properties: bytes,
-        tags_code: int,
-        body: bytes,
-        tags: str | None,
-        keys: str | None,
-        uniq_key: str | None,
-    ) -> None:
-        self.flag: int = flag
-        self.properties: bytes = properties
-        self.tags_code: int = tags_code
-        self.body: bytes = body
-        self.tags: str | None = tags
-        self.keys: str | None = keys
-        self.uniq_key: str | None = uniq_key
-
-
 class Appended:
     """Where a record went. `end_offset` is the byte after it: what durability waits for."""
 
@@ -59,6 +31,23 @@ class Appended:
         self.queue_offset: i64 = queue_offset
         self.size: i64 = size
         self.end_offset: i64 = end_offset
+
+
+class BatchAppended:
+    """Where the messages of a batch went; their queue offsets follow each other.
+
+    `message_ids` are the offset ids, raw: each the store host and the physical offset. `end_offset` is the
+    byte after the last record.
+    """
+
+    __slots__ = ("count", "end_offset", "message_ids", "queue_offset", "size")
+
+    def __init__(self, queue_offset: i64) -> None:
+        self.queue_offset: i64 = queue_offset
+        self.count: i64 = 0
+        self.size: i64 = 0
+        self.end_offset: i64 = 0
+        self.message_ids: bytes = b""
 
 
 class Arrival:

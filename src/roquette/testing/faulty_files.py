@@ -156,6 +156,10 @@ class FaultyFile:
         self._files.count("sync")
         self._node.sync()
 
+    @property
+    def descriptor(self) -> int | None:
+        return None
+
     def allocate(self, size: int) -> None:
         if size > self._node.size:
             self._files.count("allocate")

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
-from librt.strings import BytesWriter, write_i64_be
 
 from roquette.base.entropy import Entropy
 from roquette.base.javatypes import parse_java_bool
@@ -20,16 +19,14 @@ from roquette.broker.timer_rules import RecallHandle
 from roquette.broker.topics import Topic, TopicTable
 from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter, delay_level
-from roquette.errors import CorruptRecord, Refused, StoreError
-from roquette.message.batch import decode_batch
+from roquette.errors import Refused, StoreError
 from roquette.message.message_id import UniqueIds
 from roquette.message.names import RETRY_PREFIX, TRANS_HALF_TOPIC, dlq_topic, topic_error
 from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
-from roquette.store.keys import keys_of, tags_of, unique_key_of
 from roquette.store.message_store import MessageStore
-from roquette.store.results import Appended, BatchMessage
+from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
 from roquette.wire.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
@@ -423,26 +420,6 @@ class SendProcessor:
         sys_flag = header.sys_flag & ~(SPECIAL_FLAGS)
         if topic.filter_type == "MULTI_TAG":
             sys_flag |= MULTI_TAGS
-        entries: list[BatchMessage] = []
-        try:
-            for entry in decode_batch(body):
-                # Stored as they came: 5.5's MessageExtEncoder adds nothing of the batch's own, whose
-                # UNIQ_KEY (clients of 5.x send one) would hide the id of every message.
-                text = entry.properties.decode()
-                tags = tags_of(text)
-                entries.append(
-                    BatchMessage(
-                        entry.flag,
-                        entry.properties,
-                        0 if tags is None else self._writer.tags_code(tags),
-                        entry.body,
-                        tags,
-                        keys_of(text),
-                        unique_key_of(text),
-                    )
-                )
-        except (CorruptRecord, UnicodeDecodeError):
-            raise self._illegal() from None
         try:
             done = self._store.append_batch(
                 topic.name,
@@ -451,31 +428,21 @@ class SendProcessor:
                 header.born_timestamp,
                 ctx.peer.host,
                 header.reconsume_times,
-                entries,
+                body,
                 ctx.now_ms,
             )
         except StoreError as error:
             raise self._failed(error) from None
-        if not done:
-            raise self._illegal()
-        ids = BytesWriter()
-        size = 0
-        for one in done:
-            ids.write(self._store_host)
-            write_i64_be(ids, one.physical_offset)
-            size += one.size
-        ids_text = ids.getvalue().hex(",", len(self._store_host) + 8).upper()
-        topic.put_count += len(done)
-        topic.put_bytes += size
-        topic.batched += len(done) - 1
-        self._stats.put(len(done), size)
+        ids = done.message_ids.hex(",", len(self._store_host) + 8).upper()
+        topic.put_count += done.count
+        topic.put_bytes += done.size
+        topic.batched += done.count - 1
+        self._stats.put(done.count, done.size)
         uniq_key = common.get("UNIQ_KEY")
         transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
-        reply = Reply(
-            self._batch_reply % (ids_text.encode(), queue_id, done[0].queue_offset, transaction)
-        )
+        reply = Reply(self._batch_reply % (ids.encode(), queue_id, done.queue_offset, transaction))
         if self._sync_flush and common.get("WAIT", "true").lower() == "true":
-            return Later(done[-1].end_offset, reply)
+            return Later(done.end_offset, reply)
         return reply
 
     # Refusals: each carries MSG_REGION and TRACE_ON, as every answer to a send does.
