@@ -5,18 +5,53 @@ The tests run on Roquette's servers. With ROQUETTE_INTEROP_PROVE=1 they run on A
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.interop.clients import GoClient, NodeClient
 from tests.interop.driver import Driver
+from tests.interop.features import CLIENTS, FEATURES, Recorder, shown
 from tests.interop.peers import Server, start_broker, start_namesrv
 
 PROVE = os.environ.get("ROQUETTE_INTEROP_PROVE") == "1"
 # Quick retries: 18 levels as in Apache's default, the first of them a second each.
 QUICK_LEVELS = "1s 1s 1s 1s 1s 1s 1s 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-SETTINGS = {"messageDelayLevel": QUICK_LEVELS, "autoCreateTopicEnable": "true"}
+SETTINGS = {
+    "messageDelayLevel": QUICK_LEVELS,
+    "autoCreateTopicEnable": "true",
+    "traceTopicEnable": "true",
+}
+
+
+recorder = pytest.StashKey[Recorder]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the record of what this run shows of which client."""
+    config.stash[recorder] = Recorder()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A marker with a misspelt name would be a cell nobody sees."""
+    for client, feature in (pair for item in items for pair in shown(item)):
+        assert client in CLIENTS and feature in FEATURES, (client, feature)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note the outcome of marked tests."""
+    report = yield
+    item.config.stash[recorder].note(item, report)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the record."""
+    session.config.stash[recorder].write()
 
 
 def flavours() -> list[object]:
@@ -69,6 +104,34 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
     finally:
         for driver in started.values():
             driver.stop()
+
+
+@pytest.fixture(scope="session")
+def strict(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Servers of the same flavour that create no topics."""
+    folder = tmp_path_factory.mktemp(f"strict-{cluster.flavour}")
+    namesrv = start_namesrv(cluster.flavour, folder / "namesrv")
+    settings = {"autoCreateTopicEnable": "false"}
+    broker = start_broker(cluster.flavour, folder / "broker", namesrv.address, settings=settings)
+    yield Cluster(cluster.flavour, namesrv, broker, folder)
+    broker.discard()
+    namesrv.discard()
+
+
+@pytest.fixture(scope="session")
+def go(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoClient]:
+    """Apache's Go client, one process for all tests of a cluster."""
+    client = GoClient(tmp_path_factory.mktemp(f"go-{cluster.flavour}"))
+    yield client
+    client.stop()
+
+
+@pytest.fixture(scope="session")
+def node(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeClient]:
+    """The Node.js client, one process for all tests of a cluster."""
+    client = NodeClient(tmp_path_factory.mktemp(f"node-{cluster.flavour}"))
+    yield client
+    client.stop()
 
 
 @pytest.fixture(params=["4.9.8", "5.5.0"])

@@ -1,4 +1,4 @@
-"""The Java client as a process the tests drive: one command, one JSON answer (java/src/Driver.java)."""
+"""Clients as processes the tests drive: one command, one JSON answer (java/src/Driver.java, go/, node/)."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,8 @@ ANSWER_TIMEOUT_S = 60
 CLASS_PATHS = {"4.9.8": "client49", "5.5.0": "client55"}
 
 
-class JavaError(Exception):
-    """A command failed in Java: `code` is the broker's response code if there was one."""
+class ClientError(Exception):
+    """A command failed in the client: `code` is the broker's response code if there was one."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(f"{answer['error']}: {answer['text']} ({answer['rootText']})")
@@ -21,26 +21,19 @@ class JavaError(Exception):
         self.answer = answer
 
 
-class Driver:
-    """One JVM with Apache's client of `version` ("4.9.8" or "5.5.0")."""
+JavaError = ClientError
 
-    def __init__(self, version: str, folder: Path) -> None:
-        require_java()
+
+class LineClient:
+    """A client program that takes a command a line and answers with a line of JSON."""
+
+    def __init__(self, process: Process, version: str) -> None:
         self.version = version
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [
-            *("java", *SMALL_JVM, "-Xmx256m"),
-            *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
-            *(f"-Drocketmq.client.logRoot={folder}", "-Drocketmq.client.logLevel=WARN"),
-            # A broadcasting consumer keeps its offsets in a file; not in the real home.
-            f"-Drocketmq.client.localOffsetStoreDir={folder / 'offsets'}",
-            *("-cp", compiled(CLASS_PATHS[version]), "Driver"),
-        ]
-        self.process = Process(command, folder, {"NAMESRV_ADDR": "", "ROCKETMQ_HOME": str(folder)})
+        self.process = process
         self.process.line_with('{"ready":true}', ANSWER_TIMEOUT_S)
 
     def __call__(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """Run one command; raises JavaError when it threw."""
+        """Run one command; raises ClientError when it failed there."""
         words = [command]
         for key, value in arguments.items():
             if isinstance(value, dict):  # property={"a": "b"} becomes property.a=b
@@ -50,14 +43,32 @@ class Driver:
         self.process.write("\t".join(words))
         answer: dict[str, Any] = json.loads(self.process.line(ANSWER_TIMEOUT_S))
         if "error" in answer:
-            raise JavaError(answer)
+            raise ClientError(answer)
         return answer
+
+    def stop(self) -> None:
+        """End the process; its clients go as in a crash of the machine they run on."""
+        self.process.stop()
+
+
+class Driver(LineClient):
+    """One JVM with Apache's client of `version` ("4.9.8" or "5.5.0")."""
+
+    def __init__(self, version: str, folder: Path) -> None:
+        require_java()
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [
+            *("java", *SMALL_JVM, "-Xmx256m"),
+            *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
+            *(f"-Drocketmq.client.logRoot={folder}", "-Drocketmq.client.logLevel=WARN"),
+            # A broadcasting consumer keeps its offsets in a file; not in the real home.
+            f"-Drocketmq.client.localOffsetStoreDir={folder / 'offsets'}",
+            *("-cp", compiled(CLASS_PATHS[version]), "Driver"),
+        ]
+        process = Process(command, folder, {"NAMESRV_ADDR": "", "ROCKETMQ_HOME": str(folder)})
+        super().__init__(process, version)
 
     def mqadmin(self, *words: str) -> str:
         """What Apache's mqadmin prints for these words; its complaints are part of it."""
         answer = self("mqadmin", word=dict(enumerate(words)))
         return str(answer["out"]) + str(answer["err"])
-
-    def stop(self) -> None:
-        """End the JVM; its clients go as in a crash of the machine they run on."""
-        self.process.stop()

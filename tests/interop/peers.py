@@ -57,10 +57,11 @@ def require_java() -> None:
     """Skip the test when JDK or Maven are absent; in CI (env CI=true) that is a failure."""
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
-        _absent(f"needs JDK 17 and Maven for the Java peers; not found: {', '.join(missing)}")
+        absent(f"needs JDK 17 and Maven for the Java peers; not found: {', '.join(missing)}")
 
 
-def _absent(reason: str) -> None:
+def absent(reason: str) -> None:
+    """Skip the test for want of a peer; in CI (env CI=true) that is a failure."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
@@ -69,7 +70,7 @@ def _absent(reason: str) -> None:
 def class_path(name: str) -> str:
     """Class path of java/poms/<name>.xml: client49, client55 or servers55. Downloads on first use."""
     pom = HERE / "java" / "poms" / f"{name}.xml"
-    kept = CACHE / f"{name}-{_digest(pom.read_bytes())}.classpath"
+    kept = CACHE / f"{name}-{digest(pom.read_bytes())}.classpath"
     if kept.exists():
         text = kept.read_text()
         if all(Path(jar).exists() for jar in text.split(os.pathsep)):
@@ -77,9 +78,9 @@ def class_path(name: str) -> str:
     CACHE.mkdir(parents=True, exist_ok=True)
     fresh = kept.with_suffix(f".{os.getpid()}")
     goal = ("dependency:build-classpath", f"-Dmdep.outputFile={fresh}")
-    failure = _failure("mvn", "-q", "-B", "-f", str(pom), *goal)
-    if failure:
-        _absent(f"Maven Central gave no jars for the Java peers: {failure}")
+    said = failure("mvn", "-q", "-B", "-f", str(pom), *goal)
+    if said:
+        absent(f"Maven Central gave no jars for the Java peers: {said}")
     fresh.write_text(fresh.read_text().strip())
     fresh.replace(kept)
     return kept.read_text()
@@ -89,28 +90,35 @@ def compiled(name: str) -> str:
     """Class path `name` with our own programs (java/src) compiled against it in front."""
     jars = class_path(name)
     sources = sorted((HERE / "java" / "src").glob("*.java"))
-    digest = _digest(jars.encode(), *(source.read_bytes() for source in sources))
-    classes = CACHE / f"{name}-{digest}.classes"
+    made_of = digest(jars.encode(), *(source.read_bytes() for source in sources))
+    classes = CACHE / f"{name}-{made_of}.classes"
     if not classes.exists():
-        fresh = CACHE / f"{name}-{digest}.{os.getpid()}"
+        fresh = CACHE / f"{name}-{made_of}.{os.getpid()}"
         options = ("-encoding", "UTF-8", "-nowarn", "-cp", jars, "-d", str(fresh))
-        failure = _failure("javac", *options, *map(str, sources))
-        if failure:
-            pytest.fail(failure)
+        said = failure("javac", *options, *map(str, sources))
+        if said:
+            pytest.fail(said)
         with contextlib.suppress(OSError):  # another run compiled the same
             fresh.rename(classes)
     return f"{classes}{os.pathsep}{jars}"
 
 
-def _digest(*parts: bytes) -> str:
+def digest(*parts: bytes) -> str:
+    """A name for what is built from these parts."""
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
-def _failure(*command: str) -> str:
-    """Run a build command; what it said if it failed, else ""."""
+def failure(*command: str, folder: Path | None = None, **env: str) -> str:
+    """Run a build command; what it said if it failed or took too long, else ""."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+            cwd=folder,
+            env={**os.environ, **env},
         )
     except subprocess.TimeoutExpired:
         return f"{command[0]} did not end within {BUILD_TIMEOUT_S} s"

@@ -6,88 +6,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.interop.bench import Bench, bodies, until
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, JavaError
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
-PATIENCE_S = 25
 NOTICED_S = 10
-
-
-class Bench:
-    """A topic with four queues and what a test starts on it."""
-
-    def __init__(self, java: Driver, cluster: Cluster, name: str) -> None:
-        self.java = java
-        self.cluster = cluster
-        self.name = name
-        self.topic = f"T_{name}"
-        self.group = f"G_{name}"
-        self.running: list[str] = []
-        self.sent: list[str] = []
-
-    def send(self, count: int, body: str = "m", **more: Any) -> list[Any]:
-        """Send `count` messages; their results."""
-        results: list[Any] = self.java(
-            "send", name=self.name, topic=self.topic, count=count, body=body, **more
-        )["results"]
-        assert [result["status"] for result in results] == ["SEND_OK"] * len(results)
-        self.sent += [f"{body}-{i}" for i in range(count)]
-        return results
-
-    def consumer(self, suffix: str = "1", command: str = "consumer", **more: Any) -> str:
-        """Start a push consumer (or a lite one); its name."""
-        name = f"{self.name}-{suffix}"
-        wanted = {"group": self.group, "topic": self.topic, **more}
-        self.java(command, name=name, namesrv=self.cluster.namesrv.address, **wanted)
-        self.running.append(name)
-        return name
-
-    def stop(self, name: str) -> None:
-        """Stop one: it leaves the group and stores its offsets."""
-        self.running.remove(name)
-        self.java("stop", name=name)
-
-    def seen(self, name: str, count: int = 0, nudge: bool = False) -> list[Any]:
-        """What a consumer has got, once `count` messages are there or patience ends.
-
-        With `nudge` it rebalances often, where a test is not about when that happens.
-        """
-        wait = {"min": count, "timeout": PATIENCE_S * 1000, "nudge": nudge}
-        found: list[Any] = self.java("dump", name=name, **wait)["messages"]
-        return found
-
-    def queues(self, name: str, nudge: bool = False) -> set[int]:
-        """Ids of the queues of the topic a consumer holds."""
-        held = self.java("dump", name=name, nudge=nudge)["queues"]
-        return {int(queue.rsplit("@", 1)[1]) for queue in held if queue.startswith(self.topic)}
-
-    def lag(self) -> dict[str, Any]:
-        """examineConsumeStats of the group."""
-        return self.java("lag", name=self.name, group=self.group, topic=self.topic)
-
-
-def until(what: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
-    """Wait until `what()` is true; its value."""
-    end = time.monotonic() + within_s
-    while not (value := what()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.1)
-    return value
 
 
 @pytest.fixture
 def bench(java: Driver, cluster: Cluster, producer: str, name: str) -> Iterator[Bench]:
     found = Bench(java, cluster, producer)
-    found.java("create", name=producer, topic=found.topic, address=cluster.broker.address)
+    found.client("create", name=producer, topic=found.topic, address=cluster.broker.address)
     yield found
     for consumer in list(found.running):
         found.stop(consumer)
-
-
-def bodies(messages: list[Any]) -> Counter[str]:
-    return Counter(message["body"] for message in messages)
 
 
 def test_two_consumers_share_and_one_takes_over(bench: Bench) -> None:
@@ -134,22 +68,22 @@ def test_tags_select(bench: Bench) -> None:
 def test_pull_with_subscription(bench: Bench) -> None:
     bench.send(20, tags="a,b")
     lite = bench.consumer("lite", "lite", manual=1, expression="a")
-    found = bench.java("poll", name=lite, min=10, timeout=15000)["messages"]
+    found = bench.client("poll", name=lite, min=10, timeout=15000)["messages"]
     assert bodies(found) == {f"m-{i}": 1 for i in range(0, 20, 2)}
-    stored = bench.java("commit", name=lite, topic=bench.topic)["committed"]
+    stored = bench.client("commit", name=lite, topic=bench.topic)["committed"]
     assert sum(stored.values()) >= 10 and set(stored) == {"0", "1", "2", "3"}
 
 
 def test_pull_with_assign_and_seek(bench: Bench) -> None:
     bench.send(10, mode="queue", queue=2)
     lite = bench.consumer("lite", "lite", assigned=1)
-    (queue,) = bench.java("assign", name=lite, topic=bench.topic, queue=2)["queues"]
+    (queue,) = bench.client("assign", name=lite, topic=bench.topic, queue=2)["queues"]
     assert queue == f"{bench.topic}@{bench.cluster.broker.name}@2"
-    bench.java("seek", name=lite, topic=bench.topic, queue=2, offset=6)
-    found = bench.java("poll", name=lite, min=4, timeout=10000)["messages"]
+    bench.client("seek", name=lite, topic=bench.topic, queue=2, offset=6)
+    found = bench.client("poll", name=lite, min=4, timeout=10000)["messages"]
     assert [message["queueOffset"] for message in found] == [6, 7, 8, 9]
-    bench.java("seek", name=lite, topic=bench.topic, queue=2, offset=0)
-    again = bench.java("poll", name=lite, min=10, timeout=10000)["messages"]
+    bench.client("seek", name=lite, topic=bench.topic, queue=2, offset=0)
+    again = bench.client("poll", name=lite, min=10, timeout=10000)["messages"]
     assert [message["body"] for message in again] == [f"m-{i}" for i in range(10)]
 
 
@@ -179,13 +113,13 @@ def test_what_fails_too_often_is_a_dead_letter(bench: Bench) -> None:
     dead = f"%DLQ%{bench.group}"
 
     def found() -> Any:
-        return bench.java("route", name=bench.name, topic=dead)
+        return bench.client("route", name=bench.name, topic=dead)
 
     route = until(lambda: _quiet(found))
     broker = {"brokerName": bench.cluster.broker.name, "perm": 6}
     assert route["queues"] == [{**broker, "read": 1, "write": 1}]
     lite = bench.consumer("dlq", "lite", topic=dead, group=f"{bench.group}_dlq")
-    (message,) = bench.java("poll", name=lite, min=1, timeout=15000)["messages"]
+    (message,) = bench.client("poll", name=lite, min=1, timeout=15000)["messages"]
     assert message["body"] == "m-0"
     assert message["properties"]["ORIGIN_MESSAGE_ID"] == sent["offsetMsgId"]
     assert message["properties"]["RETRY_TOPIC"] == bench.topic

@@ -1,13 +1,11 @@
 """Apache's Java producers, 4.9.8 and 5.5.0: every way of sending, topics that appear, queries."""
 
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, JavaError
-from tests.interop.peers import start_broker, start_namesrv
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -163,18 +161,6 @@ def test_offsets_by_time(java: Driver, cluster: Cluster, producer: str, name: st
     assert 0 < past["earliest"] <= stored
     future = java("offsets", name=producer, topic=topic, at=stored + 60_000)[key]
     assert future["search"] == future["max"]
-
-
-@pytest.fixture(scope="module")
-def strict(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Servers of the same flavour that create no topics."""
-    folder: Path = tmp_path_factory.mktemp(f"strict-{cluster.flavour}")
-    namesrv = start_namesrv(cluster.flavour, folder / "namesrv")
-    settings = {"autoCreateTopicEnable": "false"}
-    broker = start_broker(cluster.flavour, folder / "broker", namesrv.address, settings=settings)
-    yield Cluster(cluster.flavour, namesrv, broker, folder)
-    broker.discard()
-    namesrv.discard()
 
 
 def test_no_topics_without_auto_creation(java: Driver, strict: Cluster, name: str) -> None:
