@@ -331,6 +331,7 @@ class Group:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.feature("mixed-group", "rebalance")
 def test_java_and_we_share_the_queues_of_a_group(mixed: Mixed, java: Driver) -> None:
     async def case() -> None:
         topic, one, two = name("shared"), name("c"), name("c")
@@ -366,6 +367,7 @@ def test_java_and_we_share_the_queues_of_a_group(mixed: Mixed, java: Driver) -> 
     run(case())
 
 
+@pytest.mark.feature("mixed-group", "order")
 def test_order_survives_a_queue_going_from_java_to_us_and_back(mixed: Mixed, java: Driver) -> None:
     async def case() -> None:
         topic, word = name("orderly"), name("c")
@@ -396,6 +398,7 @@ def test_order_survives_a_queue_going_from_java_to_us_and_back(mixed: Mixed, jav
     run(case())
 
 
+@pytest.mark.feature("lag")
 def test_lag_of_a_group_of_ours_as_java_sees_it(mixed: Mixed, java: Driver) -> None:
     async def case() -> None:
         topic, group, word = name("lag"), name("lagging"), name("p")

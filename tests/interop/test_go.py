@@ -409,3 +409,60 @@ def test_the_broker_asks_the_consumer(bench: Bench) -> None:
     assert answer is not None and answer[0]["code"] == 0, answer
     for queue in range(4):
         assert f'"queueId":{queue}'.encode() in answer[1]
+
+
+@pytest.mark.feature("sql92", client="Go 2.1.2")
+def test_sql_selects(bench: Bench) -> None:
+    for shape, size in (("round", 1), ("round", 7), ("flat", 7)):
+        bench.send(1, body=f"{shape}{size}", property={"shape": shape, "size": size})
+    consumer = bench.consumer(sql="shape = 'round' AND size > 5")
+    assert bodies(bench.seen(consumer, 1)) == {"round7-0": 1}
+    bench.send(1, body="plain")
+    bench.send(1, body="last", property={"shape": "round", "size": 9})
+    assert bodies(bench.seen(consumer, 2)) == {"round7-0": 1, "last-0": 1}
+
+
+@pytest.fixture
+def transacting(bench: Bench) -> Iterator[str]:
+    """A Go producer of transactions, by its name."""
+    word = f"{bench.name}-t"
+    bench.client("tproducer", name=word, namesrv=bench.cluster.namesrv.address)
+    yield word
+    bench.client("tdrop", name=word)
+
+
+@pytest.mark.feature("transactions", client="Go 2.1.2")
+def test_transactions_end_as_they_say(bench: Bench, transacting: str) -> None:
+    go, common = bench.client, {"name": transacting, "topic": bench.topic}
+    consumer = bench.consumer()
+    go("transact", **common, body="kept", count=3, property={"local": "commit"})
+    go("transact", **common, body="undone", count=3, property={"local": "rollback"})
+    assert bodies(bench.seen(consumer, 3)) == {f"kept-{i}": 1 for i in range(3)}
+    time.sleep(1)
+    found = bench.seen(consumer)
+    assert len(found) == 3 and {message["topic"] for message in found} == {bench.topic}
+
+
+@pytest.mark.feature("transactions", client="Go 2.1.2")
+def test_transactions_are_checked(bench: Bench, transacting: str) -> None:
+    go, common = bench.client, {"name": transacting, "topic": bench.topic}
+    consumer = bench.consumer()
+    # Each message says itself when it may be checked first: CHECK_IMMUNITY_TIME_IN_SECONDS.
+    unknown = {"local": "unknown", "CHECK_IMMUNITY_TIME_IN_SECONDS": "1"}
+    go("transact", **common, body="kept", property={**unknown, "check": "commit"})
+    go("transact", **common, body="undone", property={**unknown, "check": "rollback"})
+    asked = go("checks", name=transacting, min=2, timeout=50_000)["messages"]
+    assert set(bodies(asked)) == {"kept-0", "undone-0"}
+    assert bodies(bench.seen(consumer, 1)) == {"kept-0": 1}
+
+
+@pytest.mark.feature("request-reply", client="Go 2.1.2")
+def test_a_request_gets_its_reply(bench: Bench) -> None:
+    go = bench.client
+    bench.consumer(replier=bench.name)
+    reply = go("request", name=bench.name, topic=bench.topic, body="question", timeout=10_000)
+    assert reply["body"] == "re:question-0"
+    with pytest.raises(ClientError) as late:  # nobody listens there
+        bench.create(f"Q_{bench.name}")
+        go("request", name=bench.name, topic=f"Q_{bench.name}", timeout=1000)
+    assert "timeout" in str(late.value)

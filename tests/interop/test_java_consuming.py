@@ -24,6 +24,7 @@ def bench(java: Driver, cluster: Cluster, producer: str, name: str) -> Iterator[
         found.stop(consumer)
 
 
+@pytest.mark.feature("push", "rebalance", "lag")
 def test_two_consumers_share_and_one_takes_over(bench: Bench) -> None:
     first = bench.consumer("1")
     until(lambda: bench.queues(first) == {0, 1, 2, 3})
@@ -48,6 +49,7 @@ def test_two_consumers_share_and_one_takes_over(bench: Bench) -> None:
     assert bench.lag()["lag"] == 0
 
 
+@pytest.mark.feature("broadcasting")
 def test_broadcasting_reaches_everybody(bench: Bench) -> None:
     first = bench.consumer("1", model="broadcasting")
     second = bench.consumer("2", model="broadcasting")
@@ -57,6 +59,7 @@ def test_broadcasting_reaches_everybody(bench: Bench) -> None:
     assert bodies(bench.seen(second, 12)) == Counter(bench.sent)
 
 
+@pytest.mark.feature("tags")
 def test_tags_select(bench: Bench) -> None:
     bench.send(12, tags="red,green,blue")
     two = bench.consumer("two", expression="red || blue")
@@ -65,6 +68,7 @@ def test_tags_select(bench: Bench) -> None:
     assert bodies(found) == {f"m-{i}": 1 for i in range(12) if i % 3 != 1}
 
 
+@pytest.mark.feature("pull", "tags", "offsets")
 def test_pull_with_subscription(bench: Bench) -> None:
     bench.send(20, tags="a,b")
     lite = bench.consumer("lite", "lite", manual=1, expression="a")
@@ -74,6 +78,7 @@ def test_pull_with_subscription(bench: Bench) -> None:
     assert sum(stored.values()) >= 10 and set(stored) == {"0", "1", "2", "3"}
 
 
+@pytest.mark.feature("pull", "offsets")
 def test_pull_with_assign_and_seek(bench: Bench) -> None:
     bench.send(10, mode="queue", queue=2)
     lite = bench.consumer("lite", "lite", assigned=1)
@@ -87,6 +92,7 @@ def test_pull_with_assign_and_seek(bench: Bench) -> None:
     assert [message["body"] for message in again] == [f"m-{i}" for i in range(10)]
 
 
+@pytest.mark.feature("retry")
 def test_a_failed_message_comes_again(bench: Bench) -> None:
     consumer = bench.consumer(failUntil=2)
     until(lambda: bench.queues(consumer))
@@ -105,6 +111,7 @@ def test_a_failed_message_comes_again(bench: Bench) -> None:
     assert len(bench.seen(consumer)) == 3
 
 
+@pytest.mark.feature("dead-letter")
 def test_what_fails_too_often_is_a_dead_letter(bench: Bench) -> None:
     consumer = bench.consumer(failUntil=99, maxReconsume=1)
     until(lambda: bench.queues(consumer))
@@ -133,6 +140,7 @@ def _quiet(what: Callable[[], Any]) -> Any:
         return None
 
 
+@pytest.mark.feature("lag")
 def test_lag(bench: Bench) -> None:
     bench.send(8)
     consumer = bench.consumer()
@@ -150,6 +158,7 @@ def test_lag(bench: Bench) -> None:
     assert mine["last"] > 0  # store time of the last message consumed
 
 
+@pytest.mark.feature("order")
 def test_order_within_a_queue(bench: Bench) -> None:
     for queue in range(4):
         bench.send(10, body=f"q{queue}", mode="queue", queue=queue)
@@ -161,6 +170,7 @@ def test_order_within_a_queue(bench: Bench) -> None:
         assert order == [f"q{queue}-{i}" for i in range(10)]
 
 
+@pytest.mark.feature("order", "rebalance")
 def test_an_orderly_queue_moves_with_its_lock(bench: Bench) -> None:
     first = bench.consumer("1", orderly=1)
     until(lambda: bench.queues(first) == {0, 1, 2, 3})
@@ -174,6 +184,7 @@ def test_an_orderly_queue_moves_with_its_lock(bench: Bench) -> None:
     assert bodies(bench.seen(first) + bench.seen(second)) == Counter(bench.sent)
 
 
+@pytest.mark.feature("offsets")
 def test_consuming_from_last_gets_what_a_young_queue_holds(bench: Bench) -> None:
     # A new group of CONSUME_FROM_LAST_OFFSET begins at the end; but while a queue still begins at 0 and
     # in memory, the broker answers 0 to the question for its offset (QUERY_CONSUMER_OFFSET).

@@ -20,6 +20,7 @@ def read_all(java: Driver, cluster: Cluster, name: str, topic: str, count: int) 
     return found
 
 
+@pytest.mark.feature("send", "properties", "auto-create")
 def test_sync_sends_create_the_topic(
     java: Driver, cluster: Cluster, producer: str, name: str
 ) -> None:
@@ -68,6 +69,7 @@ def test_sync_sends_create_the_topic(
         assert message["reconsumeTimes"] == 0
 
 
+@pytest.mark.feature("send-async", "send-oneway", "send-to-queue")
 def test_async_oneway_and_selected_sends(
     java: Driver, cluster: Cluster, producer: str, name: str
 ) -> None:
@@ -88,6 +90,7 @@ def test_async_oneway_and_selected_sends(
     assert bodies == sorted(f"{kind}-{i}" for kind, count in wanted.items() for i in range(count))
 
 
+@pytest.mark.feature("batch")
 def test_a_batch_is_many_messages(java: Driver, cluster: Cluster, producer: str, name: str) -> None:
     topic = f"T_{name}"
     java("send", name=producer, topic=topic, body="single")
@@ -109,6 +112,7 @@ def test_a_batch_is_many_messages(java: Driver, cluster: Cluster, producer: str,
     assert viewed["body"] == "m-7"
 
 
+@pytest.mark.feature("compressed")
 def test_a_big_body_is_compressed(java: Driver, cluster: Cluster, producer: str, name: str) -> None:
     topic, size = f"T_{name}", 200_000
     (result,) = java("send", name=producer, topic=topic, size=size)["results"]
@@ -119,6 +123,7 @@ def test_a_big_body_is_compressed(java: Driver, cluster: Cluster, producer: str,
     assert message["storeSize"] < size // 10
 
 
+@pytest.mark.feature("delay")
 def test_delayed_messages_come_late(
     java: Driver, cluster: Cluster, producer: str, name: str
 ) -> None:
@@ -133,6 +138,7 @@ def test_delayed_messages_come_late(
     assert later["storeTimestamp"] - later["bornTimestamp"] >= 900  # level 2 is 1 s here
 
 
+@pytest.mark.feature("query")
 def test_messages_are_found_again(java: Driver, cluster: Cluster, producer: str, name: str) -> None:
     topic = f"T_{name}"
     sent = java("send", name=producer, topic=topic, count=3, keys="one", oneKey=1)["results"]
@@ -148,6 +154,7 @@ def test_messages_are_found_again(java: Driver, cluster: Cluster, producer: str,
         java("query", name=producer, topic=topic, key="none")
 
 
+@pytest.mark.feature("query", "offsets")
 def test_offsets_by_time(java: Driver, cluster: Cluster, producer: str, name: str) -> None:
     topic = f"T_{name}"
     java("send", name=producer, topic=topic)
@@ -163,6 +170,7 @@ def test_offsets_by_time(java: Driver, cluster: Cluster, producer: str, name: st
     assert future["search"] == future["max"]
 
 
+@pytest.mark.feature("auto-create", "refusals")
 def test_no_topics_without_auto_creation(java: Driver, strict: Cluster, name: str) -> None:
     java("producer", name=name, namesrv=strict.namesrv.address, retries=0)
     try:

@@ -54,7 +54,7 @@ APACHES_TOPICS = {
 OUR_STATUS_KEYS = {"brokerVersion", "getTransferedTps"}
 OUR_STATUS_KEYS |= {"offsetRegressions", "offsetRegressionsRefused"}
 OUR_STATUS_KEYS |= {"duplicateClientIds", "subscriptionConflicts"}
-OUR_SETTINGS = {"maxConnections", "maxHeldPulls"}
+OUR_SETTINGS = {"maxConnections", "maxHeldPulls", "autoCreateTopicOnAllBrokers"}
 # Settings whose default deviates from Apache's on purpose.
 OUR_DEFAULTS = {"enablePropertyFilter"}
 
@@ -163,6 +163,7 @@ def compare(cluster: Cluster, what: str, value: Any) -> None:
     assert value == known[what]
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_cluster_list(cluster: Cluster) -> None:
     printed = cluster.mqadmin("clusterList")
     compare(cluster, "clusterList columns", columns(printed.splitlines()[0]))
@@ -186,6 +187,7 @@ def test_cluster_list(cluster: Cluster) -> None:
     assert int(totals["OutTotalToday"]) >= SENT
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_topic_list(cluster: Cluster) -> None:
     ours = {"T1", "unread", "%RETRY%CG"}
     listed = set(cluster.mqadmin("topicList").split())
@@ -201,6 +203,7 @@ def test_topic_list(cluster: Cluster) -> None:
     }
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_topic_route(cluster: Cluster) -> None:
     printed = cluster.mqadmin("topicRoute", "-t", "T1")
     assert json.loads(re.sub(r"(\s)(\d+):", r'\1"\2":', printed)) == {
@@ -234,6 +237,7 @@ def test_topic_route(cluster: Cluster) -> None:
     }
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_topic_status(cluster: Cluster) -> None:
     printed = cluster.mqadmin("topicStatus", "-t", "T1")
     rows = table(printed)
@@ -251,6 +255,7 @@ def per_queue(cluster: Cluster) -> list[tuple[int, int]]:
     return [(queue, ids.count(queue)) for queue in range(4)]
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_update_topic(cluster: Cluster) -> None:
     everywhere = ["-c", "DefaultCluster", "-t", "made", "-r", "5", "-w", "3"]
     compare(cluster, "updateTopic -c", cluster.mqadmin("updateTopic", *everywhere))
@@ -278,6 +283,7 @@ def cause(printed: str) -> str:
     return lines[last].split(": ", 2)[2]
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_delete_topic(cluster: Cluster) -> None:
     cluster.mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "short")
     until(lambda: cluster.routed("short"))
@@ -288,6 +294,7 @@ def test_delete_topic(cluster: Cluster) -> None:
     assert "short" not in cluster.mqadmin("topicList").split()
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_update_sub_group(cluster: Cluster) -> None:
     everywhere = ["-c", "DefaultCluster", "-g", "made", "-r", "7", "-q", "2", "-d", "true"]
     compare(cluster, "updateSubGroup -c", cluster.mqadmin("updateSubGroup", *everywhere))
@@ -300,6 +307,7 @@ def test_update_sub_group(cluster: Cluster) -> None:
         compare(cluster, f"deleteSubGroup of {group}", deleted)
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_broker_status(cluster: Cluster) -> None:
     status = labels(cluster.mqadmin("brokerStatus", "-b", cluster.broker))
     compare_keys(cluster, "brokerStatus keys", status, OUR_STATUS_KEYS)
@@ -349,6 +357,7 @@ def compare_values(cluster: Cluster, what: str, found: dict[str, str]) -> None:
     assert not {k: v for k, v in pairs.items() if v[1] is not None and v[0] != v[1]}
 
 
+@pytest.mark.feature("admin", "lag", client="Java 5.5.0")
 def test_consumer_progress(cluster: Cluster) -> None:
     printed = cluster.mqadmin("consumerProgress", "-g", "CG")
     rows = [row for row in table(printed) if row["Topic"] == "T1"]
@@ -369,6 +378,7 @@ def test_consumer_progress(cluster: Cluster) -> None:
     assert list(groups["CG"].values()) == ["CG", "1", "V5_5_0", "PUSH", "CLUSTERING", "0"]
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_consumer_connection(cluster: Cluster) -> None:
     printed = cluster.mqadmin("consumerConnection", "-g", "CG")
     (client,) = table(printed)
@@ -386,6 +396,7 @@ def test_consumer_connection(cluster: Cluster) -> None:
     compare(cluster, "consumerConnection of nobody", cause(missing))
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_producer_connection(cluster: Cluster) -> None:
     (line,) = cluster.mqadmin("producerConnection", "-g", "PG", "-t", "T1").splitlines()
     number, client, address, language, version = line.split()
@@ -396,6 +407,7 @@ def test_producer_connection(cluster: Cluster) -> None:
     compare(cluster, "producerConnection of nobody", cause(missing))
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_get_broker_config(cluster: Cluster) -> None:
     printed = cluster.mqadmin("getBrokerConfig", "-b", cluster.broker)
     assert printed.splitlines()[0] == "============BROKER============"
@@ -406,6 +418,7 @@ def test_get_broker_config(cluster: Cluster) -> None:
     compare_values(cluster, "getBrokerConfig values", settings)
 
 
+@pytest.mark.feature("admin", client="Java 5.5.0")
 def test_send_message(cluster: Cluster) -> None:
     words = ["-t", "sent", "-p", "hello", "-k", "kk", "-c", "a"]
     printed = cluster.mqadmin("sendMessage", *words)
@@ -420,6 +433,7 @@ def test_send_message(cluster: Cluster) -> None:
     assert found["queueId"] == int(row["QID"])
 
 
+@pytest.mark.feature("admin", "query", client="Java 5.5.0")
 def test_query_msg_by_id_and_unique_key(cluster: Cluster) -> None:
     sent = cluster.sent[2]
     words = ["-t", "T1", "-i"]
@@ -445,6 +459,7 @@ def test_query_msg_by_id_and_unique_key(cluster: Cluster) -> None:
     assert tracks[-1] == ("MessageTrack [consumerGroup=CG, trackType=CONSUMED, exceptionDesc=null]")
 
 
+@pytest.mark.feature("admin", "query", client="Java 5.5.0")
 def test_query_msg_by_key(cluster: Cluster) -> None:
     printed = cluster.mqadmin("queryMsgByKey", "-t", "T1", "-k", "k").splitlines()
     compare(cluster, "queryMsgByKey columns", columns(printed[0]))

@@ -1,11 +1,8 @@
-"""The Node.js client ali-ons, which speaks the remoting protocol as the Java client 3.4.9 did.
-
-It may start to pull a queue twice when it starts, with Apache's broker as with ours: messages may come twice
-then, and the tests ask what came, not how often.
-"""
+"""The Node.js client ali-ons, which speaks the remoting protocol as the Java client 3.4.9 did."""
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,8 +35,9 @@ def test_what_is_sent_arrives(bench: Bench) -> None:
     consumer = bench.consumer()
     properties = {"shape": "round", "unicode": "größer 字"}
     sent = bench.send(12, tags="red,blue", keys="k", property=properties)
-    by_id = {message["msgId"]: message for message in bench.seen(consumer, 12)}
-    assert set(by_id) == {result["msgId"] for result in sent}
+    found = bench.seen(consumer, 12)
+    by_id = {message["msgId"]: message for message in found}
+    assert len(found) == 12 and set(by_id) == {result["msgId"] for result in sent}
     for i, result in enumerate(sent):
         message = by_id[result["msgId"]]
         assert (message["body"], message["keys"]) == (f"m-{i}", f"k-{i}")
@@ -61,7 +59,7 @@ def test_a_sharding_key_chooses_the_queue(bench: Bench) -> None:
 def test_a_big_body_is_compressed(bench: Bench) -> None:
     consumer, size = bench.consumer(), 100_000
     bench.send(1, size=size)
-    message = bench.seen(consumer, 1)[0]
+    (message,) = bench.seen(consumer, 1)
     body = bytes(ord("a") + at % 26 for at in range(size))
     assert (message["size"], message["hash"]) == (size, hashlib.md5(body).hexdigest())
     assert message["storeSize"] < size // 10
@@ -107,13 +105,15 @@ def test_two_consumers_share_and_one_takes_over(bench: Bench) -> None:
     until(lambda: len(bench.queues(first)) == len(bench.queues(second)) == 2, NOTICED_S)
     assert bench.queues(first) | bench.queues(second) == {0, 1, 2, 3}
     bench.send(40)
-    until(lambda: set(bodies(bench.seen(first) + bench.seen(second))) == set(bench.sent))
-    of_second = bench.seen(second)
-    assert bench.seen(first) and of_second
+    until(lambda: len(bench.seen(first)) + len(bench.seen(second)) >= 40)
+    of_first, of_second = bench.seen(first), bench.seen(second)
+    assert bodies(of_first + of_second) == Counter(bench.sent)
+    assert {m["queueId"] for m in of_first} == bench.queues(first)
     bench.stop(second)
     until(lambda: bench.queues(first) == {0, 1, 2, 3}, NOTICED_S)
     bench.send(20, body="after")
-    until(lambda: set(bodies(bench.seen(first) + of_second)) == set(bench.sent))
+    until(lambda: len(bench.seen(first)) >= len(of_first) + 20)
+    assert bodies(bench.seen(first) + of_second) == Counter(bench.sent)
 
 
 @pytest.mark.feature("offsets", client="Node 3.12.0")
@@ -125,9 +125,7 @@ def test_the_next_consumer_goes_on(bench: Bench) -> None:
     bench.stop(first)
     second = bench.consumer("2")
     bench.send(4, body="rest")
-    wanted = {f"rest-{i}" for i in range(4)}
-    until(lambda: set(bodies(bench.seen(second))) >= wanted)
-    assert set(bodies(bench.seen(second))) == wanted
+    assert bodies(bench.seen(second, 4)) == Counter(f"rest-{i}" for i in range(4))
 
 
 @pytest.mark.feature("broadcasting", client="Node 3.12.0")
@@ -136,19 +134,17 @@ def test_broadcasting_reaches_everybody(bench: Bench) -> None:
     second = bench.consumer("2", model="broadcasting")
     until(lambda: bench.queues(first) == bench.queues(second) == {0, 1, 2, 3})
     bench.send(12)
-    for consumer in (first, second):
-        until(lambda c=consumer: set(bodies(bench.seen(c))) == set(bench.sent))  # type: ignore[misc]
+    assert bodies(bench.seen(first, 12)) == Counter(bench.sent)
+    assert bodies(bench.seen(second, 12)) == Counter(bench.sent)
 
 
 @pytest.mark.feature("tags", client="Node 3.12.0")
 def test_tags_select(bench: Bench) -> None:
     bench.send(12, tags="red,green,blue")
     two = bench.consumer("two", expression="red || blue")
-    wanted = {f"m-{i}" for i in range(12) if i % 3 != 1}
-    until(lambda: set(bodies(bench.seen(two))) >= wanted)
-    found = bench.seen(two)
-    assert {message["tags"] for message in found} == {"red", "blue"}
-    assert set(bodies(found)) == wanted
+    found = bench.seen(two, 8)
+    assert Counter(message["tags"] for message in found) == {"red": 4, "blue": 4}
+    assert bodies(found) == {f"m-{i}": 1 for i in range(12) if i % 3 != 1}
 
 
 @pytest.mark.feature("retry", client="Node 3.12.0")
@@ -161,7 +157,7 @@ def test_a_failed_message_comes_again(bench: Bench) -> None:
     for message in tries:
         assert message["topic"] == bench.topic and message["body"] == "m-0"
         assert message["tags"] == "t" and message["properties"]["colour"] == "red"
-    last = tries[2]["properties"]
+    last = tries[-1]["properties"]
     assert last["RETRY_TOPIC"] == bench.topic and last["ORIGIN_MESSAGE_ID"] == sent["msgId"]
     time.sleep(1.5)
     assert len(bench.seen(consumer)) == 3
@@ -182,7 +178,7 @@ def test_what_fails_too_often_is_a_dead_letter(bench: Bench) -> None:
     until(there)
     reader = bench.consumer("dead", topic=dead, group=f"{bench.group}_dead")
     found: list[Any] = bench.seen(reader, 1)
-    assert {(message["body"], message["queueOffset"]) for message in found} == {("m-0", 0)}
+    assert [message["body"] for message in found] == ["m-0"]
     assert found[0]["properties"]["ORIGIN_MESSAGE_ID"] == sent["msgId"]
     assert len(bench.seen(consumer)) == 2
 
@@ -196,8 +192,8 @@ def test_a_namespace_is_a_prefix(bench: Bench) -> None:
     consumer = bench.consumer("ns", namespace="NS1")
     outside = bench.consumer("outside")
     node("send", name=word, topic=bench.topic, count=3)
-    until(lambda: set(bodies(bench.seen(consumer))) == {f"m-{i}" for i in range(3)})
-    found = bench.seen(consumer)
+    found = bench.seen(consumer, 3)
+    assert bodies(found) == {f"m-{i}": 1 for i in range(3)}
     assert {message["topic"] for message in found} == {real}
     assert bench.seen(outside) == []
     node("drop", name=word)
