@@ -51,7 +51,7 @@ simulation: setup ## a whole cluster in one process, in virtual time
 crash: setup ## kill -9 of real brokers, quick form
 	@$(PYTEST) -m "crash and not long"
 
-interop: setup ## real Java clients, servers and mqadmin from Maven Central
+interop: setup ## real Java, Go and Node.js clients, Apache's servers and mqadmin
 	@$(PYTEST) -m "interop and not long" --timeout 300
 
 spark: setup-spark ## PySpark jobs against real servers

@@ -458,6 +458,9 @@ def test_transactions_are_checked(bench: Bench, transacting: str) -> None:
 
 @pytest.mark.feature("request-reply", client="Go 2.1.2")
 def test_a_request_gets_its_reply(bench: Bench) -> None:
+    served = call(bench.cluster.broker.address, 324)
+    if served is not None and served[0]["code"] == 3:
+        pytest.skip("the broker does not serve reply messages yet (SEND_REPLY_MESSAGE)")
     go = bench.client
     bench.consumer(replier=bench.name)
     reply = go("request", name=bench.name, topic=bench.topic, body="question", timeout=10_000)

@@ -147,6 +147,17 @@ def test_tags_select(bench: Bench) -> None:
     assert bodies(found) == {f"m-{i}": 1 for i in range(12) if i % 3 != 1}
 
 
+@pytest.mark.feature("sql92", client="Node 3.12.0")
+def test_sql_selects(bench: Bench) -> None:
+    for shape, size in (("round", 1), ("round", 7), ("flat", 7)):
+        bench.send(1, body=f"{shape}{size}", property={"shape": shape, "size": size})
+    consumer = bench.consumer(sql="shape = 'round' AND size > 5")
+    assert bodies(bench.seen(consumer, 1)) == {"round7-0": 1}
+    bench.send(1, body="plain")
+    bench.send(1, body="last", property={"shape": "round", "size": 9})
+    assert bodies(bench.seen(consumer, 2)) == {"round7-0": 1, "last-0": 1}
+
+
 @pytest.mark.feature("retry", client="Node 3.12.0")
 def test_a_failed_message_comes_again(bench: Bench) -> None:
     consumer = bench.consumer(failUntil=2)
