@@ -229,12 +229,19 @@ class TimerModel:
         assert self.storage.wheel.pending == 0
 
 
-def run_model(seed: int, steps: int, **changes: object) -> TimerModel:
-    """Random steps, crashes among them, then the reckoning."""
+def run_model(
+    seed: int, steps: int, *, jumps: tuple[int, ...] = (), **changes: object
+) -> TimerModel:
+    """Random steps, crashes among them, then the reckoning.
+
+    `jumps`: what the clock leaps by, now and then, ms.
+    """
     model = TimerModel(seed, **changes)  # type: ignore[arg-type]
     rng = model.random
     for _ in range(steps):
         dice = rng.random()
+        if jumps and rng.random() < 0.03:
+            model.now_ms += rng.choice(jumps)
         try:
             if dice < 0.45:
                 model.send()

@@ -19,6 +19,7 @@ from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import MAX_PROPERTIES, StoredRecord, decode_record
 from roquette.store.keys import property_value, unique_key_of
 from roquette.store.message_store import MessageStore
+from roquette.store.timer_due import DueSlot
 from roquette.store.timer_log import TimerUnit
 from roquette.store.timer_store import TimerStore
 from roquette.wire.codes import ResponseCode
@@ -75,7 +76,8 @@ class Timers:
         self._writer: MessageWriter = writer
         self.metrics: TimerMetrics = TimerMetrics(now_ms)
         self._delivered: Callable[[str, int], None] = delivered
-        self._recalled: set[str] | None = None  # keys taken back in the slot being delivered
+        self._slot: DueSlot | None = None  # the slot being delivered
+        self._recalled: set[str] | None = None  # keys taken back in it; None: not read yet
         self.enqueued: int = 0
         self.dequeued: int = 0
         self.dropped: int = 0  # messages that can not be delivered, each with a line in the log
@@ -107,6 +109,8 @@ class Timers:
         slot = storage.slot
         if slot is None:
             return TimerWork("deliver", [], [], False)
+        if slot is not self._slot:
+            self._slot, self._recalled = slot, None
         units = storage.due(COLD_BATCH)
         if units is None:
             return TimerWork("deliver", [], [], False)
@@ -117,7 +121,7 @@ class Timers:
             self._recalled = set()
         if not units:
             storage.advance(0)
-            self._recalled = None
+            self._slot = None
             return TimerWork("deliver", [], [], False)
         places = [(unit.offset, unit.size) for unit in units]
         cold = self._any_cold(places)
@@ -201,7 +205,10 @@ class Timers:
             return True
         recall = property_value(text, properties.TIMER_DEL_UNIQKEY) is not None
         due_ms = int(out)
-        if self.storage.is_late(due_ms):
+        late = self.storage.is_late(due_ms, now_ms)
+        if late is None:
+            return False
+        if late:
             if not recall:
                 self._put(record, _NEVER, now_ms)
             return True

@@ -235,6 +235,8 @@ class TimerStore:
             if time_ms < self.read_ms:
                 self.wheel.clear(time_ms)
                 continue
+            if first < self.log.min_position:
+                return False
             if last < log_end:
                 continue
             position, left = last, number
@@ -312,12 +314,15 @@ class TimerStore:
 
     # Into the wheel
 
-    def is_late(self, due_ms: int) -> bool:
-        """Has a message's slot been delivered, or is it being delivered?"""
+    def is_late(self, due_ms: int, now_ms: int) -> bool | None:
+        """Has a message's slot been delivered, or is it being delivered?
+
+        None: it has, but by a clock that has gone back since; `turn` must take note first.
+        """
         slot_ms = self.floor(due_ms)
-        if slot_ms < self.read_ms:
-            return True
-        return slot_ms == self.read_ms and self._due is not None
+        if slot_ms > self.read_ms or (slot_ms == self.read_ms and self._due is None):
+            return False
+        return True if slot_ms < self.floor(now_ms) else None
 
     def add(
         self,
@@ -364,9 +369,13 @@ class TimerStore:
 
     def turn(self, now_ms: int) -> bool:
         """Come to the next slot that is due, in bounded steps; True when `due` has or may soon have units."""
-        if self._due is not None:
-            return True
         now_slot = self.floor(now_ms)
+        if self._due is not None:
+            if self._due.slot_ms < now_slot:
+                return True
+            self._due = None  # the clock went back: the rest of the slot is due again later
+            self._block = []
+            self._taken = 0
         if now_slot < self.read_ms:
             self.read_ms = now_slot  # the clock went back; the slots between are empty
             return False

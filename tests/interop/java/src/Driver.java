@@ -70,6 +70,7 @@ public final class Driver {
         PrintStream answers = System.out;
         System.setOut(System.err); // what libraries print must not mix with the answers
         Producers producers = new Producers();
+        Timers timers = new Timers(producers);
         Consumers consumers = new Consumers();
         Admin admin = new Admin(producers);
         answers.println("{\"ready\":true}");
@@ -80,6 +81,7 @@ public final class Driver {
             try {
                 Arguments arguments = new Arguments(words);
                 answer = producers.run(words[0], arguments);
+                answer = answer != null ? answer : timers.run(words[0], arguments);
                 answer = answer != null ? answer : consumers.run(words[0], arguments);
                 answer = answer != null ? answer : admin.run(words[0], arguments);
                 if (answer == null) {

@@ -1,0 +1,113 @@
+"""Apache's Java clients and messages with a time of delivery: sent, received on time, recalled, refused."""
+
+import base64
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop.conftest import Cluster, flavours
+from tests.interop.driver import Driver, JavaError
+from tests.interop.peers import start_broker, start_namesrv
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+ILLEGAL = (
+    "timer message illegal, the delay time should not be bigger than the max delay 259200000ms"
+)
+
+
+@pytest.fixture(scope="module", params=flavours())
+def recalling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Servers of one flavour whose broker serves recalls."""
+    folder = tmp_path_factory.mktemp(f"timers-{request.param}")
+    namesrv = start_namesrv(request.param, folder / "namesrv")
+    settings = {"recallMessageEnable": "true", "autoCreateTopicEnable": "true"}
+    try:
+        broker = start_broker(request.param, folder / "broker", namesrv.address, settings=settings)
+        try:
+            yield Cluster(request.param, namesrv, broker, folder)
+        finally:
+            broker.discard()
+    finally:
+        namesrv.discard()
+
+
+def receive(java: Driver, cluster: Cluster, name: str, topic: str, count: int) -> list[Any]:
+    java("lite", name=name, namesrv=cluster.namesrv.address, group=f"G_{name}", topic=topic)
+    try:
+        found: list[Any] = java("poll", name=name, min=count, timeout=15000)["messages"]
+    finally:
+        java("stop", name=name)
+    return found
+
+
+def test_every_way_to_name_a_time_is_kept(
+    drivers: Callable[[str], Driver], recalling: Cluster, name: str, tmp_path: Path
+) -> None:
+    java, old = drivers("5.5.0"), drivers("4.9.8")
+    topic = f"T_{name}"
+    for driver in (java, old):
+        driver("producer", name=f"P_{name}", namesrv=recalling.namesrv.address)
+    now_ms = int(time.time() * 1000)
+    wanted = {"ms": now_ms + 3500, "at": now_ms + 4200, "s": now_ms + 3000, "old": now_ms + 3300}
+    producer = f"P_{name}"
+    handles = [
+        java("timed", name=producer, topic=topic, method="setDelayTimeMs", value=3500, body="ms"),
+        java("timed", name=producer, topic=topic, method="setDeliverTimeMs", value=wanted["at"],
+             body="at"),
+        java("timed", name=producer, topic=topic, method="setDelayTimeSec", value=3, body="s"),
+    ]  # fmt: skip
+    old("timed", name=producer, topic=topic, setProperty="TIMER_DELAY_MS", value=3300, body="old")
+    for sent in handles:
+        words = base64.urlsafe_b64decode(sent["recallHandle"]).decode().split(" ")
+        assert words[:3] == ["v1", topic, recalling.broker.name]
+        assert words[4] == sent["msgId"]
+        assert int(words[3]) % 1000 == 1
+    found = receive(java, recalling, name, topic, 4)
+    assert sorted(message["body"] for message in found) == ["at", "ms", "old", "s"]
+    for message in found:
+        late = message["storeTimestamp"] - wanted[message["body"]]
+        assert 0 <= late <= 2500, (message["body"], late)
+        assert message["topic"] == topic
+    for driver in (java, old):
+        driver("drop", name=producer)
+
+
+def test_a_recalled_message_never_comes(
+    drivers: Callable[[str], Driver], recalling: Cluster, name: str
+) -> None:
+    java, topic, producer = drivers("5.5.0"), f"T_{name}", f"P_{name}"
+    java("producer", name=producer, namesrv=recalling.namesrv.address)
+    sent = [
+        java("timed", name=producer, topic=topic, method="setDelayTimeMs", value=4000, body=f"{i}")
+        for i in range(3)
+    ]
+    answer = java("recall", name=producer, topic=topic, handle=sent[1]["recallHandle"])
+    assert answer["msgId"] == sent[1]["msgId"]
+    java("timed", name=producer, topic=topic, method="setDelayTimeMs", value=6000, body="last")
+    found = receive(java, recalling, name, topic, 3)
+    assert sorted(message["body"] for message in found) == ["0", "2", "last"]
+    for handle in ("x", "djEgYSBiIGMgZA=="):
+        with pytest.raises(JavaError) as refused:
+            java("recall", name=producer, topic=topic, handle=handle)
+        assert refused.value.code in (604, None)
+    java("drop", name=producer)
+
+
+def test_delays_the_broker_does_not_take(
+    drivers: Callable[[str], Driver], recalling: Cluster, name: str
+) -> None:
+    java, topic, producer = drivers("5.5.0"), f"T_{name}", f"P_{name}"
+    java("producer", name=producer, namesrv=recalling.namesrv.address, retries=0)
+    for method, value in (
+        ("setDelayTimeSec", 3 * 86_400 + 5),
+        ("setDelayTimeMs", 3 * 86_400_000 + 5000),
+        ("setDeliverTimeMs", 2**62),
+    ):
+        with pytest.raises(JavaError) as refused:
+            java("timed", name=producer, topic=topic, method=method, value=value)
+        assert refused.value.code == 13
+        assert refused.value.remark is not None and ILLEGAL in refused.value.remark
+    java("drop", name=producer)
