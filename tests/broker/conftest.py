@@ -119,6 +119,7 @@ def run_broker(tmp_path: Path) -> Callable[..., SimLoop]:
             sizes = {
                 "root_dir": str(tmp_path / "store"), "segment_size": 1 << 20,
                 "queue_file_size": 20 * 1000, "max_hash_slots": 100, "max_index_entries": 1000,
+                "timer_log_file_size": 1 << 16,
             } | (store or {})  # fmt: skip
             service = Broker(
                 BrokerConfig(**settings),

@@ -83,6 +83,8 @@ class Changes:
         delays = self._files.load(persistence.DELAYS, DelayProgress)
         if delays is not None:
             self._delays.load(delays.offset_table, delays.data_version, delays.log_offset)
+        else:
+            self._delays.load_nothing()
 
     def guard(
         self, before_offsets: Callable[[], None], durable: Callable[[], Awaitable[bool]]

@@ -73,6 +73,12 @@ class DelayLevels:
             self.data_version = version
         self.scan_from = log_offset
 
+    def load_nothing(self) -> None:
+        """There is no file: a crash came before the first one, or nothing was ever delayed."""
+        queues = range(len(self._level_ms))
+        if any(self._store.max_offset(names.SCHEDULE_TOPIC, queue) for queue in queues):
+            self.scan_from = 0
+
     def note_copy(self, copy: Copy) -> None:
         """The log holds a copy of a level's message: that one and those before it are delivered."""
         level = copy.queue_id + 1

@@ -281,8 +281,10 @@ class Recovery:
             self.report.dropped_bytes += _wipe(keep[-1], used)
             keep[-1].reset(used)
         for segment in keep:
-            if segment.base_offset + segment.size > start:
-                segment.file.sync()  # what a killed process left in the page cache
+            # What a killed process left in the page cache; also before `start`, which is found by store times
+            # and comes too late when the clock went back.
+            if self.report.abnormal or segment.base_offset + segment.size > start:
+                segment.file.sync()
         if gone or keep:
             self._files.sync_dir(self._log.directory)
         if not keep and gone:  # an empty log goes on where it would have gone on

@@ -3,6 +3,7 @@
 from typing import Final
 
 from roquette.base.javatypes import java_hash
+from roquette.errors import ConfigError
 from roquette.message.record import StoredRecord
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
@@ -17,8 +18,22 @@ _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_delay_levels(text: str) -> list[int]:
-    """Milliseconds of levels 1, 2, 3 ... from "1s 5s 10s" (Apache: ScheduleMessageService)."""
-    return [int(word[:-1]) * _UNIT_MS[word[-1]] for word in text.split()]
+    """Milliseconds of levels 1, 2, 3 ... from "1s 5s 10s" (Apache: ScheduleMessageService).
+
+    Raises:
+        ConfigError: it is not that.
+    """
+    found: list[int] = []
+    for word in text.split():
+        number, unit = word[:-1], _UNIT_MS.get(word[-1])
+        if unit is None or not (number.isascii() and number.isdecimal()) or len(number) > 9:
+            raise ConfigError(
+                f'messageDelayLevel: "{word}" is no delay; write numbers with s, m, h or d, like "1s 5m 2h"'
+            )
+        found.append(int(number) * unit)
+    if not found:
+        raise ConfigError('messageDelayLevel names no level; write delays like "1s 5m 2h"')
+    return found
 
 
 class Reput:

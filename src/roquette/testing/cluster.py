@@ -39,6 +39,7 @@ SMALL_STORE: dict[str, Any] = {
     "queue_file_size": 20 * 1000,
     "max_hash_slots": 100,
     "max_index_entries": 1000,
+    "timer_log_file_size": 1 << 16,
 }
 
 
