@@ -77,7 +77,7 @@ class Timers:
         self.metrics: TimerMetrics = TimerMetrics(now_ms)
         self._delivered: Callable[[str, int], None] = delivered
         self._slot: DueSlot | None = None  # the slot being delivered
-        self._recalled: set[str] | None = None  # keys taken back in it; None: not read yet
+        self._recalled: set[str] = set()  # keys taken back in it
         self.enqueued: int = 0
         self.dequeued: int = 0
         self.dropped: int = 0  # messages that can not be delivered, each with a line in the log
@@ -110,15 +110,15 @@ class Timers:
         if slot is None:
             return TimerWork("deliver", [], [], False)
         if slot is not self._slot:
-            self._slot, self._recalled = slot, None
+            self._slot = slot
+            self._recalled = set()
         units = storage.due(COLD_BATCH)
         if units is None:
             return TimerWork("deliver", [], [], False)
-        if self._recalled is None:
-            if slot.recalls:
-                places = [(unit.offset, unit.size) for unit in slot.recalls]
-                return TimerWork("recalls", places, [], self._any_cold(places))
-            self._recalled = set()
+        if slot.recalls:
+            recalls = slot.recalls[-COLD_BATCH:]
+            places = [(unit.offset, unit.size) for unit in recalls]
+            return TimerWork("recalls", places, recalls, self._any_cold(places))
         if not units:
             storage.advance(0)
             self._slot = None
@@ -178,7 +178,7 @@ class Timers:
         if work.kind == "enqueue":
             self._enqueue(work, records, now_ms)
         elif work.kind == "recalls":
-            self._collect_recalls(records)
+            self._collect_recalls(work.units, records)
         elif work.units:
             self._deliver(work.units, records, now_ms)
 
@@ -225,16 +225,17 @@ class Timers:
         self.metrics.add(topic, -1 if recall else 1, now_ms)
         return True
 
-    def _collect_recalls(self, records: list[bytes]) -> None:
-        found: set[str] = set()
+    def _collect_recalls(self, units: list[TimerUnit], records: list[bytes]) -> None:
+        slot = self.storage.slot
+        assert slot is not None
         for data in records:
             record = _decode(data, -1)
             if record is not None:
                 key = property_value(record.properties, properties.TIMER_DEL_UNIQKEY)
                 topic = property_value(record.properties, properties.REAL_TOPIC)
                 if key is not None and topic is not None:
-                    found.add(key)
-        self._recalled = found
+                    self._recalled.add(key)
+        del slot.recalls[len(slot.recalls) - len(units) :]
 
     def _deliver(self, units: list[TimerUnit], records: list[bytes], now_ms: int) -> None:
         done = 0
@@ -255,11 +256,10 @@ class Timers:
             self.storage.advance(done)
 
     def _deliver_one(self, record: StoredRecord, write_ms: int, now_ms: int) -> None:
-        recalled = self._recalled
-        if recalled:
+        if self._recalled:
             topic = property_value(record.properties, properties.REAL_TOPIC)
             uniq_key = unique_key_of(record.properties)
-            if f"{topic}+{uniq_key}" in recalled:
+            if f"{topic}+{uniq_key}" in self._recalled:
                 return  # the recall has been counted off already
         self._put(record, write_ms, now_ms)
         self.dequeued += 1

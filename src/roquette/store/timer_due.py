@@ -10,7 +10,7 @@ from typing import Final
 from roquette.store.timer_log import TimerLog, TimerUnit
 
 BLOCK: Final = 4096  # units held at once
-MAX_RECALLS: Final = 1_000_000  # of one slot; further ones have no effect
+MAX_RECALLS: Final = 100_000  # of one slot; further ones have no effect
 
 
 class DueSlot:

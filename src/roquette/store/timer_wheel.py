@@ -13,6 +13,7 @@ memory and reach the file only by `take_dirty`, so that the file never speaks of
 not on the disk, and never forgets a slot whose messages are not.
 """
 
+import mmap
 import struct
 from typing import Final
 
@@ -25,6 +26,7 @@ _SLOT: Final = struct.Struct(">qqqii")
 _PAGE: Final = 4096
 _PAGE_SLOTS: Final = _PAGE // SLOT_SIZE
 _RUN_PAGES: Final = 256  # so many neighbouring pages are written at once
+_LOAD_PAGES: Final = 16
 _EMPTY: Final = bytes(SLOT_SIZE)
 
 
@@ -36,7 +38,8 @@ class TimerWheel:
     def __init__(self, precision_ms: int, slots_total: int = SLOTS_TOTAL) -> None:
         self.precision_ms: int = precision_ms
         self._slots: int = 2 * slots_total
-        self._data: bytearray = bytearray(self._slots * SLOT_SIZE)
+        # Memory of no file: pages nobody has written to cost nothing.
+        self._data: mmap.mmap = mmap.mmap(-1, self._slots * SLOT_SIZE)
         self._dirty: bytearray = bytearray(-(-self._slots // _PAGE_SLOTS))
         self.pending: int = 0  # the sum of the numbers
 
@@ -92,7 +95,7 @@ class TimerWheel:
         """Take over a file of the right size. Blocks."""
         data = self._data
         position = 0
-        step = _PAGE * _RUN_PAGES
+        step = _PAGE * _LOAD_PAGES
         while position < len(data):
             piece = file.pread(min(step, len(data) - position), position)
             if piece and piece.count(0) != len(piece):  # untouched memory costs nothing
@@ -105,7 +108,7 @@ class TimerWheel:
         found: list[tuple[int, int, int, int]] = []
         data, blank = self._data, bytes(_PAGE)
         for start in range(0, len(data), _PAGE):
-            page = bytes(data[start : start + _PAGE])
+            page = data[start : start + _PAGE]
             if page == blank[: len(page)]:
                 continue
             for tick, first, last, number, _ in _SLOT.iter_unpack(page):
@@ -123,7 +126,7 @@ class TimerWheel:
             while end < len(flags) and flags[end] and end - page < _RUN_PAGES:
                 flags[end] = 0
                 end += 1
-            found.append((page * _PAGE, bytes(self._data[page * _PAGE : end * _PAGE])))
+            found.append((page * _PAGE, self._data[page * _PAGE : end * _PAGE]))
             page = flags.find(1, end)
         return found
 

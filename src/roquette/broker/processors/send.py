@@ -21,7 +21,14 @@ from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter, delay_level
 from roquette.errors import Refused, StoreError
 from roquette.message.message_id import UniqueIds
-from roquette.message.names import RETRY_PREFIX, TRANS_HALF_TOPIC, dlq_topic, topic_error
+from roquette.message.names import (
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    dlq_topic,
+    topic_error,
+)
 from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
@@ -319,6 +326,10 @@ class SendProcessor:
             raise self._refuse(refusal.code, refusal.remark) from None
         if half:
             topic = self._topics.find(TRANS_HALF_TOPIC) or topic  # it counts where it is
+        elif "TIMER_OUT_MS" in named:
+            topic = self._topics.find(TIMER_TOPIC) or topic
+        elif level > 0:
+            topic = self._topics.find(SCHEDULE_TOPIC) or topic
         outcome = self._answer(topic, queue_id, done, uniq_key, named)
         if "TIMER_OUT_MS" in named and not half:
             self._attach_handle(outcome, named, uniq_key)
