@@ -273,6 +273,58 @@ def test_tags_filter_and_what_is_passed_over_is_not_looked_at_again(run_broker):
     run_broker(scenario)
 
 
+def test_selectors_filter(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        for n in range(6):
+            await client.produce(body=b"m%d" % n, properties={"n": str(n), "UNIQ_KEY": f"u{n}"})
+        sql = {"exp": "n > 2 AND n <> 4", "expType": "SQL92"}
+        messages = await pop(case, client, **sql)
+        started = case.loop.time()
+        waiting = asyncio.ensure_future(
+            client.call(200050, pop_ext(case.clock.now_ms(), pollTime=15_000, **sql))
+        )
+        await asyncio.sleep(0.1)
+        sender = await case.client()
+        await sender.produce(body=b"no", properties={"n": "1", "UNIQ_KEY": "v"})
+        await sender.produce(body=b"yes", properties={"n": "7", "UNIQ_KEY": "w"})
+
+        assert bodies(messages) == [b"m3", b"m5"]
+        assert bodies(popped(await waiting)) == [b"yes"]
+        assert case.loop.time() - started < 1
+
+    run_broker(scenario)
+
+
+def test_selectors_are_asked_beside_the_loop_for_cold_records(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        for n in range(6):
+            await client.produce(body=b"m%d" % n, properties={"n": str(n), "UNIQ_KEY": f"u{n}"})
+        sql = {"exp": "n > 2", "expType": "SQL92"}
+        found = await pop(case, client, **sql)
+
+        assert bodies(found) == [b"m3", b"m4", b"m5"]
+        assert case.broker.pop.locked == set()
+
+    run_broker(scenario, store={"memory_ratio": 0})
+
+
+def test_notifications_know_filters(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        await client.produce(properties={"TAGS": "A", "UNIQ_KEY": "u"})
+
+        async def ask(expression):
+            ext = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 0,
+                   "bornTime": 0, "expType": "TAG", "exp": expression}  # fmt: skip
+            return case.ext(await client.call(200054, ext))["hasMsg"]
+
+        assert [await ask(e) for e in ("A", "B", "*")] == ["true", "false", "true"]
+
+    run_broker(scenario)
+
+
 @pytest.mark.parametrize("mode, expected", [(0, [b"m0", b"m1", b"m2"]), (1, [b"m2"])])
 def test_where_a_new_group_begins(run_broker, mode, expected):
     async def scenario(case):
@@ -487,6 +539,11 @@ BAD = {
     "group": ({"consumerGroup": "a b"}, 26, "subscription group [a b] does not exist, " + FAQ),
     "group off": ({"consumerGroup": "off"}, 16, "subscription group no permission, off"),
     "tags": ({"exp": "||"}, 23, "parse the consumer's subscription failed"),
+    "selector": (
+        {"exp": "a >", "expType": "SQL92"},
+        23,
+        "parse the consumer's subscription failed",
+    ),
     "type": ({"exp": "a", "expType": "X"}, 23, "parse the consumer's subscription failed"),
     "unreadable": ({"topic": "W"}, 16, "the topic[W] peeking message is forbidden"),
 }  # fmt: skip

@@ -113,6 +113,12 @@ class BrokerConfig:
         help="A new group that starts at the end gets all of a queue that is still in memory.",
         mutable=True,
     )
+    use_message_filter_for_notification: bool = setting(
+        True,
+        java="useMessageFilterForNotification",
+        help="Notifications tell of messages their expression lets through only.",
+        mutable=True,
+    )
     pop_response_return_actual_retry_topic: bool = setting(
         False,
         java="popResponseReturnActualRetryTopic",

@@ -254,12 +254,15 @@ def _pop(p: Parts) -> tuple[PopProcessor, AckProcessor, PopInfoProcessor, Assign
             p.pop,
             checks,
             places,
+            p.filters,
             read_cold=p.read_cold,
             durable=p.log_sync.wait,
             sync_flush=p.sync_flush,
         ),
         AckProcessor(p.store, p.offsets, p.pop, checks, sync_flush=p.sync_flush),
-        PopInfoProcessor(p.live, p.store, p.topics, p.stats, p.entropy, p.pop, checks, places),
+        PopInfoProcessor(
+            p.live, p.store, p.topics, p.stats, p.entropy, p.pop, checks, places, p.filters
+        ),
         AssignmentProcessor(
             p.live,
             p.topics,

@@ -6,7 +6,11 @@ most one request of a group under either key.
 
 import heapq
 from bisect import insort
+from collections.abc import Callable
 from typing import Final
+
+from roquette.broker.filters import SubscriptionFilter
+from roquette.store.results import Arrival
 
 ANY_QUEUE: Final = -1
 _SLACK: Final = 1_000
@@ -15,15 +19,20 @@ _SLACK: Final = 1_000
 class PollHold:
     """One waiting request: `job` is run again when a message wakes it or at its deadline."""
 
-    __slots__ = ("codes", "deadline_ms", "done", "group", "job", "queue_id", "topic")
+    __slots__ = ("chosen", "deadline_ms", "done", "group", "job", "queue_id", "topic")
 
     def __init__(
-        self, topic: str, group: str, queue_id: int, codes: frozenset[int] | None, deadline_ms: int
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        chosen: SubscriptionFilter,
+        deadline_ms: int,
     ) -> None:
         self.topic = topic
         self.group = group
         self.queue_id = queue_id
-        self.codes = codes  # hashes of wanted tags, None: every message
+        self.chosen = chosen  # which messages are wanted
         self.deadline_ms = deadline_ms
         self.job: object = None
         self.done = False
@@ -34,9 +43,18 @@ class PollTable:
 
     Args:
         last_first: of several under one key, wake the one that may wait longest.
+        properties_at: property bytes of the record at a physical offset, of a size.
     """
 
-    def __init__(self, capacity: int, per_key: int, *, last_first: bool = False) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        per_key: int,
+        properties_at: Callable[[int, int], bytes],
+        *,
+        last_first: bool = False,
+    ) -> None:
+        self._properties_at = properties_at
         self._capacity = capacity
         self._per_key = per_key
         self._last_first = last_first
@@ -83,20 +101,21 @@ class PollTable:
             heapq.heapify(self._deadlines)
         return True
 
-    def on_arrival(self, topic: str, queue_id: int, tags_code: int) -> list[PollHold]:
+    def on_arrival(self, arrival: Arrival) -> list[PollHold]:
         """A message is in a queue: the requests it wakes."""
+        topic = arrival.topic
         groups = self._watched.get(topic)
         if groups is None:
             return []
         due: list[PollHold] = []
         for group, held_under in list(groups.items()):
             if held_under == topic:
-                keys = {ANY_QUEUE, queue_id}
-                code: int | None = tags_code
+                keys = {ANY_QUEUE, arrival.queue_id}
+                message: Arrival | None = arrival
             else:  # a retry topic: whichever queue is asked for, its messages are handed out too
-                keys, code = set(self._waiting.get((held_under, group), ())), None
+                keys, message = set(self._waiting.get((held_under, group), ())), None
             for key in sorted(keys):
-                hold = self._wake(held_under, group, key, code)
+                hold = self._wake(held_under, group, key, message)
                 if hold is not None:
                     due.append(hold)
         return due
@@ -125,17 +144,23 @@ class PollTable:
         return due
 
     def _wake(
-        self, topic: str, group: str, queue_id: int, tags_code: int | None
+        self, topic: str, group: str, queue_id: int, message: Arrival | None
     ) -> PollHold | None:
         waiting = self._waiting.get((topic, group), {}).get(queue_id)
         if not waiting:
             return None
         entry = waiting[-1 if self._last_first else 0]
         hold = entry[2]
-        if tags_code is not None and hold.codes is not None and tags_code not in hold.codes:
+        if message is not None and not self._wanted(hold.chosen, message):
             return None
         self._drop(entry)
         return hold
+
+    def _wanted(self, chosen: SubscriptionFilter, message: Arrival) -> bool:
+        if chosen.predicate is not None:
+            where = (message.physical_offset, message.size)
+            return chosen.predicate.matches(self._properties_at(*where))
+        return chosen.codes is None or int(message.tags_code) in chosen.codes
 
     def _drop(self, entry: tuple[int, int, PollHold]) -> None:
         hold = entry[2]

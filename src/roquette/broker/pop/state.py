@@ -44,8 +44,8 @@ class PopState:
         self._topics = topics
         self._groups = groups
         total, per_key = config.max_pop_polling_size, config.pop_polling_size
-        self.polls = PollTable(total, per_key)
-        self.notices = PollTable(total, per_key, last_first=True)
+        self.polls = PollTable(total, per_key, store.properties_at)
+        self.notices = PollTable(total, per_key, store.properties_at, last_first=True)
         self.orders = OrderTable()
         self.modes = RequestModes()
         self.locked: set[tuple[str, str, int]] = set()
@@ -73,9 +73,8 @@ class PopState:
         """Messages are in their queues: the requests they wake."""
         due: list[PollHold] = []
         for arrival in arrivals:
-            topic, queue_id, code = arrival.topic, arrival.queue_id, int(arrival.tags_code)
-            due += self.polls.on_arrival(topic, queue_id, code)
-            due += self.notices.on_arrival(topic, queue_id, code)
+            due += self.polls.on_arrival(arrival)
+            due += self.notices.on_arrival(arrival)
         return due
 
     def expire(self, now_ms: int) -> list[PollHold]:

@@ -6,8 +6,9 @@ Apache: PopMessageProcessor; refusals carry its texts.
 from collections.abc import Awaitable, Callable, Generator
 
 from roquette.base.entropy import Entropy
-from roquette.base.javatypes import java_hash
+from roquette.base.executor import run_blocking
 from roquette.broker.config import LiveConfig
+from roquette.broker.filters import MATCH_ALL, SubscriptionFilter, SubscriptionFilters
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, CheckPoint
 from roquette.broker.pop.checks import PopChecks
@@ -18,7 +19,7 @@ from roquette.broker.pop.state import PopState
 from roquette.broker.retries import RETRY_PERM
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import Topic, TopicTable
-from roquette.errors import Refused
+from roquette.errors import ExpressionError, Refused
 from roquette.message.names import pop_retry_topic
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Held, Later, Outcome, Reply, Task
@@ -32,7 +33,6 @@ MAX_MESSAGES = 32
 TOO_LATE_MS = 500
 NEARLY_MS = 50  # a request this close to its end waits no more (PopRequest.isTimeout)
 MAX_BYTES = 1 << 30
-EXPRESSIONS = 10_000  # distinct tag expressions whose hashes are kept
 _NOTHING = encode_ext(PopMessageResponseHeader())
 _MOVED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
 _PASSED = (
@@ -41,20 +41,20 @@ _PASSED = (
     GetStatus.MESSAGE_WAS_REMOVING,
     GetStatus.NO_MATCHED_LOGIC_QUEUE,
 )
-Work = Generator[Found, list[bytes], Outcome]
-Part = Generator[Found, list[bytes], None]
+Work = Generator[Found, Found, Outcome]
+Part = Generator[Found, Found, None]
 
 
 class _Batch:
     """What one pop has gathered so far."""
 
     __slots__ = (
-        "advanced", "codes", "cold", "count", "counts", "end_offset", "messages", "pop_time",
+        "advanced", "chosen", "cold", "count", "counts", "end_offset", "messages", "pop_time",
         "rest", "revive_qid", "runs", "starts",
     )  # fmt: skip
 
-    def __init__(self, codes: frozenset[int] | None, pop_time: int, revive_qid: int) -> None:
-        self.codes = codes
+    def __init__(self, chosen: SubscriptionFilter, pop_time: int, revive_qid: int) -> None:
+        self.chosen = chosen
         self.pop_time = pop_time
         self.revive_qid = revive_qid
         self.runs: list[bytes] = []
@@ -88,6 +88,7 @@ class PopProcessor:
         pop: PopState,
         checks: PopChecks,
         places: PopOffsets,
+        filters: SubscriptionFilters,
         *,
         read_cold: Callable[[Found], Awaitable[list[bytes]]],
         durable: Callable[[int], Awaitable[bool]],
@@ -105,7 +106,7 @@ class PopProcessor:
         self._read_cold = read_cold
         self._durable = durable
         self._sync_flush = sync_flush
-        self._codes: dict[str, frozenset[int]] = {}
+        self._filters = filters
 
     def pop_message(
         self, ctx: RequestContext, header: PopMessageRequestHeader, body: bytes
@@ -130,7 +131,8 @@ class PopProcessor:
         topic = self._checks.topic_and_group(
             ctx, header.topic, header.queue_id, header.consumer_group, _NOTHING
         )
-        work = self._work(ctx, header, topic, self._codes_of(header.exp, header.exp_type))
+        chosen = build_filter(self._filters, header.exp, header.exp_type, _NOTHING)
+        work = self._work(ctx, header, topic, chosen)
         try:
             cold = next(work)
         except StopIteration as done:
@@ -142,7 +144,11 @@ class PopProcessor:
         """A pop that needs records the disk may have to be asked for."""
         try:
             while True:
-                cold = work.send(await self._read_cold(cold))
+                if cold.plan is not None:
+                    cold = await run_blocking(cold.plan)
+                else:
+                    cold.runs = await self._read_cold(cold)
+                cold = work.send(cold)
         except StopIteration as done:
             outcome = done.value
         finally:
@@ -159,12 +165,12 @@ class PopProcessor:
         ctx: RequestContext,
         header: PopMessageRequestHeader,
         topic: Topic,
-        codes: frozenset[int] | None,
+        chosen: SubscriptionFilter,
     ) -> Work:
         config = self._live.current
         draw = self._entropy.below(100)
         revive_qid = ORDER_REVIVE_QID if header.order else self._pop.log.next_queue()
-        batch = _Batch(codes, ctx.now_ms, revive_qid)
+        batch = _Batch(chosen, ctx.now_ms, revive_qid)
         retry_first = draw < config.pop_from_retry_probability
         older = config.enable_retry_topic_v2 and config.retrieve_message_from_pop_retry_topic_v1
         v2 = config.enable_retry_topic_v2 and not (older and draw % 2 == 0)
@@ -229,20 +235,20 @@ class PopProcessor:
         if batch.count >= header.max_msg_nums:
             batch.rest += behind
             return
-        codes = None if retry else batch.codes
-        found = self._read(key, offset, header.max_msg_nums - batch.count, codes)
+        chosen = MATCH_ALL if retry else batch.chosen
+        found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
         if found.status in _MOVED:
             offset = found.next_begin_offset
             self._places.correct(name, group, queue_id, offset, ctx.now_ms)
-            found = self._read(key, offset, header.max_msg_nums - batch.count, codes)
+            found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
+        if found.plan is not None or (found.count and not found.runs):
+            batch.cold = True
+            self._pop.locked.add(key)
+            try:
+                found = yield found
+            finally:
+                self._pop.locked.discard(key)
         if found.count:
-            if not found.runs:
-                batch.cold = True
-                self._pop.locked.add(key)
-                try:
-                    found.runs = yield found
-                finally:
-                    self._pop.locked.discard(key)
             if not self._hand_out(ctx, header, batch, key, offset, found, retry=retry):
                 batch.rest += found.count
                 return
@@ -252,10 +258,17 @@ class PopProcessor:
         batch.rest += max(0, found.max_offset - found.next_begin_offset)
 
     def _read(
-        self, key: tuple[str, str, int], offset: int, count: int, codes: frozenset[int] | None
+        self, key: tuple[str, str, int], offset: int, count: int, chosen: SubscriptionFilter
     ) -> Found:
         return self._store.read_queue(
-            key[0], key[2], offset, count, MAX_BYTES, codes, defer_cold=True
+            key[0],
+            key[2],
+            offset,
+            count,
+            MAX_BYTES,
+            chosen.codes,
+            defer_cold=True,
+            predicate=chosen.predicate,
         )
 
     def _hand_out(
@@ -367,28 +380,28 @@ class PopProcessor:
             return ResponseCode.POLLING_FULL
         if ctx.now_ms > end_ms:
             return ResponseCode.POLLING_TIMEOUT
-        hold = PollHold(header.topic, header.consumer_group, header.queue_id, batch.codes, end_ms)
+        hold = PollHold(header.topic, header.consumer_group, header.queue_id, batch.chosen, end_ms)
         if self._pop.polls.hold(hold, retry_topics(header.topic, header.consumer_group)):
             return Held(hold)
         return ResponseCode.POLLING_FULL
 
-    def _codes_of(self, expression: str | None, kind: str | None) -> frozenset[int] | None:
-        """Hashes of the tags an expression lets through; None for every message (FilterAPI.build)."""
-        if not expression or (expression == "*" and kind in (None, "TAG")):
-            return None
-        codes = self._codes.get(expression) if kind in (None, "TAG") else frozenset()
-        if not codes:
-            tags = [tag.strip() for tag in expression.split("||")]
-            codes = frozenset([java_hash(tag) for tag in tags if tag])
-            if not codes or kind not in (None, "TAG"):
-                raise Refused(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    "parse the consumer's subscription failed",
-                    _NOTHING,
-                )
-            if len(self._codes) < EXPRESSIONS:
-                self._codes[expression] = codes
-        return codes
+
+def build_filter(
+    filters: SubscriptionFilters, expression: str | None, kind: str | None, ext: bytes
+) -> SubscriptionFilter:
+    """The filter a request brings; none lets every message through.
+
+    Raises:
+        Refused: it is none of its kind.
+    """
+    if not expression:
+        return MATCH_ALL
+    try:
+        return filters.build(expression, kind)
+    except ExpressionError:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed", ext
+        ) from None
 
 
 def retry_topics(topic: str, group: str) -> tuple[str, str]:

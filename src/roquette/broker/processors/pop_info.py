@@ -5,11 +5,18 @@ Apache: PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor; refus
 
 from roquette.base.entropy import Entropy
 from roquette.broker.config import LiveConfig
+from roquette.broker.filters import MATCH_ALL, SubscriptionFilter, SubscriptionFilters
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.reading import PopOffsets
 from roquette.broker.pop.state import PopState
-from roquette.broker.processors.pop import MAX_BYTES, MAX_MESSAGES, NEARLY_MS, retry_topics
+from roquette.broker.processors.pop import (
+    MAX_BYTES,
+    MAX_MESSAGES,
+    NEARLY_MS,
+    build_filter,
+    retry_topics,
+)
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import Topic, TopicTable
 from roquette.message.names import pop_retry_topic
@@ -47,6 +54,7 @@ class PopInfoProcessor:
         pop: PopState,
         checks: PopChecks,
         places: PopOffsets,
+        filters: SubscriptionFilters,
     ) -> None:
         self._live = live
         self._store = store
@@ -56,6 +64,7 @@ class PopInfoProcessor:
         self._pop = pop
         self._checks = checks
         self._places = places
+        self._filters = filters
 
     def peek_message(
         self, ctx: RequestContext, header: PeekMessageRequestHeader, body: bytes
@@ -102,6 +111,9 @@ class PopInfoProcessor:
         topic = self._checks.topic_and_group(
             ctx, header.topic, header.queue_id, header.consumer_group, _NO_MESSAGE
         )
+        chosen = MATCH_ALL
+        if self._live.current.use_message_filter_for_notification:
+            chosen = build_filter(self._filters, header.exp, header.exp_type, _NO_MESSAGE)
         draw = self._entropy.below(100)
         group = header.consumer_group
         own = _rotated(topic, draw) if header.queue_id < 0 else [(topic.name, header.queue_id)]
@@ -110,7 +122,7 @@ class PopInfoProcessor:
         if config.enable_retry_topic_v2 and config.retrieve_message_from_pop_retry_topic_v1:
             older = self._topics.find(pop_retry_topic(header.topic, group, v2=False))
             queues += _rotated(older, draw)
-        if any(self._has_message(ctx, header, name, queue_id) for name, queue_id in queues):
+        if any(self._has_message(ctx, header, chosen, *queue) for queue in queues):
             return Reply(encode_ext(NotificationResponseHeader(has_msg=True)))
         end_ms = header.born_time + header.poll_time - NEARLY_MS
         full = False
@@ -118,15 +130,21 @@ class PopInfoProcessor:
             if len(self._pop.notices) >= config.max_pop_polling_size:
                 full = True
             elif ctx.now_ms <= end_ms:
-                hold = PollHold(header.topic, group, header.queue_id, None, end_ms)
+                hold = PollHold(header.topic, group, header.queue_id, chosen, end_ms)
                 if self._pop.notices.hold(hold, retry_topics(header.topic, group)):
                     return Held(hold)
                 full = True
         return Reply(encode_ext(NotificationResponseHeader(polling_full=full)))
 
     def _has_message(
-        self, ctx: RequestContext, header: NotificationRequestHeader, name: str, queue_id: int
+        self,
+        ctx: RequestContext,
+        header: NotificationRequestHeader,
+        chosen: SubscriptionFilter,
+        name: str,
+        queue_id: int,
     ) -> bool:
+        """Whether a pop would find something, or would have to look further than one read goes."""
         if header.order and self._pop.orders.blocked(
             header.attempt_id,
             header.topic,
@@ -137,7 +155,20 @@ class PopInfoProcessor:
         ):
             return False
         offset = self._places.peek(name, header.consumer_group, queue_id)
-        return self._store.max_offset(name, queue_id) > offset
+        end = self._store.max_offset(name, queue_id)
+        if end <= offset or chosen is MATCH_ALL or name != header.topic:
+            return end > offset
+        found = self._store.read_queue(
+            name,
+            queue_id,
+            offset,
+            1,
+            1,
+            chosen.codes,
+            defer_cold=True,
+            predicate=chosen.predicate,
+        )
+        return found.plan is not None or found.count > 0 or found.next_begin_offset < end
 
     def polling_info(
         self, ctx: RequestContext, header: PollingInfoRequestHeader, body: bytes
