@@ -464,8 +464,11 @@ class Broker:
 
     def _rerun_pops(self, due: list[PollHold], *, may_hold: bool) -> None:
         for hold in due:
-            if isinstance(hold.job, RequestContext):
-                self._main.rerun(hold.job, may_hold=may_hold)
+            job = hold.job
+            if isinstance(job, RequestContext) and not job.peer.closed:
+                self._main.rerun(job, may_hold=may_hold)
+            elif may_hold:  # its client is gone: the message is another's
+                due.extend(self.pop.another(hold))
 
     def _wake_pop(self, hold: PollHold) -> None:
         self._loop.call_soon(lambda: self._rerun_pops([hold], may_hold=True))

@@ -19,7 +19,7 @@ _SLACK: Final = 1_000
 class PollHold:
     """One waiting request: `job` is run again when a message wakes it or at its deadline."""
 
-    __slots__ = ("chosen", "deadline_ms", "done", "group", "job", "queue_id", "topic")
+    __slots__ = ("chosen", "deadline_ms", "done", "group", "job", "notice", "queue_id", "topic")
 
     def __init__(
         self,
@@ -28,12 +28,15 @@ class PollHold:
         queue_id: int,
         chosen: SubscriptionFilter,
         deadline_ms: int,
+        *,
+        notice: bool = False,
     ) -> None:
         self.topic = topic
         self.group = group
         self.queue_id = queue_id
         self.chosen = chosen  # which messages are wanted
         self.deadline_ms = deadline_ms
+        self.notice = notice  # a notification, not a pop
         self.job: object = None
         self.done = False
 

@@ -98,6 +98,12 @@ class PopState:
                     found.append(hold)
         return found
 
+    def another(self, hold: PollHold) -> list[PollHold]:
+        """The request that is woken in place of one whose client is gone, if there is one."""
+        table = self.notices if hold.notice else self.polls
+        found = table.wake(hold.topic, hold.group, hold.queue_id)
+        return [] if found is None else [found]
+
     def drain(self) -> list[PollHold]:
         """Every waiting request: the broker stops."""
         return self.polls.drain() + self.notices.drain()

@@ -130,7 +130,7 @@ class PopInfoProcessor:
             if len(self._pop.notices) >= config.max_pop_polling_size:
                 full = True
             elif ctx.now_ms <= end_ms:
-                hold = PollHold(header.topic, group, header.queue_id, chosen, end_ms)
+                hold = PollHold(header.topic, group, header.queue_id, chosen, end_ms, notice=True)
                 if self._pop.notices.hold(hold, retry_topics(header.topic, group)):
                     return Held(hold)
                 full = True

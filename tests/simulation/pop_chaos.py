@@ -1,0 +1,202 @@
+"""POP under kills: consumers die with messages in hand, the broker dies at any time. The books must balance.
+
+What must hold: every message that was sent is acknowledged in the end; none is handed out again before the invisible
+time of its last pop is over; none whose acknowledgement was answered in time is ever handed out again.
+"""
+
+import asyncio
+from typing import Any
+
+from tests.broker.pop_frames import Popped, pop_ext, popped
+
+from roquette.errors import ClientError
+from roquette.store.config import FlushDiskType
+from roquette.testing.cluster import BROKER_PORT, SimCluster
+from roquette.wire.command import Command
+from roquette.wire.connection import Connection
+from roquette.wire.header_codec import encode_dict, ext_dict
+
+NAME_SERVER = "10.0.0.1"
+BROKER = "10.0.1.1"
+PRODUCER = "10.0.2.1"
+CONSUMERS = tuple(f"10.0.3.{n}" for n in range(1, 6))
+TOPIC = "orders"
+INVISIBLE_MS = 8_000
+REPLY_S = 20.0
+
+
+class Gone(Exception):
+    """The connection to the broker ended."""
+
+
+class PopChaos:
+    """The scenario.
+
+    Args:
+        messages: how many are sent. `kills`: how often the broker dies.
+        power_loss: it loses what was not synced, and so runs with synchronous flush.
+    """
+
+    def __init__(self, *, messages: int, kills: int = 4, power_loss: bool = False) -> None:
+        self.messages = messages
+        self.kills = kills
+        self.power_loss = power_loss
+        self.sent: set[bytes] = set()
+        self.hidden_until: dict[bytes, int] = {}  # body -> when its last pop is over
+        self.acknowledged: set[bytes] = set()  # the broker said so before the time was over
+        self.finished: set[bytes] = set()  # acknowledged, perhaps too late, perhaps unheard
+        self.wrong: list[str] = []
+        self.deliveries = 0
+        self.broker_deaths = 0
+        self.consumer_deaths = 0
+
+    async def __call__(self, cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAME_SERVER)
+        store: dict[str, Any] = {"segment_size": 8 << 20, "queue_file_size": 20 * 20_000}
+        if self.power_loss:
+            store["flush_disk_type"] = FlushDiskType.SYNC_FLUSH
+        await cluster.add_broker(BROKER, "broker-a", store=store)
+        producing = cluster.loop.create_task(self._produce(cluster))
+        consuming = [cluster.loop.create_task(self._live(cluster, ip)) for ip in CONSUMERS]
+        killing = cluster.loop.create_task(self._kill(cluster))
+        for _ in range(20 + self.messages):
+            await asyncio.sleep(2)
+            assert not self.wrong, self.wrong
+            if producing.done() and killing.done() and self.sent <= self.finished:
+                break
+        assert self.sent <= self.finished, f"lost: {sorted(self.sent - self.finished)[:5]}"
+        await asyncio.sleep(3 * INVISIBLE_MS / 1000)  # whoever comes again would do it now
+        assert not self.wrong, self.wrong
+        for task in (producing, killing, *consuming):
+            task.cancel()
+
+    async def _produce(self, cluster: SimCluster) -> None:
+        mq = await cluster.client(PRODUCER)
+        number = 0
+        while number < self.messages:
+            batch = [f"{number + i}".encode() for i in range(min(20, self.messages - number))]
+            for body in batch:
+                while True:
+                    try:
+                        receipt = await mq.send(TOPIC, body)
+                    except ClientError:
+                        await asyncio.sleep(0.2)
+                        continue
+                    if receipt.status == "SEND_OK":
+                        break
+                self.sent.add(body)
+            number += len(batch)
+            await asyncio.sleep(cluster.loop.random.uniform(0.0, 0.2))
+
+    async def _kill(self, cluster: SimCluster) -> None:
+        rng = cluster.loop.random
+        for _ in range(self.kills):
+            await asyncio.sleep(rng.uniform(3, 15))
+            cluster.kill(BROKER, power_loss=self.power_loss)
+            self.broker_deaths += 1
+            await asyncio.sleep(rng.uniform(0, 3))
+            await cluster.restart(BROKER)
+
+    async def _live(self, cluster: SimCluster, ip: str) -> None:
+        """One consumer after the other on one host: each dies with what it holds."""
+        rng = cluster.loop.random
+        while True:
+            consumer = Consumer(cluster, self)
+            task = cluster.loop.create_task(cluster.run_on(ip, consumer.run()))
+            await asyncio.sleep(rng.uniform(2, 12))
+            self.consumer_deaths += 1
+            task.cancel()
+            consumer.close()
+            await asyncio.sleep(rng.uniform(0, 1))
+
+    def take(self, message: Popped, now_ms: int) -> None:
+        """A message is handed out: may it be?"""
+        body = message.body
+        self.deliveries += 1
+        if body in self.acknowledged:
+            self.wrong.append(f"{body!r} was acknowledged and comes again: {message.receipt}")
+        hidden = self.hidden_until.get(body, 0)
+        if now_ms < hidden:
+            self.wrong.append(f"{body!r} comes {hidden - now_ms} ms too early: {message.receipt}")
+        parts = message.receipt.split(" ")
+        self.hidden_until[body] = int(parts[1]) + int(parts[2])
+
+    def done(self, message: Popped, now_ms: int) -> None:
+        """An acknowledgement was answered."""
+        if now_ms < self.hidden_until[message.body]:
+            self.acknowledged.add(message.body)
+
+
+class Consumer:
+    """A client of POP that speaks frames."""
+
+    def __init__(self, cluster: SimCluster, books: PopChaos) -> None:
+        self._cluster = cluster
+        self._books = books
+        self._wire = Connection()
+        self._unread: list[Command] = []
+        self._writer: asyncio.StreamWriter | None = None
+
+    def close(self) -> None:
+        """The process is gone."""
+        if self._writer is not None:
+            self._writer.close()
+
+    async def run(self) -> None:
+        """Pop and acknowledge until the end."""
+        while True:
+            try:
+                await self._session()
+            except (Gone, OSError, TimeoutError):
+                self.close()
+                await asyncio.sleep(0.3)
+
+    async def _session(self) -> None:
+        self._wire, self._unread = Connection(), []
+        self._reader, self._writer = await asyncio.open_connection(BROKER, BROKER_PORT)
+        rng, clock = self._cluster.loop.random, self._cluster.clock
+        while True:
+            ext = pop_ext(
+                clock.now_ms(), topic=TOPIC, invisibleTime=INVISIBLE_MS, pollTime=3_000,
+                maxMsgNums=rng.choice((1, 8, 32)),
+            )  # fmt: skip
+            reply = await self._call(200050, ext)
+            messages = popped(reply, "broker-a")
+            for message in messages:
+                self._books.take(message, clock.now_ms())
+            for message in messages:
+                await self._handle(message)
+
+    async def _handle(self, message: Popped) -> None:
+        rng, clock, books = self._cluster.loop.random, self._cluster.clock, self._books
+        fate = rng.random()
+        if fate < 0.05:
+            return  # forgotten
+        if fate < 0.10:
+            new_ms = rng.choice((1_000, 20_000))
+            reply = await self._call(200053, message.ack_ext(invisibleTime=new_ms))
+            if reply.code == 0:
+                ext = ext_dict(reply.ext)
+                books.hidden_until[message.body] = int(ext["popTime"]) + new_ms
+            return
+        if fate < 0.12:
+            await asyncio.sleep(rng.uniform(0, 12))  # slow: may be too late
+        books.finished.add(message.body)  # the answer may never come, and yet it counts
+        if (await self._call(200051, message.ack_ext())).code == 0:
+            books.done(message, clock.now_ms())
+
+    async def _call(self, code: int, ext: dict[str, Any]) -> Command:
+        assert self._writer is not None
+        opaque = self._wire.send_request(
+            code, encode_dict({k: str(v) for k, v in ext.items()}), b"", False
+        )
+        self._writer.write(b"".join(self._wire.data_to_send()))
+        while True:
+            while self._unread:
+                reply = self._unread.pop(0)
+                if reply.opaque == opaque:
+                    return reply
+            data = await asyncio.wait_for(self._reader.read(65536), REPLY_S)
+            if not data:
+                raise Gone
+            self._unread += self._wire.receive_data(data)
