@@ -374,6 +374,137 @@ def test_under_sync_flush_pops_and_acks_wait_for_the_disk(run_broker):
     run_broker(scenario, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
 
 
+def test_more_check_points_than_memory_holds_wait_in_the_log(run_broker):
+    """Two of each revive queue fit; acknowledgements behind them are found all the same."""
+
+    async def scenario(case):
+        client = await case.client()
+        await send(client, 60)
+        lost = set()
+        for number in range(60):
+            (message,) = await pop(case, client, maxMsgNums=1)
+            if number % 3:
+                await ack(client, message)
+            else:
+                lost.add(message.body)
+        await asyncio.sleep(1)
+        assert len(case.broker.pop.reviver.in_flight()) <= 16
+        assert lost == {b"m%d" % n for n in range(0, 60, 3)}
+        await asyncio.sleep(13)
+        assert set(bodies(await pop(case, client, invisibleTime=100_000))) == lost
+
+    run_broker(scenario, broker={"pop_ck_max_buffer_size": 16})
+
+
+def test_progress_follows_the_revive_log(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        await send(client, 16)
+        for _ in range(16):
+            (message,) = await pop(case, client, maxMsgNums=1)
+            await ack(client, message)
+        await asyncio.sleep(1)
+        topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
+        progress = [
+            case.broker.offsets.query("CID_RMQ_SYS_REVIVE_GROUP", topic, q) for q in range(8)
+        ]
+        ends = [case.broker.store.max_offset(topic, q) for q in range(8)]
+
+        assert ends == [4] * 8
+        assert progress == [3] * 8
+
+    run_broker(scenario)
+
+
+def test_a_full_disk_hands_out_nothing_and_forgets_nothing(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        await send(client, 2)
+        (kept,) = await pop(case, client, maxMsgNums=1)
+        case.broker.store.check_disk(1_000, 1)
+        full = await client.call(200050, pop_ext(case.clock.now_ms()))
+        refused = await ack(client, kept)
+        await asyncio.sleep(13)
+        case.broker.store.check_disk(1_000, 900)
+        await asyncio.sleep(11)
+
+        assert (full.code, refused.code) == (210, 14)
+        assert sorted(bodies(await pop(case, client))) == [b"m0", b"m1"]
+
+    run_broker(scenario)
+
+
+def test_a_reset_is_honoured_by_the_next_pop(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        await send(client, 3)
+        await pop(case, client, invisibleTime=60_000)
+        case.broker.offsets.reset("g", "T", 0, 1, case.clock.now_ms())
+
+        assert bodies(await pop(case, client, invisibleTime=60_000)) == [b"m1", b"m2"]
+        assert await pop(case, client) == []
+
+    run_broker(scenario)
+
+
+def test_a_revived_message_is_revived_once_across_a_crash(run_broker, tmp_path):
+    """Progress on the disk is older than the revival; what follows the copies in the log says it was made."""
+    config = tmp_path / "store" / "config" / "consumerOffset.json"
+    kept = []
+
+    async def before(case):
+        client = await case.client()
+        await send(client, 1)
+        await pop(case, client)
+        await asyncio.sleep(6)
+        kept.append(config.read_bytes())
+        await asyncio.sleep(7)
+
+    async def after(case):
+        await asyncio.sleep(5)
+        assert case.broker.store.max_offset("%RETRY%g_T", 0) == 1
+
+    run_broker(before)
+    config.write_bytes(kept[0])
+    run_broker(after)
+
+
+def test_messages_of_a_deleted_topic_are_dropped(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        await send(client, 2)
+        await pop(case, client)
+        await client.call(215, {"topic": "T"})
+        await asyncio.sleep(13)
+
+        assert case.broker.pop.reviver.in_flight() == []
+        assert case.broker.store.max_offset("%RETRY%g_T", 0) == 0
+
+    run_broker(scenario)
+
+
+def test_a_client_that_went_away_takes_no_message(run_broker):
+    async def scenario(case):
+        gone, stays = await case.client(), await case.client()
+        await stays.produce(body=b"first")
+        await pop(case, stays, invisibleTime=60_000)
+        gone.send(200050, pop_ext(case.clock.now_ms(), pollTime=10_000))
+        await asyncio.sleep(0.1)
+        waiting = asyncio.ensure_future(
+            stays.call(200050, pop_ext(case.clock.now_ms(), pollTime=15_000))
+        )
+        await asyncio.sleep(0.1)
+        gone.writer.close()
+        await asyncio.sleep(0.1)
+        started = case.loop.time()
+        await (await case.client()).produce(body=b"second")
+
+        assert bodies(popped(await waiting)) == [b"second"]
+        assert case.loop.time() - started < 1
+
+    run_broker(scenario)
+
+
 # Waiting
 
 

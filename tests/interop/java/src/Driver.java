@@ -84,6 +84,7 @@ public final class Driver {
                 answer = answer != null ? answer : timers.run(words[0], arguments);
                 answer = answer != null ? answer : consumers.run(words[0], arguments);
                 answer = answer != null ? answer : admin.run(words[0], arguments);
+                answer = answer != null ? answer : since5("Pop", words[0], arguments);
                 if (answer == null) {
                     throw new IllegalArgumentException("unknown command " + words[0]);
                 }
@@ -95,6 +96,18 @@ public final class Driver {
             answers.flush();
         }
         System.exit(0); // the test ended; client threads must not keep the process
+    }
+
+    /** A command of a class that is only compiled against 5.x (src55); null when it is not there. */
+    private static Object since5(String name, String command, Arguments arguments) throws Throwable {
+        try {
+            return Class.forName(name).getDeclaredMethod("run", String.class, Arguments.class)
+                    .invoke(null, command, arguments);
+        } catch (ClassNotFoundException absent) {
+            return null;
+        } catch (java.lang.reflect.InvocationTargetException failure) {
+            throw failure.getCause();
+        }
     }
 
     static Map<String, Object> failed(Throwable failure) {
