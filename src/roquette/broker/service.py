@@ -28,6 +28,7 @@ from roquette.broker.members import MemberWatch
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.outbound import Outbound
 from roquette.broker.persistence import ConfigFiles
+from roquette.broker.pop.driver import PopDriver
 from roquette.broker.pop.files import PopFiles
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.state import PopState
@@ -209,7 +210,13 @@ class Broker:
         self.pop = PopState(
             self.live, store, self.writer, self.topics, self.groups, self.offsets, store_host
         )
-        self.pop.wake = self._wake_pop
+        self._pop_driver = PopDriver(
+            self.pop,
+            self._clock,
+            self._loop,
+            lambda job, may_hold: self._main.rerun(job, may_hold=may_hold),
+            self._end_turn,
+        )
         self._cluster_queues = ClusterQueues(self.live, self.topics, outbound, self._clock)
         config_files = ConfigFiles(self._files, store.layout.config)
         self.pop_files = PopFiles(config_files, self.pop, self._clock)
@@ -426,7 +433,7 @@ class Broker:
                 if due:
                     self._rerun(due)
         if arrivals and self.pop.waiting:
-            self._rerun_pops(self.pop.on_arrivals(arrivals), may_hold=True)
+            self._pop_driver.arrived(arrivals)
 
     def _properties_at(self, physical_offset: int, size: int) -> bytes:
         return self.store.properties_at(physical_offset, size)
@@ -461,17 +468,6 @@ class Broker:
             return isinstance(job, RequestContext) and job.header.consumer_group == group
 
         self._rerun(self.holds.take(topic, of_group))
-
-    def _rerun_pops(self, due: list[PollHold], *, may_hold: bool) -> None:
-        for hold in due:
-            job = hold.job
-            if isinstance(job, RequestContext) and not job.peer.closed:
-                self._main.rerun(job, may_hold=may_hold)
-            elif may_hold:  # its client is gone: the message is another's
-                due.extend(self.pop.another(hold))
-
-    def _wake_pop(self, hold: PollHold) -> None:
-        self._loop.call_soon(lambda: self._rerun_pops([hold], may_hold=True))
 
     def _connection_lost(self, peer: Peer) -> None:
         self._heartbeat.connection_lost(peer, self._clock.now_ms())
@@ -536,15 +532,13 @@ class Broker:
         beat("delay-offsets", config.flush_delay_offset_interval / 1000, self.changes.save_delays)
         beat("order-info", config.flush_consumer_offset_interval / 1000, self.pop_files.save_orders)
         self._tasks.start("delay-levels", self._delay_loop())
-        self._tasks.start("revive", self._revive_loop())
+        self._tasks.start("revive", self._pop_driver.revive())
         if self.timer is not None:
             self.timer.start(self._tasks)
 
     def _expire_holds(self) -> None:
-        now_ms = self._clock.now_ms()
-        self._rerun(self.holds.expire(now_ms))
-        self._rerun_pops(self.pop.expire(now_ms), may_hold=False)
-        self._rerun_pops(self.pop.freed(now_ms), may_hold=True)
+        self._rerun(self.holds.expire(self._clock.now_ms()))
+        self._pop_driver.expire()
         self.log_sync.expire()
 
     def _recheck_holds(self) -> None:
@@ -571,18 +565,6 @@ class Broker:
                 wait_s = 0.0 if more else SHORT_BEAT_S
             except Refused as refusal:
                 log.warning("delayed messages wait reason=%s", refusal.remark)
-                wait_s = DELAY_ERROR_S
-            self._end_turn()
-            await asyncio.sleep(wait_s)
-
-    async def _revive_loop(self) -> None:
-        """Follow the revive log of POP; messages nobody acknowledged come again."""
-        while True:
-            try:
-                more = self.pop.reviver.step(self._clock.now_ms())
-                wait_s = 0.0 if more else SHORT_BEAT_S
-            except Refused as refusal:
-                log.warning("unacknowledged messages wait reason=%s", refusal.remark)
                 wait_s = DELAY_ERROR_S
             self._end_turn()
             await asyncio.sleep(wait_s)
@@ -643,7 +625,7 @@ class Broker:
         """Leave the name servers, stop to accept, finish what is in hand, persist, close the store."""
         await self.registration.stop()
         self._rerun(self.holds.drain())
-        self._rerun_pops(self.pop.drain(), may_hold=False)
+        self._pop_driver.drain()
         await asyncio.sleep(0)
         if self.failure is None:
             self.log_sync.request()

@@ -104,7 +104,7 @@ final class Pop {
                         done.completeExceptionally(failure);
                     }
                 });
-        PopResult result = get(done);
+        PopResult result = outcome(done);
         Map<String, Object> answer = new LinkedHashMap<>();
         answer.put("status", result.getPopStatus().name());
         answer.put("rest", result.getRestNum());
@@ -113,7 +113,7 @@ final class Pop {
         return answer;
     }
 
-    private static <T> T get(CompletableFuture<T> done) throws Exception {
+    private static <T> T outcome(CompletableFuture<T> done) throws Exception {
         try {
             return done.get(TIMEOUT_MS, TimeUnit.MILLISECONDS);
         } catch (java.util.concurrent.ExecutionException failure) {
@@ -133,7 +133,7 @@ final class Pop {
         }
 
         Object shape() throws Exception {
-            AckResult result = get(this);
+            AckResult result = outcome(this);
             Map<String, Object> answer = new LinkedHashMap<>();
             answer.put("status", result.getStatus().name());
             answer.put("extraInfo", String.valueOf(result.getExtraInfo()));
