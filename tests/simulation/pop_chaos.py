@@ -174,6 +174,8 @@ class Consumer:
             return  # forgotten
         if fate < 0.10:
             new_ms = rng.choice((1_000, 20_000))
+            until = min(books.hidden_until[message.body], clock.now_ms() + new_ms)
+            books.hidden_until[message.body] = until  # the answer may never come, and yet it counts
             reply = await self._call(200053, message.ack_ext(invisibleTime=new_ms))
             if reply.code == 0:
                 ext = ext_dict(reply.ext)
