@@ -900,6 +900,36 @@ def test_orderly_pops_survive_a_restart(run_broker):
     run_broker(after)
 
 
+def test_orderly_pops_survive_a_crash(run_broker, tmp_path):
+    """Both files on the disk are older than the last pop, ack and change; the revive log knows them."""
+    folder = tmp_path / "store" / "config"
+    names = ("consumerOffset.json", "consumerOrderInfo.json")
+    kept = {}
+
+    async def before(case):
+        client = await case.client()
+        await send(client, 5)
+        for message in await pop(case, client, order="true", maxMsgNums=2):
+            await ack(client, message)
+        await asyncio.sleep(6)
+        kept.update({name: (folder / name).read_bytes() for name in names})
+        second = await pop(case, client, order="true", maxMsgNums=2, invisibleTime=5_000)
+        await ack(client, second[0])
+        await client.call(200053, second[1].ack_ext(invisibleTime=20_000))
+
+    async def after(case):
+        client = await case.client()
+        await asyncio.sleep(10)
+        assert await pop(case, client, order="true") == []
+        await asyncio.sleep(17)  # the clock of this run began where that of the first did
+        assert bodies(await pop(case, client, order="true")) == [b"m3", b"m4"]
+
+    run_broker(before)
+    for name in names:
+        (folder / name).write_bytes(kept[name])
+    run_broker(after)
+
+
 # Modes and assignments
 
 

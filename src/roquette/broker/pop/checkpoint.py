@@ -9,11 +9,13 @@ from typing import Final
 import msgspec
 
 from roquette.errors import RemoteProtocolError
+from roquette.wire.bodies import OrderInfo
 from roquette.wire.json_body import decode_body, encode_body
 
 CK_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
+ORDER_TAG: Final = "order"  # ours: Apache's broker passes it over
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 ORDER_REVIVE_QID: Final = 999  # in receipts of orderly pops, which leave nothing in the revive log
 ACK_INTERVAL_MS: Final = 1_000  # PopAckConstants.ackTimeInterval
@@ -87,6 +89,11 @@ class CheckPoint(msgspec.Struct, kw_only=True):
         return self.bit_map & everything == everything
 
     @property
+    def tag(self) -> str:
+        """How it is told apart in the log."""
+        return CK_TAG
+
+    @property
     def unique_key(self) -> str:
         """PopMessageProcessor.genCkUniqueId."""
         return (
@@ -132,19 +139,43 @@ class Ack(msgspec.Struct, kw_only=True):
         return f"{head}@[{some}]@{self.group}@{self.pop_time}@{BATCH_ACK_TAG}"
 
 
-def encode(entry: CheckPoint | Ack) -> bytes:
+class OrderEntry(msgspec.Struct, kw_only=True):
+    """What orderly pops hold of a queue, after each change."""
+
+    topic: str | None = msgspec.field(name="t", default=None)
+    group: str | None = msgspec.field(name="c", default=None)
+    queue_id: int = msgspec.field(name="q", default=0)
+    info: OrderInfo = msgspec.field(name="i", default_factory=OrderInfo)
+
+    @property
+    def tag(self) -> str:
+        """How it is told apart in the log."""
+        return ORDER_TAG
+
+    @property
+    def unique_key(self) -> str:
+        """In the manner of the others'."""
+        return f"{self.topic}@{self.queue_id}@{self.group}@{self.info.pop_time}@{ORDER_TAG}"
+
+
+Entry = CheckPoint | Ack | OrderEntry
+
+
+def encode(entry: Entry) -> bytes:
     """The body of an entry's message."""
     return encode_body(entry)
 
 
-def decode(tag: str | None, body: bytes) -> CheckPoint | Ack | None:
+def decode(tag: str | None, body: bytes) -> Entry | None:
     """An entry of the revive log; None for what is none, or names neither topic nor group."""
-    entry: CheckPoint | Ack
+    entry: Entry
     try:
         if tag == CK_TAG:
             entry = decode_body(CheckPoint, body)
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             entry = decode_body(Ack, body)
+        elif tag == ORDER_TAG:
+            entry = decode_body(OrderEntry, body)
         else:
             return None
     except RemoteProtocolError:

@@ -67,7 +67,7 @@ class OrderTable:
         now_ms: int,
     ) -> bool:
         """Whether messages of the queue are out (checkBlock); the same attempt may have them again."""
-        info = self._find(topic, group, queue_id)
+        info = self.find(topic, group, queue_id)
         if info is None or not info.offsets:
             return False
         if info.attempt_id is not None and info.attempt_id == attempt_id:
@@ -85,7 +85,7 @@ class OrderTable:
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, now_ms: int
     ) -> int:
         """A message is acknowledged: the offset to commit, or ILLEGAL, or NO_COMMIT for another pop's receipt."""
-        info = self._find(topic, group, queue_id)
+        info = self.find(topic, group, queue_id)
         if info is None:
             return offset + 1
         if not info.offsets:
@@ -98,8 +98,7 @@ class OrderTable:
         info.committed |= 1 << offsets.index(offset)
         self.dirty = True
         self._note_lock(topic, group, queue_id, info, now_ms)
-        rest = _unacknowledged(info)
-        return offsets[rest[0]] if rest else offsets[-1] + 1
+        return next_offset(info)
 
     def set_next_visible(
         self,
@@ -113,7 +112,7 @@ class OrderTable:
         now_ms: int,
     ) -> None:
         """The invisible time of one message was changed (updateNextVisibleTime)."""
-        info = self._find(topic, group, queue_id)
+        info = self.find(topic, group, queue_id)
         if info is None or pop_time != info.pop_time or offset not in _queue_offsets(info):
             return
         if info.next_visible is None:
@@ -122,12 +121,28 @@ class OrderTable:
         self.dirty = True
         self._note_lock(topic, group, queue_id, info, now_ms)
 
+    def find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
+        """What is held of a queue."""
+        return self._table.get(f"{topic}@{group}", {}).get(queue_id)
+
+    def restore(
+        self, topic: str, group: str, queue_id: int, info: OrderInfo | None, now_ms: int
+    ) -> None:
+        """Take over what was held of a queue, or nothing."""
+        queues = self._table.setdefault(f"{topic}@{group}", {})
+        if info is None:
+            queues.pop(queue_id, None)
+        else:
+            queues[queue_id] = info
+            self._note_lock(topic, group, queue_id, info, now_ms)
+        self.dirty = True
+
     def freed(self, now_ms: int) -> list[tuple[str, str, int]]:
         """Topic, group and queue id of the queues whose time has come (NotifyLockFreeTimerTask)."""
         found: dict[tuple[str, str, int], None] = {}
         while self._locks and self._locks[0][0] <= now_ms:
             _, topic, group, queue_id = heapq.heappop(self._locks)
-            info = self._find(topic, group, queue_id)
+            info = self.find(topic, group, queue_id)
             if info is not None and (_free_at(info) or 0) <= now_ms:
                 found[(topic, group, queue_id)] = None
         return list(found)
@@ -156,9 +171,6 @@ class OrderTable:
         """The shape of consumerOrderInfo.json."""
         return ConsumerOrderInfoSerializeWrapper(table=self._table)
 
-    def _find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
-        return self._table.get(f"{topic}@{group}", {}).get(queue_id)
-
     def _note_lock(
         self, topic: str, group: str, queue_id: int, info: OrderInfo, now_ms: int
     ) -> None:
@@ -172,6 +184,14 @@ class OrderTable:
         if size and len(self._locks) > 8 * size:  # old times of the same queues
             newest = {(entry[1], entry[2], entry[3]): entry for entry in sorted(self._locks)}
             self._locks = sorted(newest.values())
+
+
+def next_offset(info: OrderInfo) -> int:
+    """The first offset that is not acknowledged, or the one after all; -1 when nothing is held."""
+    if not info.offsets:
+        return -1
+    offsets, rest = _queue_offsets(info), _unacknowledged(info)
+    return offsets[rest[0]] if rest else offsets[-1] + 1
 
 
 def _queue_offsets(info: OrderInfo) -> list[int]:

@@ -17,7 +17,16 @@ from roquette.broker.config import LiveConfig
 from roquette.broker.groups import GroupTable
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.pop.buffer import InFlightTable
-from roquette.broker.pop.checkpoint import GRACE_MS, REVIVE_GROUP, Ack, CheckPoint, decode
+from roquette.broker.pop.checkpoint import (
+    GRACE_MS,
+    REVIVE_GROUP,
+    Ack,
+    CheckPoint,
+    Entry,
+    OrderEntry,
+    decode,
+)
+from roquette.broker.pop.order import OrderTable, next_offset
 from roquette.broker.pop.revive_log import ReviveLog
 from roquette.broker.topics import TopicTable
 from roquette.broker.writer import MessageWriter
@@ -71,6 +80,7 @@ class Reviver:
         groups: GroupTable,
         offsets: OffsetTable,
         revive_log: ReviveLog,
+        orders: OrderTable,
         *,
         limit: int,
         host: bytes,
@@ -82,6 +92,7 @@ class Reviver:
         self._groups = groups
         self._offsets = offsets
         self._log = revive_log
+        self._orders = orders
         self._limit = max(2, limit)
         self._host = host
         self._queues: list[_Queue] = []
@@ -109,14 +120,21 @@ class Reviver:
         while True:
             records, following = self._read(number, offset)
             for record in records:
-                point = _entry(record)
-                if isinstance(point, CheckPoint):
-                    place = (str(point.group), str(point.topic), point.queue_id)
-                    if point.end_offset > self._offsets.query(*place):
-                        self._offsets.commit(*place, point.end_offset, now_ms)
+                entry = _entry(record)
+                if isinstance(entry, CheckPoint):
+                    self._advance(entry, entry.end_offset, now_ms)
+                elif isinstance(entry, OrderEntry):
+                    place = (str(entry.topic), str(entry.group), entry.queue_id)
+                    self._orders.restore(*place, entry.info, now_ms)
+                    self._advance(entry, next_offset(entry.info), now_ms)
             if following == offset:
                 return
             offset = following
+
+    def _advance(self, entry: CheckPoint | OrderEntry, offset: int, now_ms: int) -> None:
+        place = (str(entry.group), str(entry.topic), entry.queue_id)
+        if offset > self._offsets.query(*place):
+            self._offsets.commit(*place, offset, now_ms)
 
     def snapshot(self, now_ms: int) -> None:
         """The offsets are about to be written: note how far the revive log is."""
@@ -306,5 +324,5 @@ class Reviver:
         )
 
 
-def _entry(record: StoredRecord) -> CheckPoint | Ack | None:
+def _entry(record: StoredRecord) -> Entry | None:
     return decode(decode_properties(record.properties).get(properties.TAGS), record.body)

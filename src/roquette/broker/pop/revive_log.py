@@ -4,7 +4,8 @@ Apache sends them through its timer and reads them when they are due; here they 
 the properties they would have there after the timer, so that either broker can go on with the other's store.
 """
 
-from roquette.broker.pop.checkpoint import ACK_INTERVAL_MS, CK_TAG, Ack, CheckPoint, encode
+from roquette.base.javatypes import java_hash
+from roquette.broker.pop.checkpoint import ACK_INTERVAL_MS, CheckPoint, Entry, OrderEntry, encode
 from roquette.broker.writer import MessageWriter
 from roquette.errors import StoreError
 from roquette.message import names, properties
@@ -34,9 +35,7 @@ class ReviveLog:
         self._next = (self._next + 1) % self.queues
         return self._next
 
-    def append(
-        self, entry: CheckPoint | Ack, revive_qid: int, *, deliver_ms: int, now_ms: int
-    ) -> int:
+    def append(self, entry: Entry, revive_qid: int, *, deliver_ms: int, now_ms: int) -> int:
         """Append an entry; returns the log's end after it.
 
         Args:
@@ -45,7 +44,7 @@ class ReviveLog:
         Raises:
             Refused: the store does not take messages.
         """
-        tag = CK_TAG if isinstance(entry, CheckPoint) else entry.tag
+        tag = entry.tag
         deliver = str(deliver_ms)
         named = {
             properties.TAGS: tag,
@@ -75,3 +74,12 @@ class ReviveLog:
         """Append a check-point; returns the log's end after it. Raises Refused."""
         deliver = point.revive_time - ACK_INTERVAL_MS
         return self.append(point, revive_qid, deliver_ms=deliver, now_ms=now_ms)
+
+    def append_order(self, entry: OrderEntry, now_ms: int) -> int:
+        """Append what orderly pops hold of a queue, always to the same revive queue; returns the log's end after it.
+
+        Raises:
+            Refused: the store does not take messages.
+        """
+        place = (java_hash(f"{entry.topic}@{entry.group}") + entry.queue_id) % self.queues
+        return self.append(entry, place, deliver_ms=now_ms, now_ms=now_ms)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from roquette.broker.config import LiveConfig
 from roquette.broker.groups import GroupTable
 from roquette.broker.offsets import OffsetTable
+from roquette.broker.pop.checkpoint import OrderEntry
 from roquette.broker.pop.modes import RequestModes
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
@@ -60,6 +61,7 @@ class PopState:
             groups,
             offsets,
             self.log,
+            self.orders,
             limit=config.pop_ck_max_buffer_size // max(1, queues),
             host=host,
         )
@@ -103,6 +105,18 @@ class PopState:
         table = self.notices if hold.notice else self.polls
         found = table.wake(hold.topic, hold.group, hold.queue_id)
         return [] if found is None else [found]
+
+    def log_order(self, topic: str, group: str, queue_id: int, now_ms: int) -> int:
+        """What is held of a queue has changed: put that on record; returns the log's end after it.
+
+        Raises:
+            Refused: the store does not take messages.
+        """
+        info = self.orders.find(topic, group, queue_id)
+        if info is None:
+            return 0
+        entry = OrderEntry(topic=topic, group=group, queue_id=queue_id, info=info)
+        return self.log.append_order(entry, now_ms)
 
     def drain(self) -> list[PollHold]:
         """Every waiting request: the broker stops."""

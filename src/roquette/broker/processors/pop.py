@@ -286,7 +286,8 @@ class PopProcessor:
         name, group, queue_id = key
         offsets = queue_offsets(found.runs)
         if header.order:
-            batch.counts += self._pop.orders.update(
+            before = self._pop.orders.find(name, group, queue_id)
+            counts = self._pop.orders.update(
                 name,
                 group,
                 queue_id,
@@ -296,6 +297,12 @@ class PopProcessor:
                 offsets=offsets,
                 now_ms=ctx.now_ms,
             )
+            try:
+                batch.end_offset = self._pop.log_order(name, group, queue_id, ctx.now_ms)
+            except Refused:
+                self._pop.orders.restore(name, group, queue_id, before, ctx.now_ms)
+                return False
+            batch.counts += counts
             self._offsets.commit(group, name, queue_id, start, ctx.now_ms)
         else:
             point = CheckPoint(

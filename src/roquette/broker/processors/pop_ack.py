@@ -65,7 +65,7 @@ class AckProcessor:
             )
         receipt = parse_extra_info(header.extra_info)
         if receipt.revive_qid == ORDER_REVIVE_QID:
-            self._ack_orderly(
+            end = self._ack_orderly(
                 ctx,
                 header.topic,
                 header.consumer_group,
@@ -74,7 +74,7 @@ class AckProcessor:
                 pop_time=receipt.pop_time,
                 invisible_time=receipt.invisible_time,
             )
-            return Reply()
+            return self._later(end, Reply())
         ack = Ack(
             ack_offset=header.offset,
             start_offset=receipt.start_offset,
@@ -107,8 +107,9 @@ class AckProcessor:
         wanted = [entry.start_offset + bit for bit in _bits(entry.bits)]
         offsets = [offset for offset in wanted if low <= offset <= high]
         if entry.revive_queue_id == ORDER_REVIVE_QID:
+            end = 0
             for offset in offsets:
-                self._ack_orderly(
+                end = self._ack_orderly(
                     ctx,
                     topic,
                     entry.consumer_group,
@@ -117,7 +118,7 @@ class AckProcessor:
                     pop_time=entry.pop_time,
                     invisible_time=entry.invisible_time,
                 )
-            return 0
+            return end
         if not offsets:
             return 0
         ack = Ack(
@@ -178,7 +179,7 @@ class AckProcessor:
 
     def _change_orderly(
         self, ctx: RequestContext, header: ChangeInvisibleTimeRequestHeader, pop_time: int
-    ) -> Reply:
+    ) -> Reply | Later:
         """processChangeInvisibleTimeForOrder."""
         committed = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if header.offset < committed:
@@ -196,7 +197,9 @@ class AckProcessor:
         ext = ChangeInvisibleTimeResponseHeader(
             pop_time=pop_time, invisible_time=visible - pop_time, revive_qid=ORDER_REVIVE_QID
         )
-        return Reply(encode_ext(ext))
+        place = (header.topic, header.consumer_group, header.queue_id)
+        end = self._pop.log_order(*place, ctx.now_ms)
+        return self._later(end, Reply(encode_ext(ext)))
 
     def _ack_orderly(
         self,
@@ -208,11 +211,11 @@ class AckProcessor:
         *,
         pop_time: int,
         invisible_time: int,
-    ) -> None:
-        """AckMessageProcessor.ackOrderly."""
+    ) -> int:
+        """AckMessageProcessor.ackOrderly; returns the log's end after what it put on record, or 0."""
         committed = self._offsets.query(group, topic, queue_id)
         if offset < committed:
-            return
+            return 0
         orders = self._pop.orders
         following = orders.commit_and_next(topic, group, queue_id, offset, pop_time, ctx.now_ms)
         if following == ILLEGAL:
@@ -222,13 +225,15 @@ class AckProcessor:
                 f"commit:{offset}, next:{following}, {ctx.peer.remote}",
             )
         if following < 0:
-            return
+            return 0
+        end = self._pop.log_order(topic, group, queue_id, ctx.now_ms)
         self._offsets.commit(group, topic, queue_id, following, ctx.now_ms)
         if not orders.blocked(
             None, topic, group, queue_id, invisible_time=invisible_time, now_ms=ctx.now_ms
         ):
             for hold in self._pop.free(topic, group, queue_id):
                 self._pop.wake(hold)
+        return end
 
     def _append(self, ack: Ack, revive_qid: int, deliver_ms: int, now_ms: int) -> int:
         self._own_queue(revive_qid)
