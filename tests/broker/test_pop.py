@@ -483,6 +483,49 @@ def test_messages_of_a_deleted_topic_are_dropped(run_broker):
     run_broker(scenario)
 
 
+def test_a_new_topic_of_the_same_name_is_not_taken_for_the_old_one(run_broker, tmp_path):
+    config = tmp_path / "store" / "config" / "consumerOffset.json"
+    kept = []
+
+    async def before(case):
+        client = await case.client()
+        await send(client, 6)
+        await pop(case, client)
+        await client.call(215, {"topic": "T"})
+        await send(client, 9)
+        await asyncio.sleep(6)
+        kept.append(config.read_bytes())
+        await asyncio.sleep(7)
+        assert case.broker.store.max_offset("%RETRY%g_T", 0) == 0
+
+    async def after(case):
+        assert case.broker.offsets.query("g", "T", 0) == -1
+        assert len(await pop(case, await case.client())) == 9
+
+    run_broker(before)
+    data = kept[0].decode()
+    config.write_text(data.replace("SNAPSHOT", "FORGOTTEN").replace("REVIVE_GROUP", "FORGOTTEN2"))
+    run_broker(after)
+
+
+def test_modes_go_with_their_topic(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        for topic in ("T", "U"):
+            await client.produce(topic)
+            mode = {"topic": topic, "consumerGroup": "g", "mode": "POP"}
+            await client.call(401, {}, body(mode))
+        await client.call(215, {"topic": "T"})
+        rest = decode_body(dict, (await client.call(402, {})).body)["messageRequestModeMap"]
+        await client.call(207, {"groupName": "g"})
+        none = decode_body(dict, (await client.call(402, {})).body)["messageRequestModeMap"]
+
+        assert list(rest) == ["U"]
+        assert none == {"U": {}}
+
+    run_broker(scenario)
+
+
 def test_a_client_that_went_away_takes_no_message(run_broker):
     async def scenario(case):
         gone, stays = await case.client(), await case.client()

@@ -220,6 +220,7 @@ class Broker:
         self._cluster_queues = ClusterQueues(self.live, self.topics, outbound, self._clock)
         config_files = ConfigFiles(self._files, store.layout.config)
         self.pop_files = PopFiles(config_files, self.pop, self._clock)
+        self.pop.modes_changed = self._modes_changed
         self.changes = Changes(
             config_files,
             self._tasks,
@@ -284,6 +285,8 @@ class Broker:
             self.store,
             lambda topic: self._rerun(self.holds.take(topic, lambda pull: True)),
         )
+        self.deletions.topic_gone.append(self.pop.topic_gone)
+        self.deletions.group_gone.append(self.pop.group_gone)
         store = self.store
         self.feed = StatsFeed(
             self.items,
@@ -468,6 +471,9 @@ class Broker:
             return isinstance(job, RequestContext) and job.header.consumer_group == group
 
         self._rerun(self.holds.take(topic, of_group))
+
+    def _modes_changed(self) -> None:
+        self._tasks.start("save-request-modes", self.pop_files.save_modes())
 
     def _connection_lost(self, peer: Peer) -> None:
         self._heartbeat.connection_lost(peer, self._clock.now_ms())

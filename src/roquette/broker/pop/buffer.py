@@ -15,10 +15,11 @@ _SLACK = 1_000  # entries of finished check-points that the orders may keep besi
 class InFlightTable:
     """The unfinished check-points of one revive queue."""
 
-    __slots__ = ("_by_key", "_due", "_order", "_points")
+    __slots__ = ("_by_key", "_due", "_order", "_places", "_points")
 
     def __init__(self) -> None:
         self._points: dict[int, CheckPoint] = {}  # by revive offset, ascending
+        self._places: dict[int, int] = {}  # revive offset -> physical offset
         self._by_key: dict[tuple[str | None, str | None, int, int, int], CheckPoint] = {}
         self._order: deque[int] = deque()
         self._due: list[tuple[int, int]] = []
@@ -26,13 +27,14 @@ class InFlightTable:
     def __len__(self) -> int:
         return len(self._points)
 
-    def add(self, point: CheckPoint, revive_offset: int) -> None:
-        """Take in a check-point; offsets only grow.
+    def add(self, point: CheckPoint, revive_offset: int, place: int = 0) -> None:
+        """Take in a check-point, which stands at the physical offset `place`; revive offsets only grow.
 
         Of two with one key the first gets the acknowledgements: the other's messages come again, none is lost.
         """
         point.revive_offset = revive_offset
         self._points[revive_offset] = point
+        self._places[revive_offset] = place
         self._by_key.setdefault(point.key, point)
         self._order.append(revive_offset)
         heapq.heappush(self._due, (point.revive_time, revive_offset))
@@ -62,9 +64,14 @@ class InFlightTable:
             return None
         return self._points[self._due[0][1]]
 
+    def place_of(self, point: CheckPoint) -> int:
+        """Where in the log a check-point stands: its messages stand before it."""
+        return self._places[point.revive_offset]
+
     def remove(self, point: CheckPoint) -> None:
         """A check-point is finished."""
         del self._points[point.revive_offset]
+        del self._places[point.revive_offset]
         if self._by_key.get(point.key) is point:
             del self._by_key[point.key]
         bound = 2 * len(self._points) + _SLACK

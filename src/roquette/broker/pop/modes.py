@@ -42,6 +42,13 @@ class RequestModes:
             pop_share_queue_num=default_share if mode == POP else 0,
         )
 
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> bool:
+        """A topic or a group is gone; True when something was known of it."""
+        if topic is not None:
+            return self._modes.pop(topic, None) is not None
+        found = [groups.pop(group or "", None) for groups in self._modes.values()]
+        return any(mode is not None for mode in found)
+
     def load(self, modes: Mapping[str, Mapping[str, SetMessageRequestModeRequestBody]]) -> None:
         """Take over what a file held."""
         self._modes = {topic: dict(groups) for topic, groups in modes.items()}

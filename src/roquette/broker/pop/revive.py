@@ -122,7 +122,9 @@ class Reviver:
             for record in records:
                 entry = _entry(record)
                 if isinstance(entry, CheckPoint):
-                    self._advance(entry, entry.end_offset, now_ms)
+                    last = self._message(str(entry.topic), entry.queue_id, entry.end_offset - 1)
+                    if last is not None and last.physical_offset < record.physical_offset:
+                        self._advance(entry, entry.end_offset, now_ms)
                 elif isinstance(entry, OrderEntry):
                     place = (str(entry.topic), str(entry.group), entry.queue_id)
                     self._orders.restore(*place, entry.info, now_ms)
@@ -200,7 +202,7 @@ class Reviver:
         if isinstance(entry, Ack):
             queue.in_flight.acknowledge(entry)
         elif isinstance(entry, CheckPoint) and not queue.frozen:
-            queue.in_flight.add(entry, record.queue_offset)
+            queue.in_flight.add(entry, record.queue_offset, record.physical_offset)
         if not queue.frozen:
             queue.read_offset = record.queue_offset + 1
             if len(queue.in_flight) >= self._limit:
@@ -248,7 +250,8 @@ class Reviver:
         revived: list[int] = []
         for offset in point.unacknowledged():
             record = self._message(topic, point.queue_id, offset)
-            if record is None:
+            # A topic of the same name may be another one by now: the messages popped stand before the check-point.
+            if record is None or record.physical_offset > queue.in_flight.place_of(point):
                 log.warning("message %s/%d/%d is gone", topic, point.queue_id, offset)
             else:
                 self._put_retry(point, record, now_ms)

@@ -21,6 +21,10 @@ def _ignore(hold: PollHold) -> None:
     return None
 
 
+def _nothing() -> None:
+    return None
+
+
 class PopState:
     """The parts of POP.
 
@@ -28,7 +32,7 @@ class PopState:
         polls, notices: pops and notifications that wait.
         locked: (topic, group, queue id) of pops whose records are being read beside the loop.
         wake: runs one waiting request again, later in this turn of the loop or in the next.
-        orders_changed, modes_changed: called after a change, see `Changes`.
+        modes_changed: called when modes went with their topic or group.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class PopState:
         self.modes = RequestModes()
         self.locked: set[tuple[str, str, int]] = set()
         self.wake: Callable[[PollHold], None] = _ignore
+        self.modes_changed: Callable[[], None] = _nothing
         queues = config.revive_queue_num
         self.log = ReviveLog(store, writer, config.broker_cluster_name, queues, host)
         self.reviver = Reviver(
@@ -121,6 +126,18 @@ class PopState:
     def drain(self) -> list[PollHold]:
         """Every waiting request: the broker stops."""
         return self.polls.drain() + self.notices.drain()
+
+    def topic_gone(self, topic: str) -> None:
+        """A topic was deleted."""
+        self.orders.clean(lambda name, group, queue_id: name != topic, 0)
+        if self.modes.forget(topic=topic):
+            self.modes_changed()
+
+    def group_gone(self, group: str, clean_offset: bool) -> None:
+        """A group was deleted."""
+        self.orders.clean(lambda topic, name, queue_id: name != group, 0)
+        if self.modes.forget(group=group):
+            self.modes_changed()
 
     def clean(self, now_ms: int) -> None:
         """Forget orderly pops of what is gone."""
