@@ -44,13 +44,13 @@ def test_a_message_comes_when_it_is_due_and_not_before(run_broker: Any, name: st
         wanted_ms = case.clock.now_ms() + 5000 if name != "TIMER_DELIVER_MS" else wanted_ms
         answer = await client.pull(offset=0, suspendTimeoutMillis=20_000, sysFlag=6)
         assert answer.code == 0
-        assert wanted_ms - 10 <= case.clock.now_ms() <= wanted_ms + 1100
+        assert wanted_ms - 10 <= case.clock.now_ms() <= wanted_ms + 150
         (record,) = decode_records(answer.body)
         assert (record.topic, record.queue_id, record.body) == ("T", 0, b"later")
         named = decode_properties(record.properties)
         assert named["REAL_TOPIC"] == "T"
         assert named["REAL_QID"] == "0"
-        assert int(named["TIMER_DEQUEUE_MS"]) >= int(named["TIMER_OUT_MS"]) + 1000
+        assert int(named["TIMER_DEQUEUE_MS"]) >= sent_ms + 5000
         assert int(named["TIMER_ENQUEUE_MS"]) <= case.clock.now_ms()
         assert named[name] == str(value)
 
@@ -153,7 +153,7 @@ def test_a_crowded_slot_refuses_some_and_then_all(run_broker: Any) -> None:
     run_broker(scenario, store={"timer_congest_num_each_slot": 5})
 
 
-def test_the_delay_is_exact_at_the_tick_and_one_tick_is_the_most(run_broker: Any) -> None:
+def test_messages_of_one_slot_come_when_each_is_due(run_broker: Any) -> None:
     async def scenario(case: Any) -> None:
         client = await case.client()
         base = case.clock.now_ms() // 1000 * 1000 + 5000
@@ -164,8 +164,7 @@ def test_the_delay_is_exact_at_the_tick_and_one_tick_is_the_most(run_broker: Any
             while not case.broker.store.max_offset("T", queue):
                 await asyncio.sleep(0.01)
             now = case.clock.now_ms()
-            slot_end = -(-at // 1000) * 1000
-            assert at <= now <= slot_end + 50, (at, now)
+            assert at <= now <= at + 60, (at, now)
 
     run_broker(scenario)
 

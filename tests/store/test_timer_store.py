@@ -91,6 +91,12 @@ def deliver(store: TimerStore, now_ms: int) -> list[tuple[int, int]]:
     while store.turn(now_ms):
         slot = store.slot
         if slot is None:
+            if store.current is not None:
+                current = store.current.slot_ms
+                units = store.take(now_ms, 7)
+                if units:
+                    found += [(current, unit.offset) for unit in units[:5] if not unit.rolls]
+                    store.settle(5 if len(units) > 5 else len(units), now_ms)
             continue
         units = store.due(7)
         if units is None:

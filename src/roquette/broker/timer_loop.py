@@ -28,6 +28,7 @@ log = logging.getLogger("roquette.broker.timer")
 
 BEAT_S: Final = 0.1
 ERROR_S: Final = 0.5
+SHORTEST_S: Final = 0.005  # messages that are due within it go together
 METRICS_S: Final = 10.0
 DELETION_S: Final = 30.0
 READERS: Final = 4  # threads that read one batch of old records
@@ -105,9 +106,11 @@ class TimerLoop:
             await asyncio.sleep(wait_s)
 
     def _pause_s(self) -> float:
-        """Until the next beat or the next slot, whichever comes first."""
-        precision = self._storage.precision_ms
-        return min(BEAT_S, (precision - self._clock.now_ms() % precision) / 1000)
+        """Until the next beat, the next slot or the next message, whichever comes first."""
+        precision, now_ms = self._storage.precision_ms, self._clock.now_ms()
+        pause = min(BEAT_S, (precision - now_ms % precision) / 1000)
+        next_ms = self._storage.next_ms()
+        return min(pause, max(SHORTEST_S, (next_ms - now_ms) / 1000)) if next_ms else pause
 
     async def _turn(self) -> bool:
         """One piece of work of each kind; False when there was none."""

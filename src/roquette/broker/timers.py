@@ -19,7 +19,7 @@ from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import MAX_PROPERTIES, StoredRecord, decode_record
 from roquette.store.keys import property_value, unique_key_of
 from roquette.store.message_store import MessageStore
-from roquette.store.timer_due import DueSlot
+from roquette.store.timer_due import CurrentSlot, DueSlot
 from roquette.store.timer_log import TimerUnit
 from roquette.store.timer_store import TimerStore
 from roquette.wire.codes import ResponseCode
@@ -45,12 +45,20 @@ _LATER: Final = (
 class TimerWork:
     """Records to read, and what to do with them."""
 
-    __slots__ = ("cold", "kind", "places", "units")
+    __slots__ = ("cold", "kind", "places", "slot", "units")
 
     def __init__(
-        self, kind: str, places: list[tuple[int, int]], units: list[TimerUnit], cold: bool
+        self,
+        kind: str,
+        places: list[tuple[int, int]],
+        units: list[TimerUnit],
+        cold: bool,
+        slot: DueSlot | CurrentSlot | None = None,
     ) -> None:
-        self.kind: str = kind  # enqueue, recalls or deliver
+        self.kind: str = (
+            kind  # enqueue, recalls, deliver (a past slot) or current (that of this moment)
+        )
+        self.slot: DueSlot | CurrentSlot | None = slot
         self.places: list[tuple[int, int]] = places  # physical offset and size
         self.units: list[TimerUnit] = units
         self.cold: bool = cold  # the disk may have to be asked
@@ -76,8 +84,7 @@ class Timers:
         self._writer: MessageWriter = writer
         self.metrics: TimerMetrics = TimerMetrics(now_ms)
         self._delivered: Callable[[str, int], None] = delivered
-        self._slot: DueSlot | None = None  # the slot being delivered
-        self._recalled: set[str] = set()  # keys taken back in it
+        self._recalled: set[str] = set()  # keys taken back in the slot being delivered
         self.enqueued: int = 0
         self.dequeued: int = 0
         self.dropped: int = 0  # messages that can not be delivered, each with a line in the log
@@ -108,27 +115,36 @@ class Timers:
             return None
         slot = storage.slot
         if slot is None:
-            return TimerWork("deliver", [], [], False)
-        if slot is not self._slot:
-            self._slot = slot
-            self._recalled = set()
+            return self._current_work(now_ms)
         units = storage.due(COLD_BATCH)
         if units is None:
             return TimerWork("deliver", [], [], False)
         if slot.recalls:
-            recalls = slot.recalls[-COLD_BATCH:]
-            places = [(unit.offset, unit.size) for unit in recalls]
-            return TimerWork("recalls", places, recalls, self._any_cold(places))
+            return self._recall_work(slot)
         if not units:
             storage.advance(0)
-            self._slot = None
             return TimerWork("deliver", [], [], False)
         places = [(unit.offset, unit.size) for unit in units]
         cold = self._any_cold(places)
         if not cold:
             units = units[:DELIVER_BATCH]
             places = places[:DELIVER_BATCH]
-        return TimerWork("deliver", places, units, cold)
+        return TimerWork("deliver", places, units, cold, slot)
+
+    def _current_work(self, now_ms: int) -> TimerWork:
+        current = self.storage.current
+        if current is None:
+            return TimerWork("deliver", [], [], False)
+        if current.recalls:
+            return self._recall_work(current)
+        units = self.storage.take(now_ms, DELIVER_BATCH)
+        places = [(unit.offset, unit.size) for unit in units]
+        return TimerWork("current", places, units, self._any_cold(places), current)
+
+    def _recall_work(self, slot: DueSlot | CurrentSlot) -> TimerWork:
+        recalls = slot.recalls[-COLD_BATCH:]
+        places = [(unit.offset, unit.size) for unit in recalls]
+        return TimerWork("recalls", places, recalls, self._any_cold(places), slot)
 
     def _any_cold(self, places: list[tuple[int, int]]) -> bool:
         oldest = min([offset for offset, size in places if size > 0], default=-1)
@@ -178,9 +194,11 @@ class Timers:
         if work.kind == "enqueue":
             self._enqueue(work, records, now_ms)
         elif work.kind == "recalls":
-            self._collect_recalls(work.units, records)
+            assert work.slot is not None
+            self._collect_recalls(work.slot, len(work.units), records)
         elif work.units:
-            self._deliver(work.units, records, now_ms)
+            assert work.slot is not None
+            self._deliver(work, records, now_ms)
 
     def _enqueue(self, work: TimerWork, records: list[bytes], now_ms: int) -> None:
         storage = self.storage
@@ -219,26 +237,29 @@ class Timers:
             java_hash(topic),
             recall=recall,
             now_ms=now_ms,
+            exact_ms=_exact_ms(record),
         ):
             return False
         self.enqueued += 1
         self.metrics.add(topic, -1 if recall else 1, now_ms)
         return True
 
-    def _collect_recalls(self, units: list[TimerUnit], records: list[bytes]) -> None:
-        slot = self.storage.slot
-        assert slot is not None
+    def _collect_recalls(
+        self, slot: DueSlot | CurrentSlot, count: int, records: list[bytes]
+    ) -> None:
         for data in records:
             record = _decode(data, -1)
             if record is not None:
                 key = property_value(record.properties, properties.TIMER_DEL_UNIQKEY)
                 topic = property_value(record.properties, properties.REAL_TOPIC)
                 if key is not None and topic is not None:
-                    self._recalled.add(key)
-        del slot.recalls[len(slot.recalls) - len(units) :]
+                    slot.recalled.add(key)
+        del slot.recalls[len(slot.recalls) - count :]
 
-    def _deliver(self, units: list[TimerUnit], records: list[bytes], now_ms: int) -> None:
-        done = 0
+    def _deliver(self, work: TimerWork, records: list[bytes], now_ms: int) -> None:
+        units, done = work.units, 0
+        assert work.slot is not None
+        self._recalled = work.slot.recalled
         try:
             for index in range(len(units)):
                 unit = units[index]
@@ -253,7 +274,10 @@ class Timers:
                         self._deliver_one(record, unit.write_ms, now_ms)
                 done += 1
         finally:
-            self.storage.advance(done)
+            if work.kind == "current":
+                self.storage.settle(done, now_ms)
+            else:
+                self.storage.advance(done)
 
     def _deliver_one(self, record: StoredRecord, write_ms: int, now_ms: int) -> None:
         if self._recalled:
@@ -355,3 +379,22 @@ def _decode(data: bytes, offset: int) -> StoredRecord | None:
     except CorruptRecord:
         return None
     return record if offset in (-1, record.physical_offset) else None
+
+
+def _exact_ms(record: StoredRecord) -> int:
+    """The time of delivery a message asked for; 0 when it does not say any more (TimerRules.slot_of)."""
+    text = record.properties
+    delay = property_value(text, properties.TIMER_DELAY_SEC)
+    unit = 1000
+    if delay is None:
+        delay, unit = property_value(text, properties.TIMER_DELAY_MS), 1
+    if delay is None:
+        wanted = property_value(text, properties.TIMER_DELIVER_MS)
+        return int(wanted) if wanted is not None and wanted.isdecimal() and len(wanted) < 16 else 0
+    if property_value(text, properties.TIMER_ROLL_TIMES) is not None:
+        return 0  # the time it was sent at is not the record's store time
+    return (
+        record.store_timestamp_ms + int(delay) * unit
+        if delay.isdecimal() and len(delay) < 16
+        else 0
+    )

@@ -9,7 +9,7 @@
 | delay | 4 | ms from there to the slot's time |
 | physical offset, size | 8 + 4 | of the message in the commit log |
 | topic hash | 4 | Java hash of the real topic |
-| reserved | 8 | 0 |
+| exact time | 8 | epoch ms at which the message is due, 0: not known; Apache writes 0 |
 
 Positions count bytes from the first file's start. A unit never crosses files (Apache: TimerLog).
 """
@@ -37,7 +37,7 @@ _BLANK: Final = struct.Struct(">iqi")
 class TimerUnit:
     """One unit of the timer log, and where it stands."""
 
-    __slots__ = ("magic", "offset", "position", "prev", "size", "slot_ms", "write_ms")
+    __slots__ = ("due_ms", "magic", "offset", "position", "prev", "size", "slot_ms", "write_ms")
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class TimerUnit:
         slot_ms: int,
         offset: int,
         size: int,
+        due_ms: int,
     ) -> None:
         self.position: int = position
         self.prev: int = prev
@@ -56,6 +57,7 @@ class TimerUnit:
         self.slot_ms: int = slot_ms  # the time of its slot, before rounding
         self.offset: int = offset  # of the message in the commit log
         self.size: int = size
+        self.due_ms: int = due_ms  # 0: not known
 
     @property
     def rolls(self) -> bool:
@@ -106,6 +108,7 @@ class TimerLog:
         offset: int,
         size: int,
         topic_hash: int,
+        due_ms: int = 0,
     ) -> int:
         """Append a unit; returns its position. Raises OSError when there is no room for another file."""
         last = self.segments[-1] if self.segments else None
@@ -114,7 +117,9 @@ class TimerLog:
         delay = min(max(slot_ms - write_ms, -(1 << 31)), (1 << 31) - 1)
         position: i64 = last.base_offset + last.appended
         last.append(
-            _UNIT.pack(UNIT_SIZE, prev, magic, slot_ms - delay, delay, offset, size, topic_hash, 0)
+            _UNIT.pack(
+                UNIT_SIZE, prev, magic, slot_ms - delay, delay, offset, size, topic_hash, due_ms
+            )
         )
         return position
 
@@ -147,10 +152,10 @@ class TimerLog:
         if at + UNIT_SIZE > segment.appended:
             return None
         data = segment.read(at, UNIT_SIZE)
-        size, prev, magic, write_ms, delay, offset, length, _, _ = _UNIT.unpack(data)
+        size, prev, magic, write_ms, delay, offset, length, _, due_ms = _UNIT.unpack(data)
         if size != UNIT_SIZE or magic & ~0xF:
             return None
-        return TimerUnit(position, prev, magic, write_ms, write_ms + delay, offset, length)
+        return TimerUnit(position, prev, magic, write_ms, write_ms + delay, offset, length, due_ms)
 
     def next_file(self, position: int) -> int:
         """Where the file after the one of `position` begins."""

@@ -18,7 +18,7 @@ from roquette.store.config import StoreConfig
 from roquette.store.copies import Copy, Delivered
 from roquette.store.message_store import MessageStore
 from roquette.store.timer_checkpoint import TimerCheckpoint, load_timer_checkpoint
-from roquette.store.timer_due import DueSlot
+from roquette.store.timer_due import CurrentSlot, DueSlot
 from roquette.store.timer_log import (
     MAGIC_DEFAULT,
     MAGIC_DELETE,
@@ -35,6 +35,8 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 _PRECISIONS: Final = (1000, 500, 200, 100)
 _SKIP_SLOTS: Final = 100_000  # empty slots passed over in one step
 _WALK_UNITS: Final = 20_000  # units of a slot's first walk in one step
+_CURRENT_UNITS: Final = 100_000  # a slot with more is delivered when it is over, in blocks
+_CURRENT_SLOTS: Final = 8  # begun at once: more than one only when the clock goes back
 _IDLE_SAVE_MS: Final = 10_000  # a checkpoint is renewed so often when only time has passed
 
 
@@ -128,6 +130,7 @@ class TimerStore:
         self._delivered: Delivered | None = None  # while there is something left to recognise
         self._recovered_end = 0  # of the timer queue, at recovery
         self._due: DueSlot | None = None
+        self._current: dict[int, CurrentSlot] = {}
         self._block: list[TimerUnit] = []
         self._taken = 0  # units of the block that are dealt with
         self._flush: TimerFlushPlan | None = None  # under way
@@ -321,7 +324,7 @@ class TimerStore:
         """
         slot_ms = self.floor(due_ms)
         if slot_ms > self.read_ms or (slot_ms == self.read_ms and self._due is None):
-            return False
+            return False  # what comes into the slot of this moment is delivered with it
         return True if slot_ms < self.floor(now_ms) else None
 
     def add(
@@ -333,10 +336,12 @@ class TimerStore:
         *,
         recall: bool,
         now_ms: int,
+        exact_ms: int = 0,
     ) -> bool:
         """Put a message that is not late into the wheel; False when that has to wait for deliveries.
 
         A message beyond the roll window goes to a slot on the way (TimerMessageStore.doEnqueue).
+        `exact_ms`: the time it asked for; 0 delivers it when the slot is over.
 
         Raises:
             OSError: no room for another file of the timer log; nothing has changed.
@@ -360,7 +365,9 @@ class TimerStore:
             magic |= MAGIC_DELETE
         found = self.wheel.find(slot_ms)
         prev, number = (-1, 0) if found is None else (found[1], found[2])
-        position = self.log.append(prev, magic, now_slot, slot_ms, offset, size, topic_hash)
+        position = self.log.append(
+            prev, magic, now_slot, slot_ms, offset, size, topic_hash, exact_ms
+        )
         number += -1 if recall else 1
         self.wheel.put(slot_ms, position if found is None else found[0], position, number)
         return True
@@ -383,13 +390,66 @@ class TimerStore:
             self._sweep(now_slot)
         budget = _SKIP_SLOTS
         while self.read_ms < now_slot and budget > 0:
+            if self.current is not None:
+                self._walk_current(now_ms)
+                return True
             found = self.wheel.find(self.read_ms)
             if found is not None:
                 self._due = DueSlot(self.log, self.read_ms, found[0], found[1])
                 return True
             self.read_ms += self.precision_ms
             budget -= 1
-        return self.read_ms < now_slot
+        return self._walk_current(now_ms) if self.read_ms == now_slot else True
+
+    @property
+    def current(self) -> CurrentSlot | None:
+        """The slot whose units are given out by the millisecond."""
+        return self._current.get(self.read_ms) if self._current else None
+
+    def _walk_current(self, now_ms: int) -> bool:
+        """Take in what the slot at `read_ms` holds; True when something of it is due, or may be."""
+        found = self.wheel.find(self.read_ms)
+        current = self.current
+        if found is None:
+            return current is not None
+        if current is None:
+            if found[2] > _CURRENT_UNITS or len(self._current) >= _CURRENT_SLOTS:
+                return False
+            start = self._store.max_physical_offset
+            current = CurrentSlot(self.log, self.read_ms, found[0], start)
+            self._current[self.read_ms] = current
+        if not current.walk(found[1], self.read_ms + self.precision_ms, _WALK_UNITS):
+            return True
+        return bool(current.recalls) or 0 < current.next_ms <= now_ms
+
+    def next_ms(self) -> int:
+        """When the next message known to be due comes; 0: not known."""
+        current = self.current
+        return current.next_ms if current is not None else 0
+
+    def take(self, now_ms: int, limit: int) -> list[TimerUnit]:
+        """Units of the current slot that are due; `settle` must follow. Ends the slot when it is over."""
+        current = self.current
+        assert current is not None
+        end_ms = current.slot_ms + self.precision_ms
+        found = self.wheel.find(current.slot_ms)
+        if found is not None and not current.walk(found[1], end_ms, _WALK_UNITS):
+            return []
+        units = current.take(now_ms, limit)
+        if not units and current.empty and self.floor(now_ms) >= end_ms:
+            del self._current[current.slot_ms]
+            self.wheel.clear(current.slot_ms)
+            self.read_ms = end_ms
+        return units
+
+    def settle(self, count: int, now_ms: int) -> None:
+        """So many of the units that `take` gave are dealt with; the others come again."""
+        current = self.current
+        assert current is not None
+        current.settle(count, now_ms)
+        found = self.wheel.find(current.slot_ms)
+        if found is not None:
+            self.wheel.put(current.slot_ms, found[0], found[1], found[2] - count)
 
     def _sweep(self, now_slot: int) -> None:
         """The clock has leapt by more than the wheel: go to the first slot there is, or to now."""
@@ -462,7 +522,8 @@ class TimerStore:
             self._delivered = None
         commit_end = self._store.max_physical_offset
         if self._delivered is None:
-            self.commit_from = commit_end
+            starts = [current.log_start for current in self._current.values()]
+            self.commit_from = min(starts, default=commit_end)
         saved = self._saved
         moved = (self.log.end, self.queue_offset) != (saved.log_position, saved.queue_offset)
         pieces = self.wheel.take_dirty()
