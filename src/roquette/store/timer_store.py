@@ -415,6 +415,8 @@ class TimerStore:
         if current is None:
             if found[2] > _CURRENT_UNITS or len(self._current) >= _CURRENT_SLOTS:
                 return False
+            if self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+                return False  # a recall may be among what is not in the wheel yet
             start = self._store.max_physical_offset
             current = CurrentSlot(self.log, self.read_ms, found[0], start)
             self._current[self.read_ms] = current
