@@ -180,6 +180,18 @@ def test_members_that_subscribe_differently_are_noticed_with_both_names(
     assert group is not None and len(group.signatures) == 1
 
 
+def test_a_client_whose_clock_went_back_may_change_its_mind() -> None:
+    table, _ = watched()
+    peer: Any = FakePeer(1)
+    register(table, peer, "a", [subscription("t", 10, "x", [ord("x")])])
+    register(table, peer, "a", [subscription("t", 3, "y", [ord("y")])])
+    register(table, FakePeer(2), "b", [subscription("t", 2, "y", [ord("y")])])
+
+    group = table.find("g")
+    assert group is not None and group.subscriptions["t"].sub_string == "y"
+    assert group.subscriptions["t"].sub_version == 3
+
+
 def test_a_heartbeat_without_subscriptions_keeps_those_of_the_group() -> None:
     table, _ = watched()
     peer: Any = FakePeer(1)

@@ -112,8 +112,8 @@ class Watch(Protocol):
         channel: ClientChannel,
         message_model: str,
         subscriptions: Iterable[SubscriptionData],
-    ) -> None:
-        """What a member's heartbeat subscribes to."""
+    ) -> bool:
+        """What a member's heartbeat subscribes to; True when it is not what the same member said before."""
         ...
 
     def left(self, group: ConsumerGroup, channel: ClientChannel) -> None:
@@ -179,9 +179,11 @@ class ConsumerTable:
         if subscriptions is None:
             return changed
         wanted = list(subscriptions)
+        other_mind = False
         if self._watch is not None:
-            self._watch.subscribed(group, group.channels[peer.id], message_model, wanted)
-        return self._update_subscriptions(group, wanted) or changed
+            channel = group.channels[peer.id]
+            other_mind = self._watch.subscribed(group, channel, message_model, wanted)
+        return self._update_subscriptions(group, wanted, other_mind) or changed
 
     def _update_channel(
         self,
@@ -206,11 +208,16 @@ class ConsumerTable:
             self._watch.added(group, added)
         return True
 
-    def _update_subscriptions(self, group: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
+    def _update_subscriptions(
+        self, group: ConsumerGroup, wanted: list[SubscriptionData], other_mind: bool
+    ) -> bool:
+        """Take over what is newer, or what a client now says otherwise than before: versions are clients' clocks,
+        and clocks go back (apache/rocketmq#6679).
+        """
         changed = False
         for data in wanted:
             old = group.subscriptions.get(data.topic)
-            if old is None or data.sub_version > old.sub_version:
+            if old is None or data.sub_version > old.sub_version or other_mind:
                 changed = changed or old is None
                 group.subscriptions[data.topic] = data
                 self._set_filter(group, data)

@@ -7,10 +7,12 @@ of their own add a function to `topic_gone` or `group_gone`.
 import logging
 from collections.abc import Callable
 
-from roquette.broker.config import LiveConfig
+from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.groups import GroupTable
+from roquette.broker.item_stats import StatsFeed
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.stats import BrokerStats
+from roquette.broker.timer_metrics import TimerMetrics
 from roquette.broker.topics import TopicTable, system_topics
 from roquette.message.names import is_system_topic, pop_retry_topic
 from roquette.store.message_store import MessageStore
@@ -46,17 +48,19 @@ class Deletions:
         self._stats = stats
         self._store = store
         self._wake = wake
+        self._own: frozenset[str] = frozenset()
+        self._named_for: BrokerConfig | None = None  # the settings `_own` was made from
         self.topic_gone: list[Callable[[str], None]] = []
         self.group_gone: list[Callable[[str, bool], None]] = []
 
     def is_system(self, topic: str) -> bool:
         """Whether the topic is one that every broker has, its own and its cluster's name included."""
-        if is_system_topic(topic):
-            return True
         config = self._live.current
-        return topic in (config.broker_cluster_name, config.broker_name) or any(
-            topic == own.topic_name for own in system_topics(config)
-        )
+        if config is not self._named_for:
+            self._named_for = config
+            own = [config.broker_cluster_name, config.broker_name]
+            self._own = frozenset(own + [row.topic_name for row in system_topics(config)])
+        return topic in self._own or is_system_topic(topic)
 
     def delete_topic(self, name: str, now_ms: int) -> list[str]:
         """Delete a topic and the retry topics POP made for it; returns the names of what went."""
@@ -107,3 +111,27 @@ class Deletions:
         for name in unused:
             self._store.delete_topic(name)
         return unused
+
+
+def follow_deletions(
+    deletions: Deletions,
+    feed: StatsFeed,
+    metrics: Callable[[], TimerMetrics | None],
+) -> None:
+    """Let the counters forget what is gone.
+
+    Args:
+        metrics: counts of the timer's messages, where there is a timer.
+    """
+
+    def topic_gone(topic: str) -> None:
+        feed.forget_topic(topic)
+        waiting = metrics()
+        if waiting is not None:
+            waiting.forget(topic)
+
+    def group_gone(group: str, clean_offset: bool) -> None:
+        feed.forget_group(group)
+
+    deletions.topic_gone.append(topic_gone)
+    deletions.group_gone.append(group_gone)

@@ -72,7 +72,7 @@ class Item:
 
 
 class ItemStats:
-    """Counters by (name, key), at most CAPACITY; what is idle for a day is forgotten."""
+    """Counters by (name, key), at most CAPACITY; when half of it is used, what is idle for a day is forgotten."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -130,7 +130,7 @@ class ItemStats:
             self._sampled_ms[span] = now_ms
             for item in self._items.values():
                 item.sample(span, now_ms)
-            if span == DAY:
+            if span == DAY and len(self._items) > self._capacity // 2:
                 self._items = {key: item for key, item in self._items.items() if not item.idle()}
 
     def forget(self, gone: Callable[[str, str], bool]) -> None:
@@ -168,6 +168,7 @@ class StatsFeed:
         self._is_system = is_system
         self._queue_ends = queue_ends
         self._bases: dict[tuple[str, int], int] | None = None  # ends of queues at the start
+        self._seen: dict[str, int] = {}  # topic -> messages when it was looked at last
 
     def sample(self, now_ms: int, topics: list[Topic]) -> None:
         """Every ten seconds."""
@@ -185,6 +186,9 @@ class StatsFeed:
                 continue
             if self._is_system(name):
                 system_puts += count
+            if self._seen.get(name) == count:
+                continue
+            self._seen[name] = count
             items.set_total(TOPIC_PUT_NUMS, name, count, count - topic.batched)
             items.set_total(TOPIC_PUT_SIZE, name, topic.put_bytes, count - topic.batched)
             for queue_id, end in self._queue_ends(name):
@@ -205,8 +209,13 @@ class StatsFeed:
         items.set_total(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster, got - system_gets)
         items.sample(now_ms)
 
+    def forget_group(self, group: str) -> None:
+        """A group is deleted."""
+        self._items.forget_group(group)
+
     def forget_topic(self, topic: str) -> None:
         """A deleted topic's queues begin at 0 again."""
+        self._seen.pop(topic, None)
         if self._bases is not None:
             self._bases = {key: end for key, end in self._bases.items() if key[0] != topic}
         self._items.forget_topic(topic)

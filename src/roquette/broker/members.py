@@ -59,16 +59,19 @@ class MemberWatch:
         channel: ClientChannel,
         message_model: str,
         subscriptions: Iterable[SubscriptionData],
-    ) -> None:
-        """What a member's heartbeat subscribes to."""
-        signature = signature_of(message_model, subscriptions)
-        if signature == channel.signature:
-            return
+    ) -> bool:
+        """What a member's heartbeat subscribes to; True when it is not what the same member said before."""
+        signature, before = signature_of(message_model, subscriptions), channel.signature
+        if signature == before:
+            return False
         self.left(group, channel)
         channel.signature = signature
         group.signatures[signature] = group.signatures.get(signature, 0) + 1
-        if len(group.signatures) < 2:
-            return
+        if len(group.signatures) > 1:
+            self._conflict(group, channel, signature)
+        return before != ""
+
+    def _conflict(self, group: ConsumerGroup, channel: ClientChannel, signature: str) -> None:
         for other in group.channels.values():
             if other.signature not in ("", signature):
                 self.conflicts += 1

@@ -17,7 +17,7 @@ from roquette.broker.cluster_queues import ClusterQueues
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.delay_levels import DelayLevels
-from roquette.broker.deletions import Deletions
+from roquette.broker.deletions import Deletions, follow_deletions
 from roquette.broker.filters import SubscriptionFilters
 from roquette.broker.groups import GroupTable
 from roquette.broker.item_stats import ItemStats, StatsFeed
@@ -295,8 +295,11 @@ class Broker:
             self.deletions.is_system,
             lambda topic: [(q, store.max_offset(topic, q)) for q in store.queues_of(topic)],
         )
-        self.deletions.topic_gone.append(self.feed.forget_topic)
-        self.deletions.group_gone.append(lambda group, clean: self.items.forget_group(group))
+        follow_deletions(
+            self.deletions,
+            self.feed,
+            lambda: None if self.timer is None else self.timer.metrics,
+        )
 
     def _door(self, rows: list[Row]) -> Dispatcher:
         """A dispatcher of its own for each port, over the same processors and the same end of turn."""

@@ -27,6 +27,11 @@ class TimerMetrics:
         found.time_stamp = now_ms
         self.dirty = True
 
+    def forget(self, topic: str) -> None:
+        """A topic is deleted (removeTimingCount)."""
+        if self._topics.pop(topic, None) is not None:
+            self.dirty = True
+
     def load(self, wrapper: TimerMetricsSerializeWrapper) -> None:
         """Take over what the file held."""
         self._topics = dict(wrapper.timing_count)

@@ -15,6 +15,7 @@ class ClientConfig:
         local_host: address to call from and to name in the client id; None finds it.
         send_attempts: 1 + retryTimesWhenSendFailed.
         max_in_flight: unanswered pipelined sends (`send_soon`) per client.
+        consume_timeout_ms: how long a handler may take before its message goes back to the broker (not orderly).
         offset_root: where broadcasting consumers keep their offsets; None is ~/.rocketmq_offsets.
     """
 
@@ -50,4 +51,5 @@ class ClientConfig:
     pull_pause_ms: int = 50
     orderly_suspend_ms: int = 1_000
     lock_interval_ms: int = 20_000
+    consume_timeout_ms: int = 900_000
     offset_root: str | None = None

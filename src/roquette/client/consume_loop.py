@@ -130,8 +130,5 @@ def _take(
 async def _move(consumer: "PushConsumer", state: ProcessQueue, offset: int) -> None:
     """The broker says our offset is outside the queue: go on where it says (pullKernel's OFFSET_ILLEGAL)."""
     log.warning("offset moved queue=%s from=%d to=%d", state.queue, state.next_offset, offset)
-    state.dropped = True
-    if consumer.queues.get(state.queue) is state:
-        del consumer.queues[state.queue]
-        await consumer.begin(state.queue, offset)
-        await consumer.persist()
+    await consumer.restart(state, offset)
+    await consumer.persist()

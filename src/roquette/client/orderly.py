@@ -93,6 +93,10 @@ class OrderlyQueues:
             del self._leaving[queue]
         self._changed()
 
+    async def rest(self, queue: MessageQueue) -> None:
+        """Wait until nobody works on a queue any more; its lock stays."""
+        await self._end(queue)
+
     async def _end(self, queue: MessageQueue) -> None:
         waiting, task = self._waiting.pop(queue, None), self._tasks.pop(queue, None)
         if waiting is not None and task is not None:

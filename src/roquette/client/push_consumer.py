@@ -26,8 +26,9 @@ from roquette.client.session import Session
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.message.names import RETRY_PREFIX, retry_topic
-from roquette.remoting.outcomes import Outcome, Reply
+from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.wire.bodies import (
+    ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     ConsumeStatus,
@@ -43,6 +44,7 @@ Handler = Callable[[ReceivedMessage], "Awaitable[bool | None] | bool | None"]
 """Returns None or True when done; False or an exception lets the message come again later."""
 
 
+EXPIRY_BEAT_S: Final = 60.0
 CLOSE_S: Final = 10.0  # how long `close` waits for handlers at work
 
 
@@ -142,6 +144,7 @@ class PushConsumer:
         self._rebalance_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._busy = 0
+        self._at_work: dict[int, tuple[ProcessQueue, ReceivedMessage, int]] = {}  # by worker
         self._closing = False
         self._started_ms = session.clock.now_ms()
 
@@ -165,8 +168,10 @@ class PushConsumer:
         if self._orderly is not None:
             step = config.lock_interval_ms / 1000
             self._tasks.append(tasks.start(f"{name}-locks", every(step, self._renew_locks)))
+        if not self.options.orderly and self.options.model is Model.CLUSTERING:
+            self._tasks.append(tasks.start(f"{name}-timeouts", every(EXPIRY_BEAT_S, self._expire)))
         for index in range(0 if self.options.orderly else self.options.concurrency):
-            self._tasks.append(tasks.start(f"{name}-worker-{index}", self._worker()))
+            self._tasks.append(tasks.start(f"{name}-worker-{index}", self._worker(index)))
 
     async def close(self) -> None:
         """Stop pulling, let handlers at work finish (`CLOSE_S` at most), save offsets, leave the group."""
@@ -246,6 +251,45 @@ class PushConsumer:
             status_table={topic: ConsumeStatus() for topic in self._subscriptions},
         )
         return Reply(b"", encode_body(info))
+
+    def offsets_of(self, topic: str) -> dict[MessageQueue, int]:
+        """Where this consumer is in its queues of a topic, for operators."""
+        return {q: state.committable() for q, state in self.queues.items() if q.topic == topic}
+
+    def continue_from(self, offsets: dict[MessageQueue, int]) -> None:
+        """An operator resets our offsets through us (Apache: MQClientInstance.resetOffset)."""
+        self.session.tasks.start(f"reset-{self.group}", self._restart(offsets))
+
+    async def _restart(self, offsets: dict[MessageQueue, int]) -> None:
+        for queue, offset in offsets.items():
+            state = self.queues.get(queue)
+            if state is not None and not self._closing:
+                await self.restart(state, offset)
+        await self.persist()
+
+    async def restart(self, state: ProcessQueue, offset: int) -> None:
+        """Go on elsewhere in a queue; what its handlers still do of the old place counts no more."""
+        state.dropped = True
+        if self._orderly is not None:
+            await self._orderly.rest(state.queue)
+        if self.queues.get(state.queue) is state and not self._closing:
+            await self.begin(state.queue, offset)
+
+    def consume_directly(self, message: ReceivedMessage) -> Outcome:
+        """An operator wants one message processed now (consumeMessageDirectly)."""
+        return Task(self._consume_directly(message))
+
+    async def _consume_directly(self, message: ReceivedMessage) -> Reply:
+        started_ms = self.session.clock.now_ms()
+        ok, error = await self._run(message)
+        result = "CR_SUCCESS" if ok else "CR_LATER"
+        answer = ConsumeMessageDirectlyResult(
+            order=self.options.orderly,
+            consume_result=result if error is None else "CR_THROW_EXCEPTION",
+            remark=None if error is None else repr(error),
+            spent_time_mills=self.session.clock.now_ms() - started_ms,
+        )
+        return Reply(b"", encode_body(answer))
 
     # sharing the queues
 
@@ -381,12 +425,16 @@ class PushConsumer:
         """The subscription of a topic."""
         return self._subscriptions[topic]
 
-    async def _worker(self) -> None:
+    async def _worker(self, index: int) -> None:
         while True:
             state, message = await self.work.get()
             if state.dropped:
                 continue
-            if await self._handle(message):
+            self._at_work[index] = (state, message, self.session.clock.now_ms())
+            done = await self._handle(message)
+            if self._at_work.pop(index, None) is None:
+                continue  # it took too long: the message has gone back already
+            if done:
                 state.finish(message)
             elif state.dropped:
                 continue  # whoever has the queue now gets the message again
@@ -397,7 +445,12 @@ class PushConsumer:
                 self.session.tasks.start("hand-back", self._hand_back(state, message))
 
     async def _handle(self, message: ReceivedMessage) -> bool:
+        return (await self._run(message))[0]
+
+    async def _run(self, message: ReceivedMessage) -> tuple[bool, Exception | None]:
+        """Whether the application's handler was content with the message, and what it raised."""
         self._busy += 1
+        raised: Exception | None = None
         try:
             result = self._handler(message)
             if isinstance(result, Awaitable):
@@ -413,10 +466,26 @@ class PushConsumer:
                 "handler failed group=%s id=%s error=%r", self.group, message.message_id, error
             )
             log.debug("handler failed", exc_info=error)
-            ok = False
+            raised, ok = error, False
         finally:
             self._busy -= 1
-        return ok
+        return ok, raised
+
+    def _expire(self) -> None:
+        """Messages a handler works on for too long go back to the broker (ProcessQueue.cleanExpiredMsg)."""
+        limit_ms = self.session.config.consume_timeout_ms
+        now_ms = self.session.clock.now_ms()
+        for index, (state, message, began_ms) in list(self._at_work.items()):
+            if now_ms - began_ms <= limit_ms or state.dropped:
+                continue
+            del self._at_work[index]
+            log.warning(
+                "handler takes too long, the message goes back group=%s id=%s ms=%d",
+                self.group,
+                message.message_id,
+                now_ms - began_ms,
+            )
+            self.session.tasks.start("hand-back", self._hand_back(state, message))
 
     async def _hand_back(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         most = self.options.max_reconsume_times

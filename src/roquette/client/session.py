@@ -15,6 +15,7 @@ from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.lifecycle import Tasks, every
 from roquette.base.logs import RateLimited
+from roquette.client.answers import Answers, Asked
 from roquette.client.broker_api import BrokerApi
 from roquette.client.config import ClientConfig
 from roquette.client.core.route_cache import TopicRoute, route_from_template
@@ -24,7 +25,6 @@ from roquette.errors import (
     ClientError,
     ConfigError,
     ConnectError,
-    Refused,
     RouteNotFound,
 )
 from roquette.message.message import MessageQueue
@@ -32,10 +32,9 @@ from roquette.remoting.client import RemotingClient
 from roquette.remoting.dispatcher import RequestContext, Row
 from roquette.remoting.outcomes import Outcome, Silent
 from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData, canonical
-from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
 from roquette.wire.headers import (
-    GetConsumerRunningInfoRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
 
@@ -44,7 +43,7 @@ T = TypeVar("T")
 log = logging.getLogger("roquette.client")
 
 
-class Consumer(Protocol):
+class Consumer(Asked, Protocol):
     """What the session needs of a consumer that is part of a group."""
 
     group: str
@@ -59,10 +58,6 @@ class Consumer(Protocol):
 
     def rebalance_soon(self) -> None:
         """The group's members changed."""
-        ...
-
-    def running_info(self, jstack: bool) -> Outcome:
-        """Answer to GET_CONSUMER_RUNNING_INFO."""
         ...
 
 
@@ -96,12 +91,7 @@ class Session:
                 NotifyConsumerIdsChangedRequestHeader,
                 0,
             ),
-            Row(
-                RequestCode.GET_CONSUMER_RUNNING_INFO,
-                self._running_info,
-                GetConsumerRunningInfoRequestHeader,
-                0,
-            ),
+            *Answers(self._consumers.get).rows(),
         ]
         self.remoting = RemotingClient(
             clock,
@@ -363,18 +353,6 @@ class Session:
         if consumer is not None:
             consumer.rebalance_soon()
         return Silent()
-
-    def _running_info(
-        self, ctx: RequestContext, header: GetConsumerRunningInfoRequestHeader, body: bytes
-    ) -> Outcome:
-
-        consumer = self._consumers.get(header.consumer_group)
-        if consumer is None:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer Group <{header.consumer_group}> not exist in this consumer",
-            )
-        return consumer.running_info(header.jstack_enable)
 
     async def close(self) -> None:
         """Leave producer groups, end the periodic work, close connections."""

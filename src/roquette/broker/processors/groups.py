@@ -178,7 +178,7 @@ class GroupProcessor:
             group: [
                 ProducerInfo(
                     client_id=channel.client_id,
-                    remote_ip=channel.peer.remote,
+                    remote_ip=f"/{channel.peer.remote}",  # as Java prints a socket address
                     language=channel.language,
                     version=channel.version,
                     last_update_timestamp=channel.last_update_ms,

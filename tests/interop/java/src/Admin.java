@@ -16,12 +16,18 @@ import org.apache.rocketmq.remoting.RPCHook;
 final class Admin {
     private static final long TIMEOUT_MS = 5000;
     private final Producers producers;
+    private final OffsetAdmin offsets;
 
     Admin(Producers producers) {
         this.producers = producers;
+        this.offsets = new OffsetAdmin(producers);
     }
 
     Object run(String command, Driver.Arguments arguments) throws Exception {
+        Object found = offsets.run(command, arguments);
+        if (found != null) {
+            return found;
+        }
         if (command.equals("mqadmin")) {
             return mqadmin(arguments);
         }

@@ -89,6 +89,10 @@ final class Consumers {
         if (arguments.has("maxReconsume")) {
             consumer.setMaxReconsumeTimes(arguments.number("maxReconsume", -1));
         }
+        if (arguments.has("heartbeatV2")) { // 5.x only
+            consumer.getClass().getMethod("setUseHeartbeatV2", boolean.class).invoke(consumer, true);
+            consumer.setHeartbeatBrokerInterval(1000);
+        }
         consumer.setConsumeMessageBatchMaxSize(arguments.number("batch", 1));
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);

@@ -1,0 +1,142 @@
+"""What brokers ask a client: running info (307), its offsets (221), to continue elsewhere (220), one message (309).
+
+Apache: ClientRemotingProcessor, MQClientInstance; refusals carry their texts.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from roquette.errors import CorruptRecord, Refused, RemoteProtocolError
+from roquette.message.message import MessageQueue, ReceivedMessage, received
+from roquette.message.properties import RETRY_TOPIC
+from roquette.message.record import decode_records
+from roquette.remoting.dispatcher import RequestContext, Row
+from roquette.remoting.outcomes import Outcome, Reply, Silent
+from roquette.wire.bodies import GetConsumerStatusBody, ResetOffsetBody
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.headers import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from roquette.wire.json_body import decode_body, encode_body
+
+log = logging.getLogger("roquette.client")
+
+
+class Asked(Protocol):
+    """What a consumer answers operators with."""
+
+    def running_info(self, jstack: bool) -> Outcome:
+        """Answer to GET_CONSUMER_RUNNING_INFO."""
+        ...
+
+    def offsets_of(self, topic: str) -> dict[MessageQueue, int]:
+        """Where it is in its queues of a topic."""
+        ...
+
+    def continue_from(self, offsets: dict[MessageQueue, int]) -> None:
+        """Drop what it holds of these queues and go on from the offsets."""
+        ...
+
+    def consume_directly(self, message: ReceivedMessage) -> Outcome:
+        """Process one message now, whatever its queue is at."""
+        ...
+
+
+class Answers:
+    """The processors of one session. `find` gives the consumer of a group."""
+
+    def __init__(self, find: Callable[[str], Asked | None]) -> None:
+        self._find = find
+
+    def rows(self) -> list[Row]:
+        """Their places in the table of what this client serves."""
+        return [
+            Row(
+                RequestCode.GET_CONSUMER_RUNNING_INFO,
+                self.running_info,
+                GetConsumerRunningInfoRequestHeader,
+                0,
+            ),
+            Row(
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                self.status,
+                GetConsumerStatusRequestHeader,
+                0,
+            ),
+            Row(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                self.reset,
+                ResetOffsetRequestHeader,
+                0,
+            ),
+            Row(
+                RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                self.consume,
+                ConsumeMessageDirectlyResultRequestHeader,
+                0,
+            ),
+        ]
+
+    def _asked(self, group: str) -> Asked:
+        consumer = self._find(group)
+        if consumer is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer Group <{group}> not exist in this consumer",
+            )
+        return consumer
+
+    def running_info(
+        self, ctx: RequestContext, header: GetConsumerRunningInfoRequestHeader, body: bytes
+    ) -> Outcome:
+        """GET_CONSUMER_RUNNING_INFO."""
+        return self._asked(header.consumer_group).running_info(header.jstack_enable)
+
+    def status(
+        self, ctx: RequestContext, header: GetConsumerStatusRequestHeader, body: bytes
+    ) -> Outcome:
+        """GET_CONSUMER_STATUS_FROM_CLIENT; a group that is not here has no offsets."""
+        consumer = self._find(header.group)
+        offsets = {} if consumer is None else consumer.offsets_of(header.topic)
+        return Reply(b"", encode_body(GetConsumerStatusBody(message_queue_table=offsets)))
+
+    def reset(self, ctx: RequestContext, header: ResetOffsetRequestHeader, body: bytes) -> Outcome:
+        """RESET_CONSUMER_CLIENT_OFFSET: one way."""
+        consumer = self._find(header.group)
+        try:
+            table = decode_body(ResetOffsetBody, body).offset_table
+        except RemoteProtocolError as error:
+            log.warning("reset of offsets can not be read group=%s error=%s", header.group, error)
+            return Silent()
+        log.info(
+            "reset of offsets asked by=%s group=%s topic=%s queues=%d",
+            ctx.peer.remote,
+            header.group,
+            header.topic,
+            len(table),
+        )
+        if consumer is not None:
+            consumer.continue_from({q: o for q, o in table.items() if q.topic == header.topic})
+        return Silent()
+
+    def consume(
+        self,
+        ctx: RequestContext,
+        header: ConsumeMessageDirectlyResultRequestHeader,
+        body: bytes,
+    ) -> Outcome:
+        """CONSUME_MESSAGE_DIRECTLY."""
+        consumer = self._asked(header.consumer_group)
+        try:
+            (record,) = decode_records(body)
+        except (CorruptRecord, ValueError) as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the body is no record: {error}") from None
+        message = received(record, header.broker_name or "")
+        original = message.properties.get(RETRY_TOPIC)
+        if original is not None:
+            message.topic = original  # a returned message shows the topic it was sent to
+        return consumer.consume_directly(message)

@@ -1,0 +1,154 @@
+"""What a consumer answers operators: where it is, going on elsewhere, one message directly; handlers that hang."""
+
+import asyncio
+from typing import Any
+
+from tests.client.test_push_consumer import A, Inbox, small, until
+
+from roquette.client.push_consumer import PushConsumer
+from roquette.message.message import ReceivedMessage
+from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.bodies import (
+    ConsumeMessageDirectlyResult,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+)
+from roquette.wire.codes import RequestCode
+from roquette.wire.command import Command
+from roquette.wire.header_codec import encode_dict
+from roquette.wire.json_body import decode_body
+
+
+async def ask(consumer: PushConsumer, code: RequestCode, **fields: Any) -> Command:
+    """An operator's request to the broker."""
+    ext = encode_dict({key: str(value) for key, value in fields.items()})
+    address = next(a for a in consumer.session.broker_addresses() if a.startswith(A))
+    return await consumer.session.remoting.invoke(address, code, ext, b"", timeout_ms=30_000)
+
+
+def test_the_broker_is_told_where_a_consumer_is() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox()
+        kept = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await until(lambda: len(inbox.messages) == 1)
+        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        reply = await ask(kept, code, topic="orders", group="g")
+        (table,) = decode_body(GetConsumerStatusBody, reply.body).consumer_table.values()
+
+        assert sum(table.values()) == 1
+        assert len(table) == 4
+
+    simulate(scenario, 1)
+
+
+def test_a_reset_through_the_client_brings_everything_again() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster, use_server_side_reset_offset=False)
+        inbox = Inbox()
+        kept = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        for n in range(1, 8):
+            await mq.send("orders", f"{n}")
+        await until(lambda: len(inbox.messages) == 8)
+        await kept.persist()
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        reply = await ask(kept, code, topic="orders", group="g", timestamp=0, isForce="true")
+        assert reply.code == 0, reply.remark
+        assert len(decode_body(ResetOffsetBody, reply.body).offset_table) == 4
+        await until(lambda: len(inbox.messages) == 16)
+        assert sorted(inbox.bodies()) == sorted([b"%d" % n for n in range(8)] * 2)
+
+    simulate(scenario, 1)
+
+
+def test_an_orderly_consumer_ends_its_message_before_it_goes_back() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster, use_server_side_reset_offset=False)
+        seen: list[bytes] = []
+        at_work = 0
+
+        async def handler(message: ReceivedMessage) -> None:
+            nonlocal at_work
+            at_work += 1
+            assert at_work == 1
+            await asyncio.sleep(5)
+            at_work -= 1
+            seen.append(message.body)
+
+        kept = await mq.subscribe("orders", group="g", handler=handler, where="first", orderly=True)
+        await until(lambda: at_work == 1)
+        await kept.persist()
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        await ask(kept, code, topic="orders", group="g", timestamp=0, isForce="true")
+        await until(lambda: len(seen) == 2)
+        assert seen == [b"0", b"0"]
+
+    simulate(scenario, 1)
+
+
+def test_a_server_side_reset_reaches_a_waiting_consumer_at_once() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox()
+        kept = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await until(lambda: len(inbox.messages) == 1)
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        await ask(kept, code, topic="orders", group="g", timestamp=0, isForce="true")
+        assert await until(lambda: len(inbox.messages) == 2) < 2
+
+    simulate(scenario, 1)
+
+
+def test_one_message_is_consumed_directly() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        taken: list[ReceivedMessage] = []
+        outcome: list[Any] = [None]
+
+        def handler(message: ReceivedMessage) -> Any:
+            taken.append(message)
+            if isinstance(outcome[0], Exception):
+                raise outcome[0]
+            return outcome[0]
+
+        kept = await mq.subscribe("orders", group="g", handler=handler, where="first")
+        await until(lambda: len(taken) == 1)
+        fields = {"consumerGroup": "g", "clientId": kept.session.client_id, "topic": "orders"}
+        fields["msgId"] = taken[0].offset_message_id
+        results = []
+        for wanted in (None, False, ValueError("no")):
+            outcome[0] = wanted
+            reply = await ask(kept, RequestCode.CONSUME_MESSAGE_DIRECTLY, **fields)
+            results.append(decode_body(ConsumeMessageDirectlyResult, reply.body))
+
+        assert [r.consume_result for r in results] == [
+            "CR_SUCCESS",
+            "CR_LATER",
+            "CR_THROW_EXCEPTION",
+        ]
+        assert results[2].remark == "ValueError('no')"
+        assert [m.body for m in taken] == [b"0"] * 4
+
+    simulate(scenario, 1)
+
+
+def test_a_handler_that_hangs_lets_its_message_come_to_another() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        taken: list[ReceivedMessage] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            taken.append(message)
+            if len(taken) == 1:
+                await asyncio.sleep(10_000)
+
+        client = await cluster.client("10.0.3.1", consume_timeout_ms=120_000)
+        await client.subscribe("orders", group="g", handler=handler, where="first")
+        await mq.send("orders", b"1")
+        waited = await until(lambda: len(taken) == 3, 400)
+
+        assert 120 < waited < 240
+        assert taken[2].body == taken[0].body
+        assert taken[2].reconsume_times == 1
+
+    simulate(scenario, 1)
