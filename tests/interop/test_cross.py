@@ -68,9 +68,9 @@ class Mixed:
         for broker in self.brokers.values():
             answer = call(broker.address, 17, fields)
             assert answer is not None and answer[0]["code"] == 0, answer
-        until(lambda: all(self._on_all(namesrv, topic) for namesrv in self.namesrvs))
+        until(lambda: all(self.on_all(namesrv, topic) for namesrv in self.namesrvs))
 
-    def _on_all(self, namesrv: str, topic: str) -> bool:
+    def on_all(self, namesrv: str, topic: str) -> bool:
         route = self.route(namesrv, topic)
         return route is not None and len(route["queueDatas"]) == len(self.brokers)
 
@@ -154,6 +154,20 @@ def brokers_of(mixed: Mixed, namesrv: str) -> dict[str, dict[str, str]]:
     """Names of the brokers a name server knows, with their addresses by id."""
     table = mixed.cluster(namesrv)["brokerAddrTable"]
     return {broker: data["brokerAddrs"] for broker, data in table.items()}
+
+
+def test_a_topic_made_by_a_send_to_ours_is_on_apaches_broker_at_once(mixed: Mixed) -> None:
+    topic = name("first_send")
+    fields = {"a": "pg", "b": topic, "c": "TBW102", "d": "3", "e": "0", "f": "0", "g": "1"}
+    fields |= {"h": "0", "i": "", "j": "0", "k": "false", "m": "false"}
+    answer = call(mixed.brokers["roquette"].address, 310, fields, b"x")
+    assert answer is not None and answer[0]["code"] == 0, answer
+    for broker in mixed.brokers.values():
+        told = call(broker.address, 351, {"topic": topic})
+        assert told is not None and told[0]["code"] == 0, "before the sender had its answer"
+        config = json.loads(told[1])
+        assert (config["readQueueNums"], config["writeQueueNums"], config["perm"]) == (3, 3, 6)
+    until(lambda: all(mixed.on_all(namesrv, topic) for namesrv in mixed.namesrvs))
 
 
 def test_a_broker_that_leaves_is_forgotten_by_both(mixed: Mixed, tmp_path: Path) -> None:

@@ -493,11 +493,7 @@ class Broker:
     def _set_order(self, names: list[str]) -> None:
         """Topics the name servers list as ordered become so here (updateOrderTopicConfig)."""
         for name in names:
-            topic = self.topics.find(name)
-            if topic is not None and not topic.order:
-                config = topic.to_config()
-                config.order = True
-                self.topics.put(config, self._clock.now_ms())
+            self.topics.set_order(name, self._clock.now_ms())
 
     async def _read_cold(self, found: Found) -> list[bytes]:
         began_ms = self._clock.now_ms()

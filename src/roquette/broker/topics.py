@@ -231,6 +231,14 @@ class TopicTable:
         )
         return self.put(config, now_ms)
 
+    def set_order(self, name: str, now_ms: int) -> None:
+        """Make a topic one of order, unless it is; unknown names are skipped (updateOrderTopicConfig)."""
+        topic = self._topics.get(name)
+        if topic is not None and not topic.order:
+            config = topic.to_config()
+            config.order = True
+            self.put(config, now_ms)
+
     def touch(self, now_ms: int) -> None:
         """Move the data version without a change of a topic: what is announced of all of them changed."""
         self.data_version = self.data_version.next(now_ms)

@@ -107,16 +107,16 @@ def build_processors(p: Parts) -> Processors:
         sys_flag: int = 0,
         subscribed: Iterable[SubscriptionData] = (),
     ) -> None:
-        if queues > 0 and p.topics.find(name) is None:
-            topics = [p.topics.find(data.topic) for data in subscribed]
+        if queues <= 0:
+            return
+        topics = [p.topics.find(data.topic) for data in subscribed]
+        order = any(topic is not None and topic.order for topic in topics)
+        if p.topics.find(name) is None:
             p.topics.ensure(
-                name,
-                queues=queues,
-                perm=perm,
-                sys_flag=sys_flag,
-                order=any(topic is not None and topic.order for topic in topics),
-                now_ms=now_ms,
+                name, queues=queues, perm=perm, sys_flag=sys_flag, order=order, now_ms=now_ms
             )
+        elif order:
+            p.topics.set_order(name, now_ms)
 
     name = p.live.current.broker_name
     pop, ack, pop_info, assignment = _pop(p)

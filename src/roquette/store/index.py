@@ -14,6 +14,53 @@ from roquette.store.layout import index_name
 log = logging.getLogger("roquette.store")
 
 
+class KeySearch:
+    """A look-up that goes on where it stopped: the chain of a key that many messages have, say their tag,
+    can be as long as a file has entries, and nobody else is served while it is followed.
+
+    Attributes:
+        found: physical offsets so far, newest first.
+    """
+
+    __slots__ = ("_begin_ms", "_end_ms", "_files", "_hash", "_max", "_number", "_place", "found")
+
+    def __init__(
+        self, files: list[IndexFile], key_hash: int, max_count: int, begin_ms: int, end_ms: int
+    ) -> None:
+        self._files: list[IndexFile] = files  # the newest first
+        self._hash: int = key_hash
+        self._max: int = max_count
+        self._begin_ms: int = begin_ms
+        self._end_ms: int = end_ms
+        self._place: int = -1  # the file at hand
+        self._number: int = 0  # its entry to go on with
+        self.found: list[int] = []
+
+    def step(self, budget: int) -> bool:
+        """Look at `budget` entries at most in each file that is met; True when all is found."""
+        if self._number > 0:
+            return self._follow(budget) and self.step(budget)
+        while self._may_go_on():
+            self._place += 1
+            index_file = self._files[self._place]
+            if index_file.may_cover(self._begin_ms, self._end_ms):
+                self._number = index_file.newest(self._hash)
+                if not self._follow(budget):
+                    return False
+        return True
+
+    def _may_go_on(self) -> bool:
+        if len(self.found) >= self._max or self._place + 1 >= len(self._files):
+            return False
+        return self._place < 0 or self._files[self._place].begin_timestamp_ms >= self._begin_ms
+
+    def _follow(self, budget: int) -> bool:
+        self._number = self._files[self._place].find_from(
+            self._number, self._hash, self.found, self._max, self._begin_ms, self._end_ms, budget
+        )
+        return self._number == 0
+
+
 class Index:
     """Index files in order of time (Apache: IndexService). Entries of a record are put at append."""
 
@@ -162,17 +209,10 @@ class Index:
         if self._active is not None:
             self._active.write_entries()
 
-    def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Physical offsets of records that may carry the key, newest first."""
+    def search(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeySearch:
+        """Look for records that may carry the key, newest first, in steps."""
         key_hash = positive_hash(java_hash(f"{topic}#{key}"))
-        found: list[int] = []
-        for index_file in reversed(self._index_files):
-            if index_file.may_cover(begin_ms, end_ms):
-                rest = max_count - len(found)
-                found.extend(index_file.find(key_hash, rest, begin_ms, end_ms))
-            if len(found) >= max_count or index_file.begin_timestamp_ms < begin_ms:
-                break
-        return found
+        return KeySearch(self._index_files[::-1], key_hash, max_count, begin_ms, end_ms)
 
     def take_dirty(self) -> list[IndexFile]:
         """The files to sync, their headers brought up to date."""

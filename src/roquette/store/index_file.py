@@ -190,16 +190,39 @@ class IndexFile:
         """Do the two time ranges touch? (Apache: IndexFile.isTimeMatched)"""
         return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
 
-    def find(self, key_hash: i64, max_count: i64, begin_ms: i64, end_ms: i64) -> list[i64]:
-        """Physical offsets of records whose key has this hash, newest first.
+    def newest(self, key_hash: i64) -> i64:
+        """Number of the newest entry in a hash's slot; 0 when there is none."""
+        self.write_entries()
+        number: i64 = _big_endian(self._slot_view[key_hash % self._slots])
+        return number if number < self.count else 0
+
+    def find_from(
+        self,
+        number: i64,
+        key_hash: i64,
+        found: list[i64],
+        max_count: i64,
+        begin_ms: i64,
+        end_ms: i64,
+        budget: i64,
+    ) -> i64:
+        """Add physical offsets of records whose key has this hash to `found`, newest first.
 
         Times in the file are whole seconds, so the ends of the range are inexact, as in Apache.
+
+        Args:
+            number: the entry to begin with.
+            max_count: how many `found` may hold.
+            budget: how many entries are looked at.
+
+        Returns:
+            The entry to go on with; 0 at the end.
         """
-        found: list[i64] = []
-        self.write_entries()
         index_map = self._map
-        number = _big_endian(self._slot_view[key_hash % self._slots])
-        while 0 < number < self.count and len(found) < max_count:
+        while number > 0 and len(found) < max_count:
+            if budget <= 0:
+                return number
+            budget -= 1
             entry_at: i64 = self._entries_at + number * ENTRY_SIZE
             entry = index_map[entry_at : entry_at + ENTRY_SIZE]
             seconds: int = read_i32_be(entry, 12)
@@ -212,6 +235,13 @@ class IndexFile:
             if previous >= number or stored_ms < begin_ms:
                 break
             number = previous
+        return 0
+
+    def find(self, key_hash: i64, max_count: i64, begin_ms: i64, end_ms: i64) -> list[i64]:
+        """All of it at once: see `find_from`."""
+        found: list[i64] = []
+        number = self.newest(key_hash)
+        self.find_from(number, key_hash, found, max_count, begin_ms, end_ms, self.count)
         return found
 
     def rebuild(self, log_end: i64) -> i64:

@@ -20,7 +20,7 @@ from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.filtered import Predicate, Source, read_filtered
-from roquette.store.index import Index
+from roquette.store.index import Index, KeySearch
 from roquette.store.keys import tags_of
 from roquette.store.layout import StoreLayout
 from roquette.store.limits import raise_illegal
@@ -434,17 +434,28 @@ class MessageStore:
         """The record that begins at a physical offset; None when none does."""
         return reading.record_at(self._log, physical_offset, size)
 
+    def search(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> KeySearch | None:
+        """Begin a look-up by key or unique id, of maxMsgsNumBatch records at most; None without an index."""
+        if self._index is None:
+            return None
+        limit = min(max_count, self.config.max_query_count)
+        return self._index.search(topic, key, limit, begin_ms, end_ms)
+
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> list[bytes]:
-        """The newest records that may carry a key or unique id, in log order; the reader verifies.
-
-        Apache: DefaultMessageStore.queryMessage, which sorts them. At most maxMsgsNumBatch.
-        """
-        if self._index is None:
+        """The newest records that may carry a key or unique id, in log order; the reader verifies."""
+        search = self.search(topic, key, max_count, begin_ms, end_ms)
+        if search is None:
             return []
-        limit = min(max_count, self.config.max_query_count)
-        offsets = self._index.find(topic, key, limit, begin_ms, end_ms)
+        while not search.step(1 << 20):
+            pass
+        return self.records_of(search.found)
+
+    def records_of(self, offsets: list[int]) -> list[bytes]:
+        """What a look-up found, in log order (DefaultMessageStore.queryMessage sorts); what is gone is left out."""
         records = (self.record_at(offset) for offset in sorted(set(offsets)))
         return [record for record in records if record is not None]
 

@@ -1,8 +1,11 @@
 """Find messages again: by key through the index (12), by offset id (33). Apache: QueryMessageProcessor."""
 
+import asyncio
+
 from roquette.errors import Refused
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Reply
+from roquette.remoting.outcomes import Reply, Task
+from roquette.store.index import KeySearch
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext, ext_dict
@@ -12,6 +15,7 @@ from roquette.wire.headers import (
     ViewMessageRequestHeader,
 )
 
+ENTRIES_A_TURN = 2_000
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
@@ -27,18 +31,34 @@ class QueryProcessor:
 
     def query_message(
         self, ctx: RequestContext, header: QueryMessageRequestHeader, body: bytes
-    ) -> Reply:
-        """QUERY_MESSAGE: records whose index entry matches the hash of topic#key; the client verifies."""
+    ) -> Reply | Task:
+        """QUERY_MESSAGE: records whose index entry matches the hash of topic#key; the client verifies.
+
+        A long chain of entries is followed in pieces, and others are served between them.
+        """
         count = header.max_num
         if ext_dict(ctx.command.ext).get(_UNIQUE_KEY_QUERY) == "true":
             count = self._default_max
-        found = self._store.query(
+        search = self._store.search(
             header.topic,
             header.key,
             max(0, min(count, 1000)),
             header.begin_timestamp,
             header.end_timestamp,
         )
+        if search is None or search.step(ENTRIES_A_TURN):
+            return self._answer([] if search is None else search.found)
+        return Task(self._go_on(search))
+
+    async def _go_on(self, search: KeySearch) -> Reply:
+        done = False
+        while not done:
+            await asyncio.sleep(0)
+            done = search.step(ENTRIES_A_TURN)
+        return self._answer(search.found)
+
+    def _answer(self, offsets: list[int]) -> Reply:
+        found = self._store.records_of(offsets)
         ext = encode_ext(
             QueryMessageResponseHeader(
                 index_last_update_timestamp=self._store.index_last_timestamp_ms,

@@ -72,6 +72,7 @@ public final class Driver {
         Producers producers = new Producers();
         Timers timers = new Timers(producers);
         Consumers consumers = new Consumers();
+        Semantics semantics = new Semantics(producers);
         Admin admin = new Admin(producers);
         answers.println("{\"ready\":true}");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -83,6 +84,7 @@ public final class Driver {
                 answer = producers.run(words[0], arguments);
                 answer = answer != null ? answer : timers.run(words[0], arguments);
                 answer = answer != null ? answer : consumers.run(words[0], arguments);
+                answer = answer != null ? answer : semantics.run(words[0], arguments);
                 answer = answer != null ? answer : admin.run(words[0], arguments);
                 answer = answer != null ? answer : since5("Pop", words[0], arguments);
                 if (answer == null) {

@@ -25,6 +25,10 @@ final class Producers {
         return producer;
     }
 
+    void keep(String name, DefaultMQProducer producer) {
+        started.put(name, producer);
+    }
+
     Object run(String command, Driver.Arguments arguments) throws Exception {
         switch (command) {
             case "producer":

@@ -1,0 +1,42 @@
+"""Queries by key (12): what is found, in pieces when many entries must be looked at."""
+
+from typing import Any
+
+import pytest
+
+from roquette.broker.processors import query
+from roquette.message.properties import encode_properties
+from roquette.message.record import decode_record
+
+
+def named(number: int, key: str) -> str:
+    return encode_properties({"UNIQ_KEY": f"U{number}", "KEYS": key, "WAIT": "true"})
+
+
+@pytest.mark.parametrize("entries", [3, 2_000])
+def test_a_key_of_many_messages_is_found_in_pieces(
+    run_broker: Any, monkeypatch: pytest.MonkeyPatch, entries: int
+) -> None:
+    monkeypatch.setattr(query, "ENTRIES_A_TURN", entries)
+
+    async def scenario(case: Any) -> None:
+        client = await case.client()
+        for number in range(40):
+            await client.produce(i=named(number, "rare" if number == 0 else "often"))
+        wanted = {"topic": "T", "maxNum": 5, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+        often = await client.call(12, wanted | {"key": "often"})
+        rare = await client.call(12, wanted | {"key": "rare"})
+        never = await client.call(12, wanted | {"key": "never"})
+        nothing = await client.call(12, wanted | {"key": "often", "maxNum": -1})
+
+        assert (often.code, rare.code, never.code, nothing.code) == (0, 0, 22, 22)
+        assert never.remark == "can not find message, maybe time range not correct"
+        offsets, at = [], 0
+        while at < len(often.body):
+            record = decode_record(often.body, at, False)
+            offsets.append(record.queue_offset)
+            at += record.size
+        assert offsets == [35, 36, 37, 38, 39], "the newest, in log order"
+        assert decode_record(rare.body, 0, False).queue_offset == 0
+
+    run_broker(scenario, store={"max_index_entries": 25})
