@@ -231,9 +231,25 @@ class Transactions:
         named = decode_properties(half.properties) | changes
         done = self._renew(names.TRANS_HALF_TOPIC, half, named, now_ms)
         self.state.copied(half.physical_offset, done.physical_offset)
-        copy = self.find(done.physical_offset)
-        assert copy is not None
-        return copy
+        return StoredRecord(
+            done.size,
+            half.magic,
+            half.body_crc,
+            HALF_QUEUE,
+            half.flag,
+            done.queue_offset,
+            done.physical_offset,
+            half.sys_flag,
+            half.born_timestamp_ms,
+            half.born_host,
+            now_ms,
+            self._host,
+            half.reconsume_times,
+            half.physical_offset,
+            half.body,
+            names.TRANS_HALF_TOPIC,
+            encode_properties(named),
+        )
 
     def resume(self, record: StoredRecord, now_ms: int) -> bool:
         """Let checks of a message begin anew; False when it has ended (AdminBrokerProcessor).

@@ -130,7 +130,11 @@ class FaultyFile:
         return self._node.size
 
     def pwrite(self, data: bytes, position: int) -> None:
-        self._files.count("pwrite")
+        try:
+            self._files.count("pwrite")
+        except OSError:
+            self._node.write(data[: self._files.torn_size(position, len(data))], position)
+            raise
         self._files.charge(position + len(data) - self._node.size)
         self._node.write(data, position)
         self._node.modified_ms = self._files.now_ms
@@ -205,6 +209,9 @@ class FaultyFiles:
         self.calls: dict[str, int] = {}
         self.now_ms = 0
         self.write_back_share = 0.02  # the system writes pages back whenever it likes
+        self.tear_writes = (
+            False  # a failing pwrite has written a part, as when a process is killed in it
+        )
 
     # Faults
 
@@ -212,12 +219,24 @@ class FaultyFiles:
         """Let the Nth next call fail: pwrite, sync, allocate, open, rename, remove, sync_dir."""
         self._faults.setdefault(call, []).append((self.calls.get(call, 0) + nth, error))
 
+    def work_again(self) -> None:
+        """Forget the failures that were chosen."""
+        self._faults.clear()
+        self.tear_writes = False
+
     def count(self, call: str) -> None:
         """Count a call; raises when it was chosen to fail."""
         number = self.calls[call] = self.calls.get(call, 0) + 1
         for fault in self._faults.get(call, ()):
             if fault[0] == number:
                 raise OSError(fault[1], os.strerror(fault[1]))
+
+    def torn_size(self, position: int, size: int) -> int:
+        """How much of a failing write is written: whole sectors."""
+        if not self.tear_writes:
+            return 0
+        end = position + self._random.randrange(size + 1)
+        return max(end - end % SECTOR - position, 0)
 
     def charge(self, growth: int) -> None:
         """Raise ENOSPC when the disk can not take so many bytes more."""
