@@ -9,12 +9,12 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "roquette"
 CLIENT_SIDE = {
     "CHECK_TRANSACTION_STATE",
     "NOTIFY_CONSUMER_IDS_CHANGED",
+    "PUSH_REPLY_MESSAGE_TO_CLIENT",
     "GET_CONSUMER_STATUS_FROM_CLIENT",
     "RESET_CONSUMER_CLIENT_OFFSET",
 }
 UNSERVED: dict[str, str] = {
     "POP_ROLLBACK": "check-points are never anywhere but in the revive log",
-    "SEND_REPLY_MESSAGE.*|PUSH_REPLY_MESSAGE_TO_CLIENT": "request-reply: a later issue",
     ".*LITE_(?!PULL).*|.*_LITE|.*LITE$": "Lite topics: not planned",
     "CONTROLLER_.*|CLEAN_BROKER_DATA|.*_CONTROLLER_CONFIG|.*BROKER_HA.*|NOTIFY_BROKER_ROLE_CHANGED": "failover: a later issue",
     "GET_BROKER_EPOCH_CACHE|RESET_MASTER_FLUSH_OFFSET|NOTIFY_MIN_BROKER_ID_CHANGE|(ADD|REMOVE)_BROKER": "failover: a later issue",

@@ -22,6 +22,7 @@ from roquette.broker.processors.pop_info import PopInfoProcessor
 from roquette.broker.processors.pull import PullProcessor
 from roquette.broker.processors.query import QueryProcessor
 from roquette.broker.processors.recall import RecallProcessor
+from roquette.broker.processors.reply import ReplyProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
 from roquette.broker.processors.topics import TopicProcessor
@@ -94,6 +95,7 @@ class Processors:
 
     send: SendProcessor
     send_back: SendBackProcessor
+    reply: ReplyProcessor
     pull: PullProcessor
     pop: PopProcessor
     ack: AckProcessor
@@ -130,6 +132,8 @@ def processor_table(p: Processors) -> list[Row]:
             h.ConsumerSendMsgBackRequestHeader,
             Lane.SEND,
         ),
+        _row(R.SEND_REPLY_MESSAGE, p.reply.send_reply, h.SendMessageRequestHeader, Lane.SEND),
+        _row(R.SEND_REPLY_MESSAGE_V2, p.reply.send_reply, h.SendMessageRequestHeaderV2, Lane.SEND),
         _row(R.PULL_MESSAGE, p.pull.pull_message, h.PullMessageRequestHeader, Lane.PULL),
         _row(R.LITE_PULL_MESSAGE, p.pull.pull_message, h.PullMessageRequestHeader, Lane.LITE_PULL),
         *_transaction_rows(p.transaction),

@@ -355,6 +355,7 @@ class Broker:
             wake=self._wake_group,
             clean_files=self._clean_manually,
             disk=self._disk,
+            delivered=self._delivered,
         )
 
     def _load(self, last_record_offset: int) -> None:

@@ -36,6 +36,7 @@ from roquette.broker.processors.pop_info import PopInfoProcessor
 from roquette.broker.processors.pull import PullProcessor
 from roquette.broker.processors.query import QueryProcessor
 from roquette.broker.processors.recall import RecallProcessor
+from roquette.broker.processors.reply import ReplyProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
 from roquette.broker.processors.topics import TopicProcessor
@@ -93,6 +94,7 @@ class Parts:
     address: Callable[[], str]  # host:port, as clients know it
     wake: Callable[[str, str], None]  # answers the held pulls of a topic and group
     clean_files: Callable[[bool], Awaitable[None]]  # True: of the log too, at any hour
+    delivered: Callable[[str, int], None]  # a message was put: its topic and record size
 
 
 def build_processors(p: Parts) -> Processors:
@@ -120,8 +122,19 @@ def build_processors(p: Parts) -> Processors:
 
     name = p.live.current.broker_name
     pop, ack, pop_info, assignment = _pop(p)
+    send = _send(p)
     return Processors(
-        send=_send(p),
+        send=send,
+        reply=ReplyProcessor(
+            p.live,
+            p.store,
+            p.writer,
+            p.producers,
+            send,
+            p.store_host,
+            p.delivered,
+            p.log_sync.wait if p.sync_flush else None,
+        ),
         send_back=SendBackProcessor(
             p.live,
             p.store,

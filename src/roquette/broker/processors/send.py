@@ -218,6 +218,18 @@ class SendProcessor:
 
     # Topics: the checks of msgCheck, in its order.
 
+    def admit(self, ctx: RequestContext, header: Header) -> tuple[Topic, int]:
+        """Topic and queue of a message, as `send_message` finds them; for those that store it another way."""
+        if ctx.now_ms < self._accept_from_ms:
+            raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
+        topic = self._topics.find(header.topic)
+        if topic is None or not topic.open:
+            topic = self._check_topic(ctx, header, topic)
+        queue_id: int = header.queue_id
+        if queue_id >= topic.queue_limit:
+            raise self._bad_queue(ctx, topic, queue_id)
+        return topic, queue_id if queue_id >= 0 else self._entropy.below(topic.write_queues)
+
     def _check_topic(self, ctx: RequestContext, header: Header, topic: Topic | None) -> Topic:
         if not self._live.current.broker_permission & PERM_WRITE:
             raise self._refuse(
@@ -389,17 +401,8 @@ class SendProcessor:
 
     def send_batch(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
         """SEND_BATCH_MESSAGE: many messages of one queue, consecutive offsets, one answer."""
-        if ctx.now_ms < self._accept_from_ms:
-            raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
-        topic = self._topics.find(header.topic)
-        created = topic is None
-        if topic is None or not topic.open:
-            topic = self._check_topic(ctx, header, topic)
-        queue_id: int = header.queue_id
-        if queue_id >= topic.queue_limit:
-            raise self._bad_queue(ctx, topic, queue_id)
-        if queue_id < 0:
-            queue_id = self._entropy.below(topic.write_queues)
+        created = self._topics.find(header.topic) is None
+        topic, queue_id = self.admit(ctx, header)
         name = topic.name
         if name.startswith(RETRY_PREFIX):
             raise self._refuse(
