@@ -186,13 +186,13 @@ class Transactions:
     def commit(self, half: StoredRecord, now_ms: int) -> None:
         """Put the message to its real topic (EndTransactionProcessor.endMessageTransaction).
 
-        Its properties keep TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache stores them, unless it is delayed.
+        Its properties keep TRAN_MSG, as Apache stores them, unless it is delayed.
         """
         named = decode_properties(half.properties)
         topic, queue_id = real_place(named)
+        del named[properties.REAL_TOPIC], named[properties.REAL_QID]
         if properties.DELAY in named or any(name in named for name in _TIMERS):
-            for name in (properties.REAL_TOPIC, properties.REAL_QID, properties.TRAN_MSG):
-                named.pop(name, None)
+            named.pop(properties.TRAN_MSG, None)
         self._pay(now_ms)
         done = self._writer.put(
             topic,

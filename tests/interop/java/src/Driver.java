@@ -74,6 +74,7 @@ public final class Driver {
         Consumers consumers = new Consumers();
         Semantics semantics = new Semantics(producers);
         Admin admin = new Admin(producers);
+        Transactions transactions = new Transactions(producers);
         answers.println("{\"ready\":true}");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -87,6 +88,7 @@ public final class Driver {
                 answer = answer != null ? answer : semantics.run(words[0], arguments);
                 answer = answer != null ? answer : admin.run(words[0], arguments);
                 answer = answer != null ? answer : since5("Pop", words[0], arguments);
+                answer = answer != null ? answer : transactions.run(words[0], arguments);
                 if (answer == null) {
                     throw new IllegalArgumentException("unknown command " + words[0]);
                 }
