@@ -91,10 +91,9 @@ def delivered(broker: Broker) -> int:
     return sum(broker.store.max_offset(TOPIC, queue) for queue in range(QUEUES))
 
 
-def lateness(broker: Broker) -> tuple[list[int], list[int]]:
-    """For each delivered message: ms after the time asked for, and after the tick it was due at."""
+def lateness(broker: Broker) -> list[int]:
+    """For each delivered message: ms after the time asked for."""
     asked: list[int] = []
-    tick: list[int] = []
     for queue in range(QUEUES):
         for offset in range(broker.store.max_offset(TOPIC, queue)):
             units = broker.store.queue_units(TOPIC, queue, offset, 1)
@@ -103,10 +102,8 @@ def lateness(broker: Broker) -> tuple[list[int], list[int]]:
             (stored_ms,) = _HEAD.unpack_from(data, 56)
             text = data[-400:].decode("latin1")
             deliver_ms = int(property_value(text, "TIMER_DELIVER_MS") or 0)
-            out_ms = int(property_value(text, "TIMER_OUT_MS") or 0)
             asked.append(stored_ms - deliver_ms)
-            tick.append(stored_ms - out_ms - 1000)
-    return sorted(asked), sorted(tick)
+    return sorted(asked)
 
 
 def line(values: list[int]) -> dict[str, int]:
@@ -163,13 +160,12 @@ async def measure_rate(folder: Path, rate: int, seconds: int) -> dict[str, Any]:
     await asyncio.sleep(ahead_s + seconds + 5)
     spent = time.process_time() - cpu
     assert delivered(broker) == count, (delivered(broker), count)
-    asked, tick = lateness(broker)
+    asked = lateness(broker)
     await broker.stop()
     return {
         "due a second": rate,
         "seconds": seconds,
         "ms after the time asked for": line(asked),
-        "ms after the tick": line(tick),
         "CPU µs a message": round(spent * 1e6 / count, 1),
     }
 
