@@ -93,7 +93,7 @@ def test_a_recalled_message_never_comes(
         with pytest.raises(JavaError) as refused:
             java("recall", name=producer, topic=topic, handle=handle)
         assert refused.value.code in (604, -1)  # the client looks at handles too
-        assert "recall handle is invalid" in str(refused.value)
+        assert "recall" in str(refused.value)
     java("drop", name=producer)
 
 
@@ -127,7 +127,15 @@ def test_a_store_with_waiting_messages_goes_from_apache_to_us_and_back(
     group = f"G_{name}"
 
     def send(body: str, at_ms: int) -> None:
-        java("timed", name=producer, topic=topic, method="setDeliverTimeMs", value=at_ms, body=body)
+        words = {"topic": topic, "method": "setDeliverTimeMs", "value": at_ms, "body": body}
+        for tries_left in range(15, -1, -1):  # the producer learns of the broker's new address
+            try:
+                java("timed", name=producer, **words)
+                return
+            except JavaError:
+                if not tries_left:
+                    raise
+                time.sleep(0.5)
 
     def fetch(count: int) -> list[Any]:
         java("lite", name=name, namesrv=namesrv.address, group=group, topic=topic)
