@@ -86,11 +86,11 @@ def class_path(name: str) -> str:
     return kept.read_text()
 
 
-def compiled(name: str) -> str:
-    """Class path `name` with our own programs (java/src) compiled against it in front."""
+def compiled(name: str, folder: str = "src") -> str:
+    """Class path `name` with our own programs (java/<folder>) compiled against it in front."""
     jars = class_path(name)
-    sources = sorted((HERE / "java" / "src").glob("*.java"))
-    if name != "client49":
+    sources = sorted((HERE / "java" / folder).glob("*.java"))
+    if folder == "src" and name != "client49":
         sources += sorted((HERE / "java" / "src55").glob("*.java"))
     made_of = digest(jars.encode(), *(source.read_bytes() for source in sources))
     classes = CACHE / f"{name}-{made_of}.classes"

@@ -121,9 +121,7 @@ class _Compiler:
             return ev.TextTest(_mark(operand), how, search, node.negated)
         if isinstance(operand, Constant) and operand.type is Type.STRING:
             assert isinstance(operand.value, str)
-            constant = b"c\x01" + _utf8(operand.value)
-            whole = ev.TextTest(b"\x02c\x01", how, search, node.negated)
-            return ev.Fixed(whole.test(constant))
+            return ev.Fixed(int(ev.text_matches(_utf8(operand.value), how, search) != node.negated))
         return ev.OtherText(self._operand(operand))
 
     def _operand(self, node: Node) -> Operand:

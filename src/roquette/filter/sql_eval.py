@@ -264,13 +264,15 @@ class TextTest(Condition):
         value = property_bytes(properties, self._mark)
         if value is None:
             return FALSE
-        if self._how == CONTAINS:
-            found = self._search in value
-        elif self._how == STARTS_WITH:
-            found = value.startswith(self._search)
-        else:
-            found = value.endswith(self._search)
+        found = text_matches(value, self._how, self._search)
         return FALSE if found == self._negated else TRUE
+
+
+def text_matches(value: bytes, how: i64, search: bytes) -> bool:
+    """CONTAINS, STARTSWITH or ENDSWITH of a text."""
+    if how == CONTAINS:
+        return search in value
+    return value.startswith(search) if how == STARTS_WITH else value.endswith(search)
 
 
 class InTest(Condition):
