@@ -21,7 +21,6 @@ UNSERVED: dict[str, str] = {
     "AUTH_.*": "users and permissions: a later issue",
     ".*ROCKSDB.*|.*COLD_DATA.*|SET_COMMITLOG_READ_MODE|UPDATE_AND_CREATE_STATIC_TOPIC": "not planned",
     "GET_ALL_SUBSCRIPTION.*SYNC": "replicas ask for it: a later issue",
-    "CHECK_CLIENT_CONFIG|QUERY_SUBSCRIPTION_BY_CONSUMER": "a later issue",
     "TRIGGER_DELETE_FILES|GET_CLIENT_CONFIG|RESET_CONSUMER_OFFSET_IN_.*|ADJUST_CONSUMER_THREAD_POOL": "Apache's brokers do not serve it either",
     "WHO_CONSUME_THE_MESSAGE": "Apache's brokers do not serve it either",
     "SWITCH_TIMER_ENGINE": "RocksDB timers: not planned",

@@ -247,6 +247,47 @@ def test_retry_topics_are_filtered_by_the_selector_of_the_topic_before(run_broke
     run_broker(scenario, broker={"filter_support_retry": ask})
 
 
+def check(expression, kind="SQL92"):
+    data = {"topic": "T", "subString": expression, "expressionType": kind, "subVersion": 1}
+    return json.dumps({"clientId": "c1", "group": "g", "subscriptionData": data}).encode()
+
+
+def test_a_client_may_ask_whether_its_selector_is_one(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        fine = await client.call(46, {}, check("a IN ('x') AND b > 5"))
+        tags = await client.call(46, {}, check("||", "TAG"))
+        empty = await client.call(46, {})
+        wrong = await client.call(46, {}, check("a AND 5"))
+        number = await client.call(46, {}, check("a > 'x'"))
+        case.broker.live.update({"enablePropertyFilter": "false"})
+        refused = await client.call(46, {}, check("a = 1"))
+
+        assert (fine.code, tags.code, empty.code) == (0, 0, 0)
+        assert wrong.code == number.code == 23
+        assert "will not result in a boolean value" in wrong.remark
+        assert "'x' cannot be compared by >" in number.remark
+        assert (refused.code, refused.remark) == (1, NO_SQL)
+
+    run_broker(scenario)
+
+
+def test_what_a_group_subscribes_to_can_be_asked(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        await client.call(34, {}, heartbeat("n = 1"))
+        known = await client.call(345, {"group": "g", "topic": "T"})
+        nothing = await client.call(345, {"group": "nobody", "topic": "T"})
+
+        found = json.loads(known.body)
+        assert (found["group"], found["topic"]) == ("g", "T")
+        assert found["subscriptionData"]["subString"] == "n = 1"
+        assert found["subscriptionData"]["expressionType"] == "SQL92"
+        assert json.loads(nothing.body).get("subscriptionData") is None
+
+    run_broker(scenario)
+
+
 def test_equal_expressions_share_one_filter():
     filters = SubscriptionFilters()
 

@@ -25,6 +25,7 @@ from roquette.broker.processors.recall import RecallProcessor
 from roquette.broker.processors.reply import ReplyProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
+from roquette.broker.processors.subscriptions import SubscriptionProcessor
 from roquette.broker.processors.topics import TopicProcessor
 from roquette.broker.processors.transaction import TransactionProcessor
 from roquette.broker.processors.upkeep import UpkeepProcessor
@@ -108,6 +109,7 @@ class Processors:
     query: QueryProcessor
     topics: TopicProcessor
     groups: GroupProcessor
+    subscriptions: SubscriptionProcessor
     offset_admin: OffsetAdminProcessor
     client_calls: ClientCallProcessor
     consume_stats: ConsumeStatsProcessor
@@ -143,6 +145,7 @@ def processor_table(p: Processors) -> list[Row]:
         *_query_rows(p.query),
         *_topic_rows(p.topics),
         *_group_rows(p.groups),
+        *_subscription_rows(p.subscriptions),
         *_offset_admin_rows(p.offset_admin),
         *_client_call_rows(p.client_calls),
         *_consume_stats_rows(p.consume_stats),
@@ -249,6 +252,18 @@ def _client_rows(p: HeartbeatProcessor, locks: LockProcessor) -> list[Row]:
         ),
         _row(R.LOCK_BATCH_MQ, locks.lock_batch, None, Lane.CLIENT_MANAGER),
         _row(R.UNLOCK_BATCH_MQ, locks.unlock_batch, None, Lane.CLIENT_MANAGER),
+    ]
+
+
+def _subscription_rows(p: SubscriptionProcessor) -> list[Row]:
+    return [
+        _row(R.CHECK_CLIENT_CONFIG, p.check_client_config, None, Lane.CLIENT_MANAGER),
+        _row(
+            R.QUERY_SUBSCRIPTION_BY_CONSUMER,
+            p.query_subscription,
+            h.QuerySubscriptionByConsumerRequestHeader,
+            Lane.ADMIN,
+        ),
     ]
 
 

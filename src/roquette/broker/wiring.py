@@ -39,6 +39,7 @@ from roquette.broker.processors.recall import RecallProcessor
 from roquette.broker.processors.reply import ReplyProcessor
 from roquette.broker.processors.send import SendProcessor
 from roquette.broker.processors.send_back import SendBackProcessor
+from roquette.broker.processors.subscriptions import SubscriptionProcessor
 from roquette.broker.processors.topics import TopicProcessor
 from roquette.broker.processors.transaction import TransactionProcessor
 from roquette.broker.processors.upkeep import UpkeepProcessor
@@ -177,6 +178,7 @@ def build_processors(p: Parts) -> Processors:
             p.deletions,
             p.live,
         ),
+        subscriptions=SubscriptionProcessor(p.live, p.filters, p.consumers),
         groups=GroupProcessor(p.groups, p.offsets, p.consumers, p.producers, p.deletions),
         offset_admin=OffsetAdminProcessor(
             p.live,
