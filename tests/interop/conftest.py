@@ -18,7 +18,11 @@ from tests.interop.peers import Server, start_broker, start_namesrv
 PROVE = os.environ.get("ROQUETTE_INTEROP_PROVE") == "1"
 # Quick retries: 18 levels as in Apache's default, the first of them a second each.
 QUICK_LEVELS = "1s 1s 1s 1s 1s 1s 1s 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-SETTINGS = {"messageDelayLevel": QUICK_LEVELS, "autoCreateTopicEnable": "true"}
+SETTINGS = {
+    "messageDelayLevel": QUICK_LEVELS,
+    "autoCreateTopicEnable": "true",
+    "enablePropertyFilter": "true",
+}
 
 
 recorder = pytest.StashKey[Recorder]()

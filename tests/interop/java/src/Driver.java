@@ -73,6 +73,7 @@ public final class Driver {
         Timers timers = new Timers(producers);
         Consumers consumers = new Consumers();
         Semantics semantics = new Semantics(producers);
+        Filters filters = new Filters();
         Admin admin = new Admin(producers);
         Transactions transactions = new Transactions(producers);
         answers.println("{\"ready\":true}");
@@ -86,6 +87,7 @@ public final class Driver {
                 answer = answer != null ? answer : timers.run(words[0], arguments);
                 answer = answer != null ? answer : consumers.run(words[0], arguments);
                 answer = answer != null ? answer : semantics.run(words[0], arguments);
+                answer = answer != null ? answer : filters.run(words[0], arguments);
                 answer = answer != null ? answer : admin.run(words[0], arguments);
                 answer = answer != null ? answer : since5("Pop", words[0], arguments);
                 answer = answer != null ? answer : transactions.run(words[0], arguments);
