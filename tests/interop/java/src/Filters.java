@@ -11,6 +11,7 @@ import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -43,6 +44,7 @@ final class Filters {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments.text("group"));
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         consumer.setInstanceName("sql-" + name);
+        consumer.setPollNameServerInterval(1000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(arguments.text("topic"), MessageSelector.bySql(arguments.text("sql")));
         List<Object> messages = Collections.synchronizedList(new ArrayList<>());
@@ -89,7 +91,10 @@ final class Filters {
         List<Object> messages = seen.get(name);
         long end = System.currentTimeMillis() + arguments.number("timeout", 1000);
         long quiet = arguments.number("quiet", 0);
-        while (System.currentTimeMillis() < end) {
+        for (int turn = 1; System.currentTimeMillis() < end; turn++) {
+            if (pushing.containsKey(name) && turn % 25 == 0) { // the retry topic, not 20 s later
+                pushing.get(name).getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
+            }
             if (pulling.containsKey(name)) {
                 messages.addAll(Shapes.messages(pulling.get(name).poll(100)));
             }
@@ -120,6 +125,11 @@ final class Filters {
         consumer.setInstanceName("sql-pull-" + System.nanoTime());
         consumer.start();
         try {
+            // The client wants to have seen the broker's version in a heartbeat's answer before it sends a selector.
+            MQClientInstance client =
+                    consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
+            client.updateTopicRouteInfoFromNameServer(arguments.text("topic"));
+            client.sendHeartbeatToAllBrokerWithLock();
             MessageQueue queue = new MessageQueue(
                     arguments.text("topic"), arguments.text("brokerName"), arguments.number("queue", 0));
             PullResult result = consumer.pull(
