@@ -416,6 +416,40 @@ def stored(pair: Pair, topic: str) -> list[Any]:
     return asyncio.run(run())
 
 
+def test_an_order_configuration_names_the_queues_and_marks_the_topic(
+    pair: Pair, work: Work, version: str
+) -> None:
+    maker, driver = work.maker(version), work.drivers(version)
+    administer = work.drivers("5.5.0").mqadmin
+    there = ("-n", pair.namesrv.address)
+    told = call(pair.namesrv.address, 318, {}, b"orderMessageEnable=true\n")
+    assert told is not None and told[0]["code"] == 0
+    shown = administer(
+        "updateTopic", *there, "-c", "DefaultCluster", "-t", work.topic, "-o", "true"
+    )
+    assert "success" in shown, shown
+    assert topic_of(pair, work.topic)["order"] is True
+    conf = ("updateOrderConf", *there, "-t", work.topic)
+    shown = administer(*conf, "-m", "put", "-v", "broker-b:2")
+    assert "success" in shown, shown
+    until(
+        lambda: (
+            driver("queues", name=maker, topic=work.topic)["queues"]
+            == [f"{work.topic}@broker-b@{queue}" for queue in range(2)]
+        )
+    )
+    # A topic that is in the configuration becomes one of order when the broker registers next.
+    plain = f"{work.topic}_plain"
+    pair.create(plain)
+    plainly = ("updateOrderConf", *there, "-t", plain, "-m", "put", "-v", "broker-a:4")
+    assert "success" in administer(*plainly)
+    pair.create(f"{plain}_2")
+    until(lambda: topic_of(pair, plain)["order"])
+    shown = administer(*conf, "-m", "delete")
+    assert "success" in shown, shown
+    until(lambda: len(driver("queues", name=maker, topic=work.topic)["queues"]) == 16)
+
+
 # Retries and dead letters
 
 
