@@ -34,7 +34,7 @@ READERS = (
     ("SQL92, half wanted: parity = 'odd'", "SQL92", "parity = 'odd'"),
     ("SQL92, none wanted: price > 100000", "SQL92", "price > 100000"),
     (
-        "SQL92, two properties, 1 in 20 wanted",
+        "SQL92, two properties, 1 in 40 wanted",
         "SQL92",
         "price BETWEEN 100 AND 149 AND region IN ('eu-1', 'eu-2')",
     ),

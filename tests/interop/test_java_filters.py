@@ -9,7 +9,7 @@ from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, JavaError
 from tests.interop.peers import start_broker, start_namesrv
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.feature("sql92"), pytest.mark.timeout(180)]
 
 PATIENCE_MS = 25_000
 QUIET_MS = 400
