@@ -38,12 +38,17 @@ class PopChaos:
         power_loss: it loses what was not synced, and so runs with synchronous flush.
     """
 
+    order = "false"
+
     def __init__(self, *, messages: int, kills: int = 4, power_loss: bool = False) -> None:
         self.messages = messages
         self.kills = kills
         self.power_loss = power_loss
         self.sent: set[bytes] = set()
         self.hidden_until: dict[bytes, int] = {}  # body -> when its last pop is over
+        self.newest: dict[
+            bytes, str
+        ] = {}  # body -> time of its last pop: older receipts say nothing
         self.acknowledged: set[bytes] = set()  # the broker said so before the time was over
         self.finished: set[bytes] = set()  # acknowledged, perhaps too late, perhaps unheard
         self.wrong: list[str] = []
@@ -120,11 +125,40 @@ class PopChaos:
             self.wrong.append(f"{body!r} comes {hidden - now_ms} ms too early: {message.receipt}")
         parts = message.receipt.split(" ")
         self.hidden_until[body] = int(parts[1]) + int(parts[2])
+        self.newest[body] = parts[1]
 
     def done(self, message: Popped, now_ms: int) -> None:
         """An acknowledgement was answered."""
         if now_ms < self.hidden_until[message.body]:
             self.acknowledged.add(message.body)
+
+
+class OrderChaos(PopChaos):
+    """The same with orderly pops: besides, a queue's messages are out with one consumer only, and in order."""
+
+    order = "true"
+
+    def __init__(self, *, messages: int, kills: int = 4, power_loss: bool = False) -> None:
+        super().__init__(messages=messages, kills=kills, power_loss=power_loss)
+        self.out: dict[int, dict[int, tuple[str, bytes]]] = {}  # queue -> offset -> pop, body
+        self.seen: dict[int, int] = {}  # queue -> the offset after the highest that was out
+
+    def take(self, message: Popped, now_ms: int) -> None:
+        """A message is handed out: may it be, and is it its turn?"""
+        queue, offset = message.record.queue_id, message.record.queue_offset
+        pop = message.receipt.split(" ")[1]
+        out = self.out.setdefault(queue, {})
+        for other, (other_pop, body) in list(out.items()):
+            if other_pop == pop:
+                continue
+            if other != offset and body not in self.finished and now_ms < self.hidden_until[body]:
+                self.wrong.append(f"queue {queue}: {offset} is out while {other} is")
+            del out[other]
+        super().take(message, now_ms)
+        out[offset] = (pop, message.body)
+        if offset > self.seen.get(queue, 0):
+            self.wrong.append(f"queue {queue}: {offset} comes before {self.seen.get(queue, 0)}")
+        self.seen[queue] = max(self.seen.get(queue, 0), offset + 1)
 
 
 class Consumer:
@@ -158,34 +192,40 @@ class Consumer:
         while True:
             ext = pop_ext(
                 clock.now_ms(), topic=TOPIC, invisibleTime=INVISIBLE_MS, pollTime=3_000,
-                maxMsgNums=rng.choice((1, 8, 32)),
+                maxMsgNums=rng.choice((1, 8, 32)), order=self._books.order,
             )  # fmt: skip
             reply = await self._call(200050, ext)
             messages = popped(reply, "broker-a")
             for message in messages:
                 self._books.take(message, clock.now_ms())
             for message in messages:
-                await self._handle(message)
+                done = await self._handle(message)
+                if not done and self._books.order == "true":
+                    break  # what stands behind it must come again with it
 
-    async def _handle(self, message: Popped) -> None:
+    async def _handle(self, message: Popped) -> bool:
+        """Do something with a message; whether it was acknowledged."""
         rng, clock, books = self._cluster.loop.random, self._cluster.clock, self._books
         fate = rng.random()
         if fate < 0.05:
-            return  # forgotten
+            return False  # forgotten
         if fate < 0.10:
             new_ms = rng.choice((1_000, 20_000))
             until = min(books.hidden_until[message.body], clock.now_ms() + new_ms)
             books.hidden_until[message.body] = until  # the answer may never come, and yet it counts
             reply = await self._call(200053, message.ack_ext(invisibleTime=new_ms))
-            if reply.code == 0:
+            if reply.code == 0 and books.newest[message.body] == message.receipt.split(" ")[1]:
                 ext = ext_dict(reply.ext)
-                books.hidden_until[message.body] = int(ext["popTime"]) + new_ms
-            return
+                until = int(ext["popTime"]) + int(ext["invisibleTime"])
+                books.hidden_until[message.body] = until
+            return False
         if fate < 0.12:
             await asyncio.sleep(rng.uniform(0, 12))  # slow: may be too late
         books.finished.add(message.body)  # the answer may never come, and yet it counts
-        if (await self._call(200051, message.ack_ext())).code == 0:
+        reply = await self._call(200051, message.ack_ext())
+        if reply.code == 0:
             books.done(message, clock.now_ms())
+        return reply.code == 0
 
     async def _call(self, code: int, ext: dict[str, Any]) -> Command:
         assert self._writer is not None

@@ -1,7 +1,7 @@
 """POP while consumers and the broker are killed: nothing is lost, nothing comes again before its time."""
 
 import pytest
-from tests.simulation.pop_chaos import PopChaos
+from tests.simulation.pop_chaos import OrderChaos, PopChaos
 
 from roquette.testing.cluster import simulate
 
@@ -19,6 +19,17 @@ def test_kills_lose_nothing_and_repeat_nothing_early(seed: int) -> None:
 
 def test_power_losses_neither_with_synchronous_flush() -> None:
     simulate(PopChaos(messages=500, power_loss=True), 3)
+
+
+def test_order_is_kept_through_kills() -> None:
+    simulate(OrderChaos(messages=400), 1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", range(200, 220))
+def test_order_under_many_seeds(seed: int) -> None:
+    simulate(OrderChaos(messages=800, kills=8, power_loss=seed % 2 == 0), seed)
 
 
 @pytest.mark.long
