@@ -214,14 +214,23 @@ class Reviver:
                     len(queue.in_flight),
                 )
 
-    def _read(self, number: int, offset: int) -> tuple[list[StoredRecord], int]:
-        """Entries from an offset on, and where to go on; the same offset when there is nothing (yet)."""
-        found = self._store.read_queue(
-            self._log.topic, number, offset, _READ_COUNT, _READ_BYTES, None
-        )
+    def _read(
+        self, number: int, offset: int, count: int = _READ_COUNT
+    ) -> tuple[list[StoredRecord], int]:
+        """Entries from an offset on, and where to go on; the same offset when there is nothing (yet).
+
+        A record that can not be read is passed over, it alone.
+        """
+        found = self._store.read_queue(self._log.topic, number, offset, count, _READ_BYTES, None)
         if not found.count:
             return [], max(offset, found.next_begin_offset)
-        return decode_records(b"".join(found.runs)), found.next_begin_offset
+        try:
+            return decode_records(b"".join(found.runs)), found.next_begin_offset
+        except CorruptRecord as error:
+            if count > 1:
+                return self._read(number, offset, 1)
+            log.error("revive queue %d: entry %d can not be read: %s", number, offset, error)
+            return [], found.next_begin_offset
 
     # Reviving
 
