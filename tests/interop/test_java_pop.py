@@ -265,3 +265,42 @@ def test_receipts_are_apaches(drivers: Callable[[str], Driver]) -> None:
         parsed = receipt.parse_extra_info(theirs["receipt"])
         assert (parsed.start_offset, parsed.pop_time) == (start, values["pop"])
         assert (parsed.revive_qid, parsed.broker_name) == (values["revive"], values["broker"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first, second", [("apache", "roquette"), ("roquette", "apache")])
+def test_a_store_moves_with_what_is_out(
+    first: str, second: str, drivers: Callable[[str], Driver], tmp_path: Any, name: str
+) -> None:
+    """Popped from one broker, not acknowledged, and come again from the other, on the same files."""
+    namesrv = start_namesrv("roquette", tmp_path / "namesrv")
+    store = tmp_path / "broker" / "s"
+    apache = {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
+
+    def start(flavour: str) -> Bench:
+        more = {**POP_SETTINGS, **apache} if flavour == "apache" else SETTINGS
+        broker = start_broker(flavour, tmp_path / "broker", namesrv.address, settings=more)
+        return Bench(java, Cluster(flavour, namesrv, broker, tmp_path), name)
+
+    java = drivers("5.5.0")
+    try:
+        bench = start(first)
+        try:
+            java("producer", name=name, namesrv=namesrv.address)
+            bench.send(6)
+            messages = bench.pop(6, invisible=15_000)
+            for message in messages[:3]:
+                assert bench.ack(message)["status"] == "OK"
+        finally:
+            assert bench.cluster.broker.stop() in (0, 143)
+        bench = start(second)
+        try:
+            again = bench.pop(3, within_ms=10_000)
+            assert bodies(again) == bodies(messages[3:])
+            assert {m["reconsumeTimes"] for m in again} == {1}
+            assert bench("pop", poll=5_000)["status"] == "POLLING_NOT_FOUND"
+        finally:
+            bench.cluster.broker.discard()
+    finally:
+        java("drop", name=name)
+        namesrv.discard()
