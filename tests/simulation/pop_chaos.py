@@ -51,6 +51,7 @@ class PopChaos:
         ] = {}  # body -> time of its last pop: older receipts say nothing
         self.acknowledged: set[bytes] = set()  # the broker said so before the time was over
         self.finished: set[bytes] = set()  # acknowledged, perhaps too late, perhaps unheard
+        self.stale: set[bytes] = set()  # hidden again by a receipt that was over: it has two copies
         self.wrong: list[str] = []
         self.deliveries = 0
         self.broker_deaths = 0
@@ -118,6 +119,8 @@ class PopChaos:
         """A message is handed out: may it be?"""
         body = message.body
         self.deliveries += 1
+        if body in self.stale:
+            return
         if body in self.acknowledged:
             self.wrong.append(f"{body!r} was acknowledged and comes again: {message.receipt}")
         hidden = self.hidden_until.get(body, 0)
@@ -211,6 +214,10 @@ class Consumer:
             return False  # forgotten
         if fate < 0.10:
             new_ms = rng.choice((1_000, 20_000))
+            if clock.now_ms() >= books.hidden_until[message.body] or (
+                books.newest[message.body] != message.receipt.split(" ")[1]
+            ):
+                books.stale.add(message.body)
             until = min(books.hidden_until[message.body], clock.now_ms() + new_ms)
             books.hidden_until[message.body] = until  # the answer may never come, and yet it counts
             reply = await self._call(200053, message.ack_ext(invisibleTime=new_ms))
