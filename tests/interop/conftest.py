@@ -80,8 +80,8 @@ def cluster(
     folder = tmp_path_factory.mktemp(f"cluster-{request.param}")
     namesrv = start_namesrv(request.param, folder / "namesrv")
     try:
-        # The Go client sends traces only where the trace topic is.
-        settings = {**SETTINGS, "traceTopicEnable": "true"}
+        # The Go client sends traces only where the trace topic is; SQL92 is off in Apache's default.
+        settings = {**SETTINGS, "traceTopicEnable": "true", "enablePropertyFilter": "true"}
         broker = start_broker(request.param, folder / "broker", namesrv.address, settings=settings)
         try:
             yield Cluster(request.param, namesrv, broker, folder)

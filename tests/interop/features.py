@@ -3,7 +3,7 @@
     @pytest.mark.feature("batch", client="Go 2.1.2")
 
 says that the test shows batches sent by the Go client. Without `client` it is the Java client in the version
-the fixture `java` gives. A run writes the outcome of each marked test into `.cache/interop/features.json`,
+the parameter `java` or `version` gives. A run writes the outcome of each marked test into `.cache/interop/features.json`,
 beside those of tests it did not run; tools/client_table.py makes the table of docs/compatibility.md from it.
 """
 
@@ -57,7 +57,7 @@ FEATURES = {
 }
 # Cells that stay empty because the client has no such thing.
 NOT_OFFERED = {
-    "Java 4.9.8": ("timer", "recall", "pop"),
+    "Java 4.9.8": ("recall", "pop"),
     "Go 2.1.2": ("timer", "recall", "pop", "query", "lag"),
     "Node 3.12.0": (
         *("send-async", "send-oneway", "batch", "timer", "recall", "transactions"),
@@ -76,6 +76,8 @@ NOT_OFFERED = {
         ),
     ),
 }
+# Fixtures whose parameter says whose servers a test ran on.
+SERVERS = ("cluster", "pair", "servers", "recalling", "pop_cluster")
 
 
 def shown(item: pytest.Item) -> list[tuple[str, str]]:
@@ -84,7 +86,7 @@ def shown(item: pytest.Item) -> list[tuple[str, str]]:
     for mark in item.iter_markers("feature"):
         clients = mark.kwargs.get("client", JAVA)
         chosen: Iterable[str] = (clients,) if isinstance(clients, str) else clients
-        version = parameters(item).get("java")
+        version = parameters(item).get("java", parameters(item).get("version"))
         if "client" not in mark.kwargs and version is not None:
             chosen = [f"Java {version}"]
         pairs += [(client, feature) for client in chosen for feature in mark.args]
@@ -110,7 +112,8 @@ class Recorder:
         if report.when == "teardown" and item.nodeid in self.seen:
             self.seen[item.nodeid]["outcome"] = report.outcome
             return
-        server = parameters(item).get("cluster", "roquette")
+        flavours = [parameters(item)[name] for name in SERVERS if name in parameters(item)]
+        server = flavours[0] if flavours else "roquette"
         self.seen[item.nodeid] = {"shows": pairs, "server": server, "outcome": report.outcome}
 
     def write(self, path: Path = RECORD) -> None:

@@ -43,7 +43,7 @@ def receive(java: Driver, cluster: Cluster, name: str, topic: str, count: int) -
     return found
 
 
-@pytest.mark.feature("timer", client="Java 5.5.0")
+@pytest.mark.feature("timer", client=("Java 4.9.8", "Java 5.5.0"))
 def test_every_way_to_name_a_time_is_kept(
     drivers: Callable[[str], Driver], recalling: Cluster, name: str, tmp_path: Path
 ) -> None:
@@ -99,7 +99,7 @@ def test_a_recalled_message_never_comes(
     java("drop", name=producer)
 
 
-@pytest.mark.feature("timer", client="Java 5.5.0")
+@pytest.mark.feature("timer", "refusals", client="Java 5.5.0")
 def test_delays_the_broker_does_not_take(
     drivers: Callable[[str], Driver], recalling: Cluster, name: str
 ) -> None:
