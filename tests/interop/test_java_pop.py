@@ -98,6 +98,7 @@ def bodies(messages: list[dict[str, Any]]) -> Counter[str]:
     return Counter(message["body"] for message in messages)
 
 
+@pytest.mark.feature("pop", client="Java 5.5.0")
 def test_pop_ack_and_what_comes_again(bench: Bench) -> None:
     bench.send(12)
     messages = bench.pop(12, invisible=3_000)
@@ -121,6 +122,7 @@ def test_pop_ack_and_what_comes_again(bench: Bench) -> None:
     assert bench("pop", poll=6_000)["status"] == "POLLING_NOT_FOUND"
 
 
+@pytest.mark.feature("pop", client="Java 5.5.0")
 def test_the_invisible_time_is_changed(bench: Bench) -> None:
     bench.send(2)
     one, two = bench.pop(2, invisible=60_000)
@@ -133,6 +135,7 @@ def test_the_invisible_time_is_changed(bench: Bench) -> None:
     assert again["body"] == one["body"]
 
 
+@pytest.mark.feature("pop", client="Java 5.5.0")
 def test_a_waiting_pop_gets_what_comes(bench: Bench) -> None:
     bench.send(1)
     assert len(bench.pop(1)) == 1
@@ -141,6 +144,7 @@ def test_a_waiting_pop_gets_what_comes(bench: Bench) -> None:
     assert (answer["code"], answer["ext"]) == (0, {"pollingNum": "0"})
 
 
+@pytest.mark.feature("pop", client="Java 5.5.0")
 def test_peek_and_notification(bench: Bench) -> None:
     nothing = bench("popAsk", code=200054)
     bench.send(4)
@@ -153,6 +157,7 @@ def test_peek_and_notification(bench: Bench) -> None:
     assert bench("popAsk", code=200052)["code"] == 19
 
 
+@pytest.mark.feature("pop", "order", client="Java 5.5.0")
 def test_an_orderly_pop_blocks_its_queue(bench: Bench) -> None:
     bench.send(4, mode="queue", queue=1)
     order = {"order": 1, "queue": 1, "max": 2, "invisible": 4_000}
@@ -168,6 +173,7 @@ def test_an_orderly_pop_blocks_its_queue(bench: Bench) -> None:
     assert [m["body"] for m in bench.pop(2, **order)] == ["m-2", "m-3"]
 
 
+@pytest.mark.feature("pop", "refusals", client="Java 5.5.0")
 def test_refusals(bench: Bench) -> None:
     bench.send(1)
     (message,) = bench.pop(1)
@@ -205,6 +211,7 @@ def pop_mode(bench: Bench) -> None:
     assert "success" in said, said
 
 
+@pytest.mark.feature("pop", "push", client="Java 5.5.0")
 def test_a_push_consumer_pops(bench: Bench) -> None:
     pop_mode(bench)
     first, second = consumer(bench, "1"), consumer(bench, "2")
@@ -218,6 +225,7 @@ def test_a_push_consumer_pops(bench: Bench) -> None:
     assert bench("pop", poll=500)["status"] == "POLLING_NOT_FOUND"
 
 
+@pytest.mark.feature("pop", "retry", client="Java 5.5.0")
 def test_a_push_consumer_pops_again_what_failed(bench: Bench) -> None:
     pop_mode(bench)
     name = consumer(bench, "1", failUntil=1, expression="red")
@@ -228,12 +236,14 @@ def test_a_push_consumer_pops_again_what_failed(bench: Bench) -> None:
     assert Counter(m["reconsumeTimes"] for m in found) == {0: 3, 1: 3}
 
 
+@pytest.mark.feature("pop", "sql92", client="Java 5.5.0")
 def test_a_selector_chooses(bench: Bench) -> None:
     bench.send(6, tags="red,blue")
     found = bench.pop(3, expression="TAGS in ('red')", type="SQL92")
     assert bodies(found) == {f"m-{i}": 1 for i in (0, 2, 4)}
 
 
+@pytest.mark.feature("pop", client="Java 5.5.0")
 def test_receipts_are_apaches(drivers: Callable[[str], Driver]) -> None:
     """Against ExtraInfoUtil itself, byte for byte."""
     java = drivers("5.5.0")
