@@ -222,6 +222,7 @@ class Streams:
 # T5: queue counts
 
 
+@pytest.mark.feature("topics", client=("Java 4.9.8", "Java 5.5.0"))
 def test_a_topic_shrinks_from_16_to_8_queues_while_clients_run(pair: Pair, work: Work) -> None:
     pair.create(work.topic, readQueueNums=16, writeQueueNums=16)
     streams = Streams(work)
@@ -257,6 +258,7 @@ def drained(pair: Pair, group: str, topic: str, queues: range) -> bool:
 # T6, T7: permissions
 
 
+@pytest.mark.feature("topics", client=("Java 4.9.8", "Java 5.5.0"))
 def test_permissions_change_while_clients_run(pair: Pair, work: Work) -> None:
     pair.create(work.topic)
     streams = Streams(work)
@@ -288,6 +290,7 @@ def test_permissions_change_while_clients_run(pair: Pair, work: Work) -> None:
     streams.finish()
 
 
+@pytest.mark.feature("topics", client=("Java 4.9.8", "Java 5.5.0"))
 def test_a_broker_drains_and_stops_while_clients_send_asynchronously(
     pair: Pair, work: Work
 ) -> None:
@@ -323,6 +326,7 @@ def drained_of(pair: Pair, broker: int, group: str, topic: str) -> bool:
 # Order
 
 
+@pytest.mark.feature("order", "rebalance", client=("Java 4.9.8", "Java 5.5.0"))
 def test_order_through_a_rebalance_while_messages_flow(pair: Pair, work: Work) -> None:
     pair.create(work.topic, order="true")
     first = work.reader("4.9.8", orderly=1, workMs=3)
@@ -359,6 +363,7 @@ def test_order_through_a_rebalance_while_messages_flow(pair: Pair, work: Work) -
     assert any(len({row["reader"] for row in taken}) == 2 for taken in by_queue.values())
 
 
+@pytest.mark.feature("order", "retry")
 def test_an_orderly_queue_waits_for_its_failing_message(
     pair: Pair, work: Work, version: str
 ) -> None:
@@ -373,6 +378,7 @@ def test_an_orderly_queue_waits_for_its_failing_message(
     assert of_queue == [("good-1", 0), *(("bad", n) for n in range(4)), ("good-2", 0)]
 
 
+@pytest.mark.feature("order", "dead-letter")
 def test_an_orderly_message_that_fails_too_often_is_a_dead_letter(
     pair: Pair, work: Work, version: str
 ) -> None:
@@ -453,6 +459,7 @@ def test_an_order_configuration_names_the_queues_and_marks_the_topic(
 # Retries and dead letters
 
 
+@pytest.mark.feature("retry", "dead-letter")
 def test_failed_messages_come_again_with_their_ids_and_end_as_dead_letters(
     pair: Pair, work: Work, version: str
 ) -> None:
@@ -478,6 +485,7 @@ def test_failed_messages_come_again_with_their_ids_and_end_as_dead_letters(
     assert queue.broker_name == sent["brokerName"], "where the message was"
 
 
+@pytest.mark.feature("retry")
 def test_a_refused_send_back_goes_round_by_the_other_broker(
     pair: Pair, work: Work, version: str
 ) -> None:
@@ -513,6 +521,7 @@ def retry_queues(pair: Pair, group: str) -> set[str]:
 # Traces
 
 
+@pytest.mark.feature("trace")
 def test_traces_of_producer_and_consumer(pair: Pair, work: Work, version: str) -> None:
     pair.create(work.topic)
     maker, driver = work.maker(version, trace=1), work.drivers(version)
@@ -537,6 +546,7 @@ def test_traces_of_producer_and_consumer(pair: Pair, work: Work, version: str) -
 # Codecs
 
 
+@pytest.mark.feature("compressed", client="Java 5.5.0")
 def test_java_reads_what_we_compress_and_we_read_what_java_compresses(
     pair: Pair, work: Work
 ) -> None:
@@ -578,6 +588,7 @@ def test_java_reads_what_we_compress_and_we_read_what_java_compresses(
 
 
 @pytest.mark.parametrize("form", ["namespace", "namespaceV2"])
+@pytest.mark.feature("namespaces")
 def test_namespaces(pair: Pair, work: Work, version: str, form: str) -> None:
     if version == "4.9.8" and form == "namespaceV2":
         pytest.skip("4.9.8 has no namespaces of the second form")
@@ -622,6 +633,7 @@ def topic_of(pair: Pair, topic: str) -> dict[str, Any]:
 # Queries
 
 
+@pytest.mark.feature("query", client="Java 5.5.0")
 def test_queries_work_again_after_the_index_was_lost(work: Work, tmp_path: Path) -> None:
     namesrv = start_namesrv("roquette", tmp_path / "namesrv")
     server = start_broker("roquette", tmp_path / "b", namesrv.address, settings=SETTINGS)
