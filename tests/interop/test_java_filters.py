@@ -66,6 +66,7 @@ def shop(java: Driver, cluster: Cluster, producer: str) -> Iterator[Shop]:
         java("sqlStop", name=consumer)
 
 
+@pytest.mark.feature("sql92")
 def test_a_push_consumer_gets_what_its_selector_wants(shop: Shop) -> None:
     shop.fill()
     name = shop.start("sqlPush", "TAGS IN ('A', 'B') AND price BETWEEN 1 AND 100 -- in euro\n")
@@ -78,6 +79,7 @@ def test_a_push_consumer_gets_what_its_selector_wants(shop: Shop) -> None:
     assert after == ["cheap", "late", "other"]
 
 
+@pytest.mark.feature("sql92")
 def test_null_and_what_is_no_number_do_not_match(shop: Shop) -> None:
     shop.fill()
     name = shop.start("sqlPush", "price <> 5 OR region ENDSWITH '-3'")
@@ -86,6 +88,7 @@ def test_null_and_what_is_no_number_do_not_match(shop: Shop) -> None:
     assert shop.seen(name, 3) == ["dear", "other", "unpriced"]
 
 
+@pytest.mark.feature("sql92", "pull")
 def test_a_lite_pull_consumer_gets_what_its_selector_wants(shop: Shop) -> None:
     shop.fill()
     name = shop.start("sqlLite", "price > 6.0 and region startswith 'eu'")
@@ -93,6 +96,7 @@ def test_a_lite_pull_consumer_gets_what_its_selector_wants(shop: Shop) -> None:
     assert shop.seen(name, 2) == ["fraction", "other"]
 
 
+@pytest.mark.feature("sql92")
 def test_a_pull_brings_its_selector_and_makes_progress(shop: Shop) -> None:
     shop.fill()
     answers = [shop.pull("price IS NULL", queue) for queue in range(4)]
@@ -104,6 +108,7 @@ def test_a_pull_brings_its_selector_and_makes_progress(shop: Shop) -> None:
     assert {answer["status"] for answer in filled} <= {"FOUND", "NO_MATCHED_MSG"}
 
 
+@pytest.mark.feature("sql92", "retry")
 def test_a_failed_message_comes_again_through_the_retry_topic(shop: Shop) -> None:
     shop.fill()
     name = shop.start("sqlPush", "price = 50", failUntil=1)
@@ -116,6 +121,7 @@ def test_a_failed_message_comes_again_through_the_retry_topic(shop: Shop) -> Non
 
 
 @pytest.mark.parametrize("sql", ["price >", "price > 'x'", "a = NULL", "5"])
+@pytest.mark.feature("sql92", "refusals")
 def test_a_wrong_selector_ends_the_start_of_a_consumer(shop: Shop, sql: str) -> None:
     with pytest.raises(JavaError) as raised:
         shop.start("sqlPush", sql)
@@ -125,6 +131,7 @@ def test_a_wrong_selector_ends_the_start_of_a_consumer(shop: Shop, sql: str) -> 
         assert "Invalid MessageSelector." in str(raised.value)
 
 
+@pytest.mark.feature("sql92", "refusals")
 def test_a_broker_without_property_filter_says_so(
     java: Driver, cluster: Cluster, tmp_path: Path, name: str
 ) -> None:

@@ -112,6 +112,7 @@ def until(probe: Callable[[], Any], timeout_s: float = 20) -> Any:
     return found
 
 
+@pytest.mark.feature("transactions")
 def test_commit_rollback_and_checks(java: Driver, servers: Cluster, name: str) -> None:
     topic, group = f"T_{name}", f"PG_{name}"
     common: dict[str, Any] = {"name": name, "topic": topic, "tags": "red"}
@@ -163,6 +164,7 @@ def test_commit_rollback_and_checks(java: Driver, servers: Cluster, name: str) -
         assert (of_lost["x"], of_lost["TRANSACTION_CHECK_TIMES"]) == ("ü", "3")
 
 
+@pytest.mark.feature("transactions")
 def test_another_producer_of_the_group_is_asked(java: Driver, servers: Cluster, name: str) -> None:
     """#386: it has sent nothing yet; its heartbeat alone makes it known."""
     topic, group = f"T_{name}", f"PG_{name}"
@@ -176,6 +178,7 @@ def test_another_producer_of_the_group_is_asked(java: Driver, servers: Cluster, 
         assert len(java("tchecks", name=second)["checks"]) == 3
 
 
+@pytest.mark.feature("transactions")
 def test_an_own_immunity_time(java: Driver, servers: Cluster, name: str) -> None:
     topic, group = f"T_{name}", f"PG_{name}"
     with producing(java, servers.namesrv, name, group):
@@ -242,6 +245,7 @@ def test_ends_that_are_refused(servers: Cluster, name: str) -> None:
         assert end()[0] == 1 and len(queue_of(servers.broker, name, 1)) == 1
 
 
+@pytest.mark.feature("transactions")
 def test_checks_of_a_discarded_message_begin_anew(
     java: Driver, servers: Cluster, name: str
 ) -> None:
@@ -260,6 +264,7 @@ def test_checks_of_a_discarded_message_begin_anew(
     assert answer is not None and (answer[0]["code"], answer[0]["remark"]) == (1, text)
 
 
+@pytest.mark.feature("transactions")
 def test_a_killed_broker_forgets_no_half_message(java: Driver, tmp_path: Path, name: str) -> None:
     """kill -9 between half and end: what the producer says afterwards, and what it is asked, ends them."""
     topic, group = f"T_{name}", f"PG_{name}"
@@ -345,6 +350,7 @@ def replying(java: Driver, namesrv: Server, name: str, topic: str, **more: Any) 
 
 
 @pytest.mark.parametrize("asking", ["4.9.8", "5.5.0"])
+@pytest.mark.feature("request-reply")
 def test_a_request_gets_its_reply(
     drivers: Callable[[str], Driver], java: Driver, servers: Cluster, name: str, asking: str
 ) -> None:
@@ -369,6 +375,7 @@ def test_a_request_gets_its_reply(
         asker("drop", name=name)
 
 
+@pytest.mark.feature("request-reply", "refusals")
 def test_who_asked_has_gone(java: Driver, servers: Cluster, name: str) -> None:
     topic = f"T_{name}"
     client_id = java("producer", name=name, namesrv=servers.namesrv.address)["clientId"]
