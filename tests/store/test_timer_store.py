@@ -34,11 +34,14 @@ class NoLog:
     def max_offset(self, topic: str, queue_id: int) -> int:
         return 0
 
+    def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
+        return None
+
 
 def timer_store(files: FaultyFiles, slots: int = 300, **changes: Any) -> TimerStore:
     values = {"root_dir": "/s", "timer_log_file_size": 52 * 50 + 20, "timer_roll_window_slots": 200}
     config = StoreConfig(**(values | changes))
-    return TimerStore(files, NoLog(), config, slots)  # type: ignore[arg-type]
+    return TimerStore(files, NoLog(), config, slots)
 
 
 def test_a_unit_is_apaches() -> None:

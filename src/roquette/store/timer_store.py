@@ -8,7 +8,7 @@ timer queue, deliveries by the copies they left (`copies`). Apache: TimerMessage
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from librt.strings import read_i64_be
 
@@ -16,7 +16,7 @@ from roquette.base.files import File, Files
 from roquette.store.checkpoint import write_checkpoint
 from roquette.store.config import StoreConfig
 from roquette.store.copies import Copy, Delivered
-from roquette.store.message_store import MessageStore
+from roquette.store.layout import StoreLayout
 from roquette.store.timer_checkpoint import TimerCheckpoint, load_timer_checkpoint
 from roquette.store.timer_due import CurrentSlot, DueSlot
 from roquette.store.timer_log import (
@@ -32,6 +32,26 @@ from roquette.store.timer_wheel import BLANK_SLOTS, SLOTS_TOTAL, TimerWheel
 log = logging.getLogger("roquette.store.timer")
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+
+class TimedLog(Protocol):
+    """What the timer asks of the message store."""
+
+    layout: StoreLayout
+
+    @property
+    def min_physical_offset(self) -> int: ...
+
+    @property
+    def max_physical_offset(self) -> int: ...
+
+    def min_offset(self, topic: str, queue_id: int) -> int: ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+
+    def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None: ...
+
+
 _PRECISIONS: Final = (1000, 500, 200, 100)
 _SKIP_SLOTS: Final = 100_000  # empty slots passed over in one step
 _WALK_UNITS: Final = 20_000  # units of a slot's first walk in one step
@@ -112,12 +132,12 @@ class TimerStore:
     def __init__(
         self,
         files: Files,
-        store: MessageStore,
+        store: TimedLog,
         config: StoreConfig,
         slots_total: int = SLOTS_TOTAL,
     ) -> None:
         self._files = files
-        self._store = store
+        self._store: TimedLog = store
         self._layout = store.layout
         self._slots_total = slots_total
         self._wanted_ms = timer_precision(config.timer_precision_ms)
