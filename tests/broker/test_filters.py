@@ -317,6 +317,14 @@ def test_the_kept_selectors_are_bounded_in_number_and_size():
     assert sum(map(len, filters._sql)) == filters._characters <= SQL_CHARACTERS
 
 
+def test_long_tag_expressions_are_not_kept():
+    filters = SubscriptionFilters()
+    long = " || ".join(f"tag{number}" for number in range(1_000))
+
+    assert len(filters.build(long, None).codes) == 1_000
+    assert filters._tags == {}
+
+
 def test_a_retried_message_of_a_topic_without_selector_passes():
     filters = SubscriptionFilters()
     known = {("g", "T"): filters.build("n = 1", "SQL92"), ("g", "U"): MATCH_ALL}

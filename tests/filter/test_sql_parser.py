@@ -75,6 +75,13 @@ def test_errors_say_what_is_wrong(text, words):
     assert words in str(raised.value)
 
 
+def test_an_error_quotes_little_of_a_long_literal():
+    with pytest.raises(ExpressionError) as raised:
+        parse_sql("a > '" + "x" * 10_000 + "'")
+
+    assert len(str(raised.value)) < 200
+
+
 def test_wide_expressions_are_fine():
     many = " OR ".join(f"a = '{number}'" for number in range(900))
     listed = "a IN (" + ",".join(f"'{number}'" for number in range(1500)) + ")"

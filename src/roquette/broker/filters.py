@@ -15,7 +15,8 @@ from roquette.store.keys import property_value
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
-TAG_EXPRESSIONS: Final = 10_000  # tag expressions kept with their hashes
+TAG_EXPRESSIONS: Final = 10_000  # tag expressions kept with their hashes,
+TAG_CHARACTERS: Final = 1_024  # none longer than that
 SQL_EXPRESSIONS: Final = 1_000  # selectors kept, compiled or with what is wrong with them,
 SQL_CHARACTERS: Final = 1 << 20  # and what they may amount to
 RETRY_WEIGHT: Final = 64  # the selectors behind it are not known beforehand
@@ -69,7 +70,7 @@ class SubscriptionFilters:
         known = self._tags.get(expression)
         if known is None:
             known = SubscriptionFilter(tag_codes(expression), None)
-            if len(self._tags) < TAG_EXPRESSIONS:
+            if len(self._tags) < TAG_EXPRESSIONS and len(expression) <= TAG_CHARACTERS:
                 self._tags[expression] = known
         return known
 

@@ -38,6 +38,7 @@ MAX_DEPTH: Final = 64  # of brackets, NOT and signs
 MAX_HEIGHT: Final = 128  # of the tree: comparisons in a row nest, too
 
 MAX_LONG: Final = (1 << 63) - 1
+_MAX_WORDS: Final = 120  # of an error, since it may quote a literal
 _MAX_INTEGER: Final = (1 << 31) - 1
 _TEXT_MATCHES: Final = (Kind.CONTAINS, Kind.STARTSWITH, Kind.ENDSWITH)
 _ORDERS: Final = {
@@ -281,7 +282,8 @@ class _Parser:
         return ExpressionError(f"{met} at column {lexer.column}, expected {wanted}")
 
     def _wrong(self, words: str) -> ExpressionError:
-        return ExpressionError(f"{words}, before column {self._lexer.column}")
+        shown = words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
+        return ExpressionError(f"{shown}, before column {self._lexer.column}")
 
 
 def less_than(left: float, right: float) -> bool:
