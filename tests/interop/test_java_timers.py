@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.interop.conftest import Cluster, flavours
 from tests.interop.driver import Driver, JavaError
-from tests.interop.peers import start_broker, start_namesrv
+from tests.interop.peers import Server, start_broker, start_namesrv
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -154,8 +154,10 @@ def test_a_store_with_waiting_messages_goes_from_apache_to_us_and_back(
         )
 
     wanted: dict[str, int] = {}
+    running: list[Server] = []
     try:
         first = apache()
+        running.append(first)
         java("producer", name=producer, namesrv=namesrv.address)
         now_ms = int(time.time() * 1000)
         wanted |= {"a1": now_ms + 20_000, "a2": now_ms + 21_000, "a3": now_ms + 70_000}
@@ -165,6 +167,7 @@ def test_a_store_with_waiting_messages_goes_from_apache_to_us_and_back(
         time.sleep(8)  # a4 has come, the rest is in the wheel and on the disk
         first.process.kill()
         second = start_broker("roquette", tmp_path / "broker", namesrv.address, settings=settings)
+        running.append(second)
         now_ms = int(time.time() * 1000)
         ours = {"o1": now_ms + 4000, "o2": wanted["a3"] + 1000}
         for body, at_ms in ours.items():
@@ -175,7 +178,7 @@ def test_a_store_with_waiting_messages_goes_from_apache_to_us_and_back(
         bodies = sorted(message["body"] for message in fetch(4))
         assert bodies == ["a1", "a2", "a4", "o1"]
         assert second.stop() == 0
-        third = apache()
+        running.append(apache())
         while time.time() * 1000 < wanted["o2"] + 3500:
             time.sleep(0.2)
         found = fetch(6)
@@ -183,7 +186,8 @@ def test_a_store_with_waiting_messages_goes_from_apache_to_us_and_back(
         assert bodies == ["a1", "a2", "a3", "a4", "o1", "o2"]
         for message in found:
             assert message["storeTimestamp"] >= wanted[message["body"]]
-        third.process.kill()
     finally:
-        java("drop", name=producer)
+        for server in running:
+            server.process.kill()
         namesrv.discard()
+    java("drop", name=producer)
