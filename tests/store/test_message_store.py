@@ -4,7 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
@@ -151,6 +151,7 @@ PROPERTIES = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
+@example([(b"x", "TAGS\x01\0\x02")])  # the hash is that of no tag
 @given(
     st.lists(st.tuples(st.binary(min_size=1, max_size=700), PROPERTIES), min_size=1, max_size=40)
 )

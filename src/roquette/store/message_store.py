@@ -204,7 +204,7 @@ class MessageStore:
             arrival = Arrival(entry.topic, queue_id, offset, tags_code, physical, size, now_ms)
             self._arrivals.append(arrival)
         if kind != 0xC and self._index is not None:
-            tags = tags_of(properties) if tags_code else None
+            tags = tags_of(properties)
             self._index.put_message(entry.keys.hashes(uniq_key, keys, tags), physical, now_ms)
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
