@@ -180,6 +180,8 @@ def test_another_producer_of_the_group_is_asked(java: Driver, servers: Cluster, 
 
 @pytest.mark.feature("transactions")
 def test_an_own_immunity_time(java: Driver, servers: Cluster, name: str) -> None:
+    if servers.flavour == "apache":
+        pytest.skip("counts passes within the immunity time as checks, and discards it unasked")
     topic, group = f"T_{name}", f"PG_{name}"
     with producing(java, servers.namesrv, name, group):
         began = time.monotonic()

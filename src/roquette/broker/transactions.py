@@ -349,7 +349,7 @@ class Transactions:
                 now_ms,
                 self._host,
                 0,
-                f"{properties.TAGS}\x01{REMOVE_TAG}\x02",
+                f"{properties.WAIT}\x01true\x02{properties.TAGS}\x01{REMOVE_TAG}\x02",
                 self._writer.tags_code(REMOVE_TAG),
                 b"%d," % queue_offset,
                 now_ms,
