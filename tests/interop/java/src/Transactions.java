@@ -236,6 +236,13 @@ final class Transactions {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
+        var inner = consumer.getDefaultMQPushConsumerImpl();
+        for (int turn = 1; inner.getRebalanceImpl().getProcessQueueTable().isEmpty() && turn < 200; turn++) {
+            Thread.sleep(50);
+            if (turn % 10 == 0) { // not wait 20 s for the next rebalance
+                inner.getmQClientFactory().rebalanceImmediately();
+            }
+        }
         replies.put(name, done);
         repliers.put(name, consumer);
         return Collections.singletonMap("started", true);
