@@ -67,6 +67,32 @@ def test_a_broker_that_does_not_know_what_was_left_out_asks_for_it(run_broker):
     run_broker(scenario)
 
 
+def test_a_member_that_pulls_by_a_newer_subscription_is_asked_for_it(run_broker):
+    async def scenario(case):
+        client, other = await case.client(), await case.client()
+        await client.produce()
+        for member, name in ((client, "c1"), (other, "c2")):
+            await member.call(34, {}, beat(name, heartbeatFingerprint=5))
+        known = beat("c2", heartbeatFingerprint=5, withoutSub=True)
+        calm = await other.call(34, {}, known)
+        refused = await other.pull(sysFlag=0, subVersion=2)
+        await client.call(34, {}, beat("c1", heartbeatFingerprint=5, withoutSub=True))
+        asked = await other.call(34, {}, known)
+        newer = json.loads(beat("c2", heartbeatFingerprint=5))
+        newer["consumerDataSet"][0]["subscriptionDataSet"][0]["subVersion"] = 2
+        told = await other.call(34, {}, json.dumps(newer).encode())
+        served = await other.pull(sysFlag=0, subVersion=2)
+
+        assert [case.ext(r)["IS_SUB_CHANGE"] for r in (calm, asked, told)] == [
+            "false",
+            "true",
+            "false",
+        ]
+        assert (refused.code, served.code) == (25, 0)
+
+    run_broker(scenario)
+
+
 def test_a_unit_mode_consumers_retry_topic_has_the_flag(run_broker):
     async def scenario(case):
         client = await case.client()

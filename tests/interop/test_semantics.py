@@ -59,7 +59,9 @@ class Pair:
         answer = call(self.brokers[broker].address, 25, {}, text)
         assert answer is not None and answer[0]["code"] == 0, answer
 
-    def send(self, broker: int, topic: str, body: bytes = b"x", queue: int = 0) -> dict[str, Any]:
+    def send(
+        self, broker: int, topic: str, body: bytes = b"x", queue: int = 0, properties: str = ""
+    ) -> dict[str, Any]:
         """One message as a raw frame, in the V2 header's letters; the answer's header."""
         fields = {
             "a": "pg",
@@ -70,7 +72,7 @@ class Pair:
             "f": "0",
             "g": "1",
         }
-        fields |= {"h": "0", "i": "", "j": "0", "k": "false", "m": "false"}
+        fields |= {"h": "0", "i": properties, "j": "0", "k": "false", "m": "false"}
         answer = call(self.brokers[broker].address, 310, fields, body)
         assert answer is not None
         return answer[0]
@@ -499,7 +501,8 @@ def test_a_refused_send_back_goes_round_by_the_other_broker(
     work.read(reader, 2, nudge=1)
     if pair.flavour == "apache":
         return  # a broker without write permission stores what comes
-    pair.send(0, work.topic, b"bad-1")
+    # It comes a second later: the permission is gone before the consumer can send it back.
+    pair.send(0, work.topic, b"bad-1", properties="DELAY\x011\x02")
     pair.permit(0, 4)
     try:
         rows = work.read(reader, 4, nudge=1)

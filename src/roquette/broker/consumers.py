@@ -29,6 +29,7 @@ class ClientChannel:
         "client_id",
         "language",
         "last_update_ms",
+        "outdated",
         "peer",
         "rival",
         "signature",
@@ -44,6 +45,7 @@ class ClientChannel:
         self.version = version
         self.last_update_ms = now_ms
         self.rival: ClientChannel | None = None  # a newer connection with the same client id
+        self.outdated = False  # it pulls by a newer version of its subscription than it told
         self.signature = ""  # what it subscribes to, as members must have in common
 
 
@@ -89,6 +91,16 @@ class ConsumerGroup:
         """The newest connection of a client."""
         found = [c for c in self.channels.values() if c.client_id == client_id]
         return found[-1] if found else None
+
+    def want_subscriptions(self, peer: Peer) -> None:
+        """A member pulls by a newer version of its subscription than is known: its next heartbeat is asked for it.
+
+        The Java client skips the heartbeat that would tell the new version when another one is on its way; those
+        of version 2 that follow leave the subscriptions out, and it would pull in vain for ever.
+        """
+        channel = self.channels.get(peer.id)
+        if channel is not None:
+            channel.outdated = True
 
     def peers(self) -> list[Peer]:
         """Connections of the members, oldest first."""

@@ -83,7 +83,9 @@ class HeartbeatProcessor:
         without_sub = data.without_sub and fingerprint != 0
         changed = fingerprint == 0
         for consumer in data.consumer_data_set:
-            if self._must_send_subscriptions(consumer.group_name, fingerprint, without_sub):
+            if self._must_send_subscriptions(
+                ctx.peer, consumer.group_name, fingerprint, without_sub
+            ):
                 changed = True
             self._register_consumer(ctx, data.client_id, language, consumer, without_sub)
             online = self._consumers.find(consumer.group_name)
@@ -91,7 +93,9 @@ class HeartbeatProcessor:
                 online.fingerprint = fingerprint
         return Reply(_SUB_CHANGED if changed else _SUB_KNOWN)
 
-    def _must_send_subscriptions(self, name: str, fingerprint: int, without_sub: bool) -> bool:
+    def _must_send_subscriptions(
+        self, peer: Peer, name: str, fingerprint: int, without_sub: bool
+    ) -> bool:
         """Whether a client that has a fingerprint (heartbeat version 2) shall send all it subscribes to next.
 
         As in Apache when the group's last heartbeat had another fingerprint; here also when the broker
@@ -100,6 +104,11 @@ class HeartbeatProcessor:
         online = self._consumers.find(name)
         if online is None or online.fingerprint is None:
             return without_sub
+        channel = online.channels.get(peer.id)
+        if channel is not None and channel.outdated:
+            channel.outdated = False
+            if without_sub:
+                return True
         return online.fingerprint != fingerprint or (without_sub and not online.subscriptions)
 
     def _register_consumer(

@@ -154,7 +154,7 @@ class PullProcessor:
         if sys_flag & SUBSCRIPTION_FLAG:
             chosen = self._brought(header)
         else:
-            chosen = self._subscribed(header, group)
+            chosen = self._subscribed(ctx, header, group)
         if sys_flag & CLASS_FILTER_FLAG:
             chosen = MATCH_ALL  # class filters are obsolete: the client filters
         elif chosen.predicate is not None:
@@ -309,7 +309,10 @@ class PullProcessor:
         return SubscriptionFilter(None, RetryPredicate(self._consumers.filter_of, group))
 
     def _subscribed(
-        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+        self,
+        ctx: RequestContext,
+        header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
     ) -> SubscriptionFilter:
         """What the group's heartbeats subscribed to."""
         online = self._consumers.find(header.consumer_group)
@@ -333,6 +336,7 @@ class PullProcessor:
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}"
             )
         if data.sub_version < header.sub_version:
+            online.want_subscriptions(ctx.peer)
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
