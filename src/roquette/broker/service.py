@@ -166,19 +166,20 @@ class Broker:
     def _build(self, store_host: bytes) -> None:
         store, config = self.store, self.live.current
         config_files = ConfigFiles(self._files, store.layout.config)
+        delay_ms = parse_delay_levels(self.live.store.delay_levels)
         timer_store: TimerStore | None = None
         if self.live.store.timer_wheel_enable:
             timer_store = TimerStore(self._files, store, self.live.store)
         self.writer = MessageWriter(
             store,
-            parse_delay_levels(self.live.store.delay_levels),
+            delay_ms,
             self._disk_text,
             None if timer_store is None else rules_of(timer_store, self.live, self._entropy),
         )
         self.delays = DelayLevels(
             store,
             self.writer,
-            parse_delay_levels(self.live.store.delay_levels),
+            delay_ms,
             self._clock.now_ms(),
             self._delivered,
         )
@@ -218,7 +219,6 @@ class Broker:
             self._end_turn,
         )
         self._cluster_queues = ClusterQueues(self.live, self.topics, outbound, self._clock)
-        config_files = ConfigFiles(self._files, store.layout.config)
         self.pop_files = PopFiles(config_files, self.pop, self._clock)
         self.pop.modes_changed = self._modes_changed
         self.changes = Changes(
