@@ -200,7 +200,7 @@ def test_pure_rooms_know_no_sockets_threads_or_event_loops(room: str) -> None:
             )
 
 
-SOCKETS = ("remoting", "client/blocking.py")
+SOCKETS = ("remoting", "client/blocking_connection.py")
 
 
 def test_only_remoting_opens_sockets() -> None:

@@ -5,7 +5,7 @@ import threading
 from types import TracebackType
 
 from roquette.message.message import MessageQueue
-from roquette.wire.bodies import BrokerData, QueueData, TopicRouteData
+from roquette.wire.bodies import BrokerData, QueueData, TopicList, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
@@ -24,12 +24,18 @@ class FakeCluster:
         self.oldest = oldest
         self.requests: list[tuple[int, dict[str, str]]] = []
         self.hang_up_after: int | None = None
+        self.down = False  # every connection is closed at once
+        self.committed: dict[tuple[str, str, int], int] = {}  # by group, topic, queue id
+        self.refusals: list[int] = []  # codes of the next answers
+        self.addresses: dict[int, str] = {}  # by broker id; {} is this server as the master
         cluster = self
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 wire = Connection()
                 while data := self.request.recv(65536):
+                    if cluster.down:
+                        return
                     for command in wire.receive_data(data):
                         if (
                             cluster.hang_up_after is not None
@@ -65,8 +71,18 @@ class FakeCluster:
     def answer(self, command: Command) -> tuple[int, dict[str, str], bytes]:
         ext = ext_dict(command.ext)
         self.requests.append((command.code, ext))
+        if self.refusals:
+            return self.refusals.pop(0), {}, b""
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return self._route(ext["topic"])
+        if command.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+            names = sorted({queue.topic for queue in self.queues})
+            return 0, {}, encode_body(TopicList(topic_list=names))
+        if command.code in (
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+        ):
+            return self._group_offset(command.code, ext)
         broker = next(q.broker_name for q in self.queues if q.topic == ext["topic"])
         records = self.queues[MessageQueue(ext["topic"], broker, int(ext["queueId"]))]
         if command.code == RequestCode.GET_MAX_OFFSET:
@@ -77,6 +93,15 @@ class FakeCluster:
             return 0, {"offset": str(min(len(records), int(ext["timestamp"])))}, b""
         assert command.code == RequestCode.PULL_MESSAGE, command.code
         return self._pull(records, int(ext["queueOffset"]), int(ext["maxMsgNums"]))
+
+    def _group_offset(self, code: int, ext: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        key = ext["consumerGroup"], ext["topic"], int(ext["queueId"])
+        if code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            self.committed[key] = int(ext["commitOffset"])
+            return 0, {}, b""
+        if key not in self.committed:
+            return ResponseCode.QUERY_NOT_FOUND, {}, b""
+        return 0, {"offset": str(self.committed[key])}, b""
 
     def _route(self, topic: str) -> tuple[int, dict[str, str], bytes]:
         queues = [q for q in self.queues if q.topic == topic]
@@ -95,7 +120,11 @@ class FakeCluster:
                 for name in brokers
             ],
             broker_datas=[
-                BrokerData(cluster="C", broker_name=name, broker_addrs={0: self.address})
+                BrokerData(
+                    cluster="C",
+                    broker_name=name,
+                    broker_addrs=self.addresses or {0: self.address},
+                )
                 for name in brokers
             ],
         )

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from tests.client.fake_cluster import FakeCluster
 
-from roquette.client.blocking import BlockingReader
-from roquette.errors import BrokerError, ConnectError, RouteNotFound
+from roquette.client.blocking import BlockingReader, PullFilter
+from roquette.errors import BrokerError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
-from roquette.wire.codes import RequestCode
+from roquette.wire.codes import RequestCode, ResponseCode
 
 Q0, Q1 = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 
@@ -28,7 +28,8 @@ def reader(cluster: FakeCluster) -> Iterator[BlockingReader]:
 
 
 def scanned(reader: BlockingReader, start: int, end: int, tags: str = "*") -> bytes:
-    return b"".join(pulled.records for pulled in reader.scan(Q0, start, end, tags))
+    pulls = reader.scan(Q0, start, end, PullFilter(tags))
+    return b"".join(pulled.records for pulled in pulls)
 
 
 def numbers(start: int, end: int) -> bytes:
@@ -72,7 +73,7 @@ def test_a_broker_that_gives_less_than_foretold_is_followed(
     reader: BlockingReader, cluster: FakeCluster
 ) -> None:
     found = []
-    for pulled in reader.scan(Q0, 0, 500, "*"):
+    for pulled in reader.scan(Q0, 0, 500):
         found.append(pulled.records)
         cluster.per_pull = 32 if len(found) % 3 else 7
 
@@ -92,7 +93,7 @@ def test_a_pull_before_the_oldest_tells_where_to_go_on(
 ) -> None:
     cluster.oldest = 40
 
-    pulled = reader.pull(Q0, 3, 32, "*")
+    pulled = reader.pull(Q0, 3, 32)
 
     assert pulled == (b"", 40, 40, 1000)
 
@@ -106,7 +107,7 @@ def test_a_broken_connection_is_made_anew_and_nothing_is_lost(
 
 
 def test_a_scan_left_early_leaves_no_old_answers_behind(reader: BlockingReader) -> None:
-    for _ in zip(range(3), reader.scan(Q0, 0, 900, "*"), strict=False):
+    for _ in zip(range(3), reader.scan(Q0, 0, 900), strict=False):
         pass
 
     assert reader.max_offset(Q0) == 1000
@@ -115,9 +116,132 @@ def test_a_scan_left_early_leaves_no_old_answers_behind(reader: BlockingReader) 
 
 def test_a_refusal_carries_the_brokers_code(reader: BlockingReader, cluster: FakeCluster) -> None:
     reader.queues("T")
-    cluster.answer = lambda command: (16, {}, b"")  # type: ignore[method-assign]
+    cluster.answer = lambda command: (23, {}, b"")  # type: ignore[method-assign]
 
     with pytest.raises(BrokerError) as caught:
-        reader.pull(Q0, 0, 1, "*")
+        reader.pull(Q0, 0, 1)
 
-    assert (caught.value.code, caught.value.address) == (16, cluster.address)
+    assert (caught.value.code, caught.value.address) == (23, cluster.address)
+
+
+def test_many_bounds_are_asked_side_by_side(reader: BlockingReader, cluster: FakeCluster) -> None:
+    cluster.oldest = 5
+    queues = reader.queues("T")
+    before = len(cluster.requests)
+
+    assert reader.max_offsets(queues) == {Q0: 1000, Q1: 0}
+    assert reader.min_offsets(queues) == {Q0: 5, Q1: 5}
+    assert reader.max_offsets([]) == {}
+    assert len(cluster.requests) - before == 4
+
+
+def test_bounds_that_failed_are_asked_again(reader: BlockingReader, cluster: FakeCluster) -> None:
+    queues = reader.queues("T")
+    cluster.refusals = [ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_BUSY]
+    assert reader.max_offsets(queues) == {Q0: 1000, Q1: 0}
+
+    cluster.hang_up_after = len(cluster.requests)
+    assert reader.max_offsets(queues) == {Q0: 1000, Q1: 0}
+
+
+def test_a_queue_without_files_of_an_old_broker_starts_at_0(
+    reader: BlockingReader, cluster: FakeCluster
+) -> None:
+    cluster.oldest = -1
+
+    assert (reader.min_offset(Q1), reader.min_offsets([Q0])) == (0, {Q0: 0})
+
+
+def test_topics_of_the_name_server(reader: BlockingReader) -> None:
+    assert reader.topics() == ["T"]
+
+
+def test_offsets_of_a_group(reader: BlockingReader, cluster: FakeCluster) -> None:
+    assert reader.committed_offset(Q0) is None
+
+    reader.commit_offsets({Q0: 7, Q1: 0})
+
+    assert cluster.committed == {("g", "T", 0): 7, ("g", "T", 1): 0}
+    assert (reader.committed_offset(Q0), reader.committed_offset(Q1)) == (7, 0)
+
+
+def test_a_group_that_the_broker_never_saw_is_made_known_by_a_pull(
+    reader: BlockingReader, cluster: FakeCluster
+) -> None:
+    reader.queues("T")
+    cluster.refusals = [ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST]
+    reader.commit_offsets({Q0: 7})
+    assert cluster.committed == {("g", "T", 0): 7}
+    assert RequestCode.PULL_MESSAGE in [code for code, _ in cluster.requests]
+
+    cluster.refusals = [ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST] * 2
+    with pytest.raises(BrokerError):
+        reader.commit_offsets({Q0: 8})
+
+
+def test_a_busy_broker_is_asked_again_a_bounded_number_of_times(cluster: FakeCluster) -> None:
+    reader = BlockingReader(cluster.address, group="g", retries=2, retry_interval_ms=1)
+    reader.queues("T")
+
+    cluster.refusals = [ResponseCode.SYSTEM_BUSY] * 2
+    assert reader.pull(Q0, 0, 1).next_offset == 1
+
+    # A retry asks for the route, too.
+    cluster.refusals = [ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_BUSY] + [2] * 20
+    with pytest.raises(BrokerError) as caught:
+        reader.pull(Q0, 0, 1)
+    assert caught.value.code == ResponseCode.SYSTEM_BUSY
+    reader.close()
+
+
+def test_a_storm_of_refusals_within_a_scan_loses_and_repeats_nothing(
+    reader: BlockingReader, cluster: FakeCluster
+) -> None:
+    found = []
+    for number, pulled in enumerate(reader.scan(Q0, 0, 900)):
+        found.append(pulled.records)
+        if number % 5 == 4:
+            cluster.refusals = [ResponseCode.SYSTEM_BUSY]
+
+    assert b"".join(found) == numbers(0, 900)
+
+
+def test_sql_goes_with_its_kind(reader: BlockingReader, cluster: FakeCluster) -> None:
+    reader.pull(Q0, 0, 1, PullFilter("a > 5", "SQL92"))
+
+    pull = cluster.requests[-1][1]
+    assert (pull["subscription"], pull["expressionType"]) == ("a > 5", "SQL92")
+
+
+def test_a_replica_answers_while_the_master_is_away(cluster: FakeCluster) -> None:
+    queues = cluster.queues
+    with FakeCluster(queues) as names, FakeCluster(queues) as master:
+        names.addresses = {0: master.address, 2: cluster.address}
+        reader = BlockingReader(names.address, group="g", timeout_ms=2000, retry_interval_ms=1)
+        assert reader.max_offset(Q0) == 1000
+        assert not reader.from_replica(Q0)
+        assert not cluster.requests
+
+        master.down = True
+        assert scanned(reader, 0, 900) == numbers(0, 900)
+        assert reader.from_replica(Q0)
+        assert reader.max_offsets([Q0, Q1]) == {Q0: 1000, Q1: 0}
+        asked = len(master.requests)
+        reader.max_offset(Q0)
+        assert len(master.requests) == asked  # it is not tried again at once
+
+        cluster.down, master.down = True, False
+        assert reader.max_offset(Q0) == 1000
+        assert not reader.from_replica(Q0)
+        reader.close()
+
+
+def test_nobody_answers_for_a_broker(cluster: FakeCluster) -> None:
+    with FakeCluster(cluster.queues) as names:
+        names.addresses = {0: "127.0.0.1:1", 1: cluster.address}
+        cluster.down = True
+        reader = BlockingReader(names.address, group="g", timeout_ms=500, retry_interval_ms=1)
+
+        with pytest.raises((ConnectError, RequestTimeout)):
+            reader.max_offset(Q0)
+        reader.close()

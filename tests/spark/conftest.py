@@ -23,3 +23,9 @@ def spark() -> Iterator[Any]:
     session = spark_session("roquette-tests", 2, spark__driver__extraJavaOptions=options)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_plain_errors_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What plain_errors sets in a process that is about to end must not reach Spark's workers."""
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")

@@ -1,10 +1,11 @@
 """Records and a queue reader without a cluster, for the tests of the Spark room."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark.sql import types
 
-from roquette.client.blocking import Pulled
+from roquette.client.blocking import EVERYTHING, Pulled, PullFilter
+from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
@@ -76,31 +77,63 @@ class ListReader:
         self.oldest = oldest
         self.per_pull = per_pull
         self.asked = 0
+        self.committed: dict[MessageQueue, int] = {}
+        self.replicas: set[MessageQueue] = set()
+        self.wanted: list[PullFilter] = []
+
+    def topics(self) -> list[str]:
+        return sorted({queue.topic for queue in self.records})
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        return sorted(queue for queue in self.records if queue.topic == topic)
+        found = sorted(queue for queue in self.records if queue.topic == topic)
+        if not found:
+            raise RouteNotFound(topic)
+        return found
 
-    def min_offset(self, queue: MessageQueue) -> int:
-        return self.oldest
+    def _records(self, queue: MessageQueue) -> list[bytes]:
+        if queue not in self.records:
+            raise RouteNotFound(queue.topic)
+        return self.records[queue]
 
-    def max_offset(self, queue: MessageQueue) -> int:
-        self.asked += 1
-        return len(self.records[queue])
+    def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        return {queue: min(self.oldest, len(self._records(queue))) for queue in queues}
+
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        found = {queue: len(self._records(queue)) for queue in queues}
+        self.asked += len(found)
+        return found
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        return max(0, timestamp_ms - 1_700_000_000_100)
+        return min(len(self.records[queue]), max(0, timestamp_ms - 1_700_000_000_100))
 
-    def pull(self, queue: MessageQueue, offset: int, max_count: int, tags: str) -> Pulled:
-        end = min(offset + min(max_count, self.per_pull), len(self.records[queue]))
-        found = self.records[queue][offset:end] if offset >= self.oldest else []
-        reached = offset + len(found)
-        return Pulled(b"".join(found), reached, self.oldest, len(self.records[queue]))
+    def committed_offset(self, queue: MessageQueue) -> int | None:
+        return self.committed.get(queue)
 
-    def scan(self, queue: MessageQueue, start: int, end: int, tags: str) -> Iterator[Pulled]:
+    def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self.committed |= offsets
+
+    def from_replica(self, queue: MessageQueue) -> bool:
+        return queue in self.replicas
+
+    def pull(
+        self, queue: MessageQueue, offset: int, max_count: int, wanted: PullFilter = EVERYTHING
+    ) -> Pulled:
+        self.wanted.append(wanted)
+        records = self._records(queue)
+        if offset < self.oldest:
+            return Pulled(b"", self.oldest, self.oldest, len(records))
+        end = min(offset + min(max_count, self.per_pull), len(records))
+        found = records[offset:end]
+        reached = min(offset, len(records)) + len(found)
+        return Pulled(b"".join(found), reached, self.oldest, len(records))
+
+    def scan(
+        self, queue: MessageQueue, start: int, end: int, wanted: PullFilter = EVERYTHING
+    ) -> Iterator[Pulled]:
         offset = start
         while offset < end:
-            pulled = self.pull(queue, offset, 1024, tags)
-            if pulled.next_offset == offset:
+            pulled = self.pull(queue, offset, 1024, wanted)
+            yield pulled
+            if pulled.next_offset <= offset:
                 return
             offset = pulled.next_offset
-            yield pulled

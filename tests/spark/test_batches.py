@@ -1,12 +1,17 @@
 """A range is read whole, in order, or an error says what is missing."""
 
+import zlib
+
 import pytest
 from tests.spark.records import ListReader, make_record, struct_of
 
+from roquette.client.blocking import PullFilter
+from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.spark.batches import exact_tags, read_batches
 from roquette.spark.offsets import DataLoss, QueueRange
 from roquette.spark.options import ReadOptions
+from roquette.spark.plain_errors import SourceError
 from roquette.spark.schema import arrow_schema
 
 QUEUE = MessageQueue("T", "broker-a", 3)
@@ -45,26 +50,85 @@ def test_batches_are_capped_by_rows_and_bytes() -> None:
     assert by_bytes == [3] * 10
 
 
+def test_bodies_that_grow_when_decompressed_are_capped_too() -> None:
+    records = [make_record(i, zlib.compress(b"x" * 5000), sys_flag=1) for i in range(10)]
+    source = ListReader({QUEUE: records}, per_pull=10)
+    schema = arrow_schema(struct_of("queue_offset", "body", "msg_id", "store_host"))
+    work = QueueRange(QUEUE, 0, 10)
+
+    batches = list(read_batches(source, work, options(batch_rows=10, batch_bytes=10_000), schema))
+
+    assert [b.num_rows for b in batches] == [2] * 5
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["queue_offset"] for row in rows] == list(range(10))
+    assert {row["body"] for row in rows} == {b"x" * 5000}
+    assert rows[7]["msg_id"] == f"7F00000100002A9F{7000:016X}"
+    assert {row["store_host"] for row in rows} == {"127.0.0.1:10911"}
+
+
 def test_tags_leave_rows_out_without_alarm() -> None:
-    assert read(reader(10), 0, 10, tags="B") == [1, 3, 5, 7, 9]
+    source = reader(10)
+
+    assert read(source, 0, 10, tags="B") == [1, 3, 5, 7, 9]
+    assert set(source.wanted) == {PullFilter("B", "TAG")}
+
+
+def test_sql_goes_to_the_broker_and_holes_are_no_alarm() -> None:
+    source = reader(10)
+    source.records[QUEUE][4] = b""
+
+    assert read(source, 0, 10, filter_sql="a > 5") == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert set(source.wanted) == {PullFilter("a > 5", "SQL92")}
 
 
 def test_what_retention_took_is_an_error() -> None:
     with pytest.raises(
         DataLoss,
-        match="T broker-a queue 3 cannot be read at offset 2 of 2 to 9: the broker has 6 to 10",
+        match=r"T broker-a queue 3 .reading 2 to 9.: offsets 2 to 6 are gone, the oldest is 6; failOn",
     ):
         read(reader(10, oldest=6), 2, 9)
 
 
+def test_what_retention_took_is_an_error_for_filtered_reads_too() -> None:
+    with pytest.raises(DataLoss, match="offsets 2 to 6 are gone"):
+        read(reader(10, oldest=6), 2, 9, tags="A")
+
+
 def test_or_is_skipped_when_allowed() -> None:
     assert read(reader(10, oldest=6), 2, 9, fail_on_data_loss=False) == [6, 7, 8]
+    assert read(reader(10, oldest=9), 2, 9, fail_on_data_loss=False) == []
 
 
 def test_an_end_beyond_the_queue_is_an_error_or_cut() -> None:
-    with pytest.raises(DataLoss, match="at offset 10 of 0 to 12"):
+    with pytest.raises(DataLoss, match="cannot be read at offset 10: the broker has 0 to 10"):
         read(reader(10), 0, 12)
     assert read(reader(10), 0, 12, fail_on_data_loss=False) == list(range(10))
+
+
+def test_an_end_beyond_a_replica_is_an_error_in_any_case() -> None:
+    source = reader(10)
+    source.replicas = {QUEUE}
+
+    with pytest.raises(
+        SourceError, match="the master of broker-a is away and its replica has 0 to 10"
+    ):
+        read(source, 0, 12, fail_on_data_loss=False)
+
+
+def test_a_queue_that_goes_while_it_is_read_is_an_error_in_any_case() -> None:
+    source = reader(10)
+
+    def lose_it() -> list[int]:
+        work, schema = QueueRange(QUEUE, 0, 10), arrow_schema(struct_of("queue_offset"))
+        given = options(fail_on_data_loss=False, batch_rows=3)
+        found = []
+        for batch in read_batches(source, work, given, schema):
+            found += batch.column(0).to_pylist()
+            source.records.clear()
+        return found
+
+    with pytest.raises(RouteNotFound):
+        lose_it()
 
 
 def test_a_hole_is_an_error() -> None:

@@ -70,6 +70,7 @@ def test_all_columns_of_one_message() -> None:
             "store_size": len(make_record(5, b"hello", properties)),
             "message_type": "fifo",
             "message_group": "g",
+            "deliver_timestamp": None,
             "dlq_origin_topic": "old",
             "dlq_origin_msg_id": "oldid",
         }
@@ -203,3 +204,55 @@ def test_damaged_bytes_are_refused_or_read_never_worse(at: int, value: int) -> N
 def test_a_cut_record_is_refused(cut: int) -> None:
     with pytest.raises(CorruptRecord):
         decode(make_record(0, b"body", {"TAGS": "x"})[:-cut] or b"x", "body")
+
+
+@pytest.mark.parametrize(
+    ("properties", "sys_flag", "kind"),
+    [
+        ({}, 0, "normal"),
+        ({"__LITE_TOPIC": "l"}, 0, "lite"),
+        ({"_SYS_MSG_PRIORITY_": "3"}, 0, "priority"),
+        ({"__SHARDINGKEY": "g", "_SYS_MSG_PRIORITY_": "3"}, 0, "fifo"),
+        ({"DELAY": "3", "__SHARDINGKEY": "g"}, 0, "delay"),
+        ({"TIMER_DELIVER_MS": "1"}, 0, "delay"),
+        ({"TRAN_MSG": "true"}, 0, "transaction"),
+        ({"TIMER_DELIVER_MS": "1"}, 8, "transaction"),
+    ],
+)
+def test_kinds_of_messages(properties: dict[str, str], sys_flag: int, kind: str) -> None:
+    rows = decode(make_record(0, b"x", properties, sys_flag=sys_flag), "message_type")
+
+    assert rows == [{"message_type": kind}]
+
+
+def test_when_a_message_was_due() -> None:
+    data = (
+        make_record(0, b"x", {"TIMER_DELIVER_MS": "1700000000000", "TIMER_OUT_MS": "1700000000500"})
+        + make_record(1, b"x", {"TIMER_DELIVER_MS": "1700000000000"})
+        + make_record(2, b"x", {"TIMER_DELIVER_MS": "soon"})
+        + make_record(3, b"x", {"TIMER_DELIVER_MS": "9" * 30})
+        + make_record(4)
+    )
+
+    due = [row["deliver_timestamp"] for row in decode(data, "deliver_timestamp")]
+
+    at = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
+    assert due == [at + datetime.timedelta(milliseconds=500), at, None, None, None]
+
+
+def test_compressed_rows_come_in_parts_and_plain_ones_do_not() -> None:
+    plain = RecordColumns(make_record(0, b"x" * 900) * 3, start=0, end=9)
+    mixed = b"".join(
+        make_record(i, zlib.compress(b"%d" % i * 500), sys_flag=1) if i % 2 else make_record(i)
+        for i in range(6)
+    )
+
+    parts = list(RecordColumns(mixed, start=0, end=9).parts(600))
+
+    assert list(plain.parts(1)) == [plain]
+    assert [part.count for part in parts] == [4, 2]
+    whole = RecordDecoder(
+        schema_of("queue_offset", "body", "born_host"), topic="T", broker_name="b"
+    )
+    rows = [row for part in parts for row in whole.decode(part).to_pylist()]
+    assert rows == whole.decode(RecordColumns(mixed, start=0, end=9)).to_pylist()

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette.spark.offsets import (
     QueueRange,
     decode_offsets,
     encode_offsets,
+    offsets_json,
     share_limit,
     split_ranges,
 )
@@ -28,7 +30,7 @@ def test_the_text_is_canonical() -> None:
         MessageQueue("T", "a", 9): 2,
     }
 
-    text = json.dumps(encode_offsets(offsets), separators=(",", ":"))
+    text = offsets_json(offsets)
 
     assert text == '{"v":1,"offsets":{"T":{"a":{"9":2,"10":3},"b":{"0":1}}}}'
 
@@ -42,7 +44,7 @@ def test_offsets_survive_their_text(offsets: dict[MessageQueue, int]) -> None:
 
 
 def test_foreign_offsets_are_refused() -> None:
-    with pytest.raises(ValueError, match="not offsets of ours"):
+    with pytest.raises(ConfigError, match=r"not offsets of ours.*checkpointLocation of its own"):
         decode_offsets({"v": 2, "offsets": {}})
 
 
@@ -57,6 +59,9 @@ def test_a_limit_is_used_up_and_shared(
     moved = {queue: found[queue] - start[queue] for queue in start}
     assert sum(moved.values()) == min(limit, sum(end.values()) - sum(start.values()))
     assert all(0 <= moved[queue] <= end[queue] - start[queue] for queue in start)
+    waiting = [queue for queue in start if end[queue] > start[queue]]
+    if len(waiting) <= limit:
+        assert all(moved[queue] for queue in waiting)  # a small queue does not starve
 
 
 ranges = st.builds(

@@ -143,3 +143,8 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5.0)
         self._loop.close()
+
+
+def pause(milliseconds: int) -> None:
+    """Hold up the calling thread, which must not be a loop's."""
+    threading.Event().wait(milliseconds / 1000)

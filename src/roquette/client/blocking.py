@@ -1,24 +1,26 @@
 """Blocking reads of queues over plain sockets: for processes without an event loop, such as Spark's workers.
 
-Not a consumer: no heartbeat, no group membership, no offset is committed. One thread uses one reader.
+Not a consumer: no heartbeat, no group membership. One thread uses one reader.
 """
 
-import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
-from roquette.errors import BrokerError, ConnectError, RequestTimeout, RouteNotFound
+from roquette.base.clock import Clock, SystemClock
+from roquette.base.executor import pause
+from roquette.client.blocking_connection import BlockingConnection
+from roquette.client.core.retry_policy import broker_error
+from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ
 from roquette.message.sysflag import PULL_SUBSCRIPTION
-from roquette.wire.bodies import TopicRouteData
+from roquette.wire.bodies import TopicList, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
-from roquette.wire.header_codec import decode_ext, encode_ext
+from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
@@ -27,14 +29,18 @@ from roquette.wire.headers import (
     GetRouteInfoRequestHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
 )
 from roquette.wire.json_body import decode_body
 
-_RECEIVE_SIZE: Final = 256 * 1024
-_ATTEMPTS: Final = 4  # of one request, over the replicas of its broker
-_READ_AHEAD: Final = 8  # pulls in flight of one scan
+__all__ = ["EVERYTHING", "BlockingConnection", "BlockingReader", "PullFilter", "Pulled"]
+
+_POST_AHEAD: Final = 64  # small requests in flight at once on one connection
+_AVOID_MS: Final = 5_000  # an address that failed comes after its replicas for so long
 _EMPTY_PULLS: Final = frozenset(
     (
         ResponseCode.PULL_NOT_FOUND,
@@ -42,6 +48,21 @@ _EMPTY_PULLS: Final = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     )
 )
+
+
+class PullFilter(NamedTuple):
+    """What the broker leaves out: `kind` is "TAG" or "SQL92"."""
+
+    expression: str = "*"
+    kind: str = "TAG"
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every message passes."""
+        return self.kind == "TAG" and self.expression in {"", "*"}
+
+
+EVERYTHING: Final = PullFilter()
 
 
 class Pulled(NamedTuple):
@@ -53,70 +74,18 @@ class Pulled(NamedTuple):
     max_offset: int
 
 
-class BlockingConnection:
-    """One TCP connection. Requests may be sent ahead; each answer is taken by its opaque."""
-
-    def __init__(self, address: str, *, timeout_ms: int) -> None:
-        self.address = address
-        self._answers: dict[
-            int, Command
-        ] = {}  # arrived before it was asked for: bounded by read-ahead
-        self._waiting: set[int] = set()
-        self._wire = Connection()
-        host, _, port = address.rpartition(":")
-        try:
-            self._socket = socket.create_connection(
-                (host.strip("[]"), int(port)), timeout_ms / 1000
-            )
-        except (OSError, ValueError) as error:
-            raise ConnectError(f"connect to {address} failed: {error}") from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, code: int, header: msgspec.Struct) -> int:
-        """Send a request and return its opaque, to be given to `receive`."""
-        opaque = self._wire.send_request(code, encode_ext(header))
-        try:
-            self._socket.sendall(b"".join(self._wire.data_to_send()))
-        except OSError as error:
-            raise self._broken(error) from None
-        self._waiting.add(opaque)
-        return opaque
-
-    def receive(self, opaque: int) -> Command:
-        """Wait for one answer. Requests that the broker sends to us are not for a reader: dropped."""
-        while opaque not in self._answers:
-            try:
-                data = self._socket.recv(_RECEIVE_SIZE)
-            except OSError as error:
-                raise self._broken(error) from None
-            if not data:
-                raise ConnectError(f"{self.address} closed the connection")
-            for command in self._wire.receive_data(data):
-                if command.is_response and command.opaque in self._waiting:
-                    self._answers[command.opaque] = command
-        self._waiting.discard(opaque)
-        return self._answers.pop(opaque)
-
-    def _broken(self, error: OSError) -> ConnectError | RequestTimeout:
-        if isinstance(error, TimeoutError):
-            return RequestTimeout(
-                f"{self.address} did not answer within {self._socket.gettimeout()} s"
-            )
-        return ConnectError(f"the connection to {self.address} broke: {error}")
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-
 class BlockingReader:
     """Queues of a cluster, their bounds and their records.
 
     Args:
         namesrv_addr: "host:port;host:port".
         group: the consumer group that requests name; brokers check that it may read.
-        timeout_ms: of connecting and of each answer.
+        timeout_ms: of each answer.
+        connect_timeout_ms: of connecting; as `timeout_ms` if None.
         pull_batch_size: messages asked for at once; brokers have limits of their own (Apache's: 32).
+        pulls_in_flight: pulls of one scan that are sent before the first of them is answered.
+        retries: how often a request is made again after the first time, over the replicas of its broker.
+        retry_interval_ms: how long to wait before each of these.
     """
 
     def __init__(
@@ -125,14 +94,26 @@ class BlockingReader:
         *,
         group: str,
         timeout_ms: int = 30_000,
+        connect_timeout_ms: int | None = None,
         pull_batch_size: int = 1024,
+        pulls_in_flight: int = 8,
+        retries: int = 3,
+        retry_interval_ms: int = 10,
+        clock: Clock | None = None,
     ) -> None:
         self._namesrvs = [a.strip() for a in namesrv_addr.replace(",", ";").split(";") if a.strip()]
         self._group = group
         self._timeout_ms = timeout_ms
+        self._connect_timeout_ms = connect_timeout_ms
         self._pull_batch_size = pull_batch_size
+        self._pulls_in_flight = pulls_in_flight
+        self._retries = retries
+        self._retry_interval_ms = retry_interval_ms
+        self._clock = clock or SystemClock()
         self._connections: dict[str, BlockingConnection] = {}
         self._routes: dict[str, TopicRouteData] = {}
+        self._avoided_until_ms: dict[str, int] = {}
+        self._replica_brokers: set[str] = set()
 
     def close(self) -> None:
         """Close all connections. The reader can be used again."""
@@ -141,13 +122,21 @@ class BlockingReader:
         self._connections.clear()
         self._routes.clear()
 
+    # topics and queues
+
+    def topics(self) -> list[str]:
+        """All topics a name server knows, sorted; those of the system and of retries among them."""
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        answer = self._ask_namesrv(code, GetRouteInfoRequestHeader(topic=""), "")
+        return sorted(decode_body(TopicList, answer.body).topic_list)
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic, sorted, freshly asked of a name server.
 
         Raises:
             RouteNotFound: no name server knows the topic.
         """
-        route = self._routes[topic] = self._find_route(topic)
+        route = self._routes[topic] = self.route(topic)
         return sorted(
             MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=queue_id)
             for data in route.queue_datas
@@ -155,17 +144,27 @@ class BlockingReader:
             for queue_id in range(data.read_queue_nums)
         )
 
+    # offsets
+
     def min_offset(self, queue: MessageQueue) -> int:
         """The oldest offset the broker has."""
-        header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-        answer = self._ask(queue, RequestCode.GET_MIN_OFFSET, header)
-        return decode_ext(GetMinOffsetResponseHeader, answer.ext).offset
+        return self._bound(
+            queue, self._ask(queue, RequestCode.GET_MIN_OFFSET, _min_header(queue)), _read_min
+        )
 
     def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message will get."""
-        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-        answer = self._ask(queue, RequestCode.GET_MAX_OFFSET, header)
-        return decode_ext(GetMaxOffsetResponseHeader, answer.ext).offset
+        return self._bound(
+            queue, self._ask(queue, RequestCode.GET_MAX_OFFSET, _max_header(queue)), _read_max
+        )
+
+    def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """`min_offset` of many queues, asked side by side."""
+        return self._bounds(queues, RequestCode.GET_MIN_OFFSET, _min_header, _read_min)
+
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """`max_offset` of many queues, asked side by side."""
+        return self._bounds(queues, RequestCode.GET_MAX_OFFSET, _max_header, _read_max)
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset stored at that time or later; the maximum if there is none."""
@@ -173,16 +172,107 @@ class BlockingReader:
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
         )
         answer = self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return decode_ext(SearchOffsetResponseHeader, answer.ext).offset
+        return max(0, decode_ext(SearchOffsetResponseHeader, answer.ext).offset)
 
-    def pull(self, queue: MessageQueue, offset: int, max_count: int, tags: str) -> Pulled:
-        """One pull that does not wait for messages to come. Raises BrokerError."""
-        answer = self._ask(
-            queue, RequestCode.PULL_MESSAGE, self._pull_header(queue, offset, max_count, tags)
+    def committed_offset(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on; None when it has committed nothing there."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=False,
         )
-        return _pulled(answer, "")
+        answer = self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, header, also={_NO_OFFSET})
+        if answer.code == _NO_OFFSET:
+            return None
+        offset = decode_ext(QueryConsumerOffsetResponseHeader, answer.ext).offset
+        return None if offset < 0 else offset
 
-    def scan(self, queue: MessageQueue, start: int, end: int, tags: str) -> Iterator[Pulled]:
+    def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store where the group goes on: the offset of the next message to read, in each queue."""
+        for queue, offset in offsets.items():
+            header = UpdateConsumerOffsetRequestHeader(
+                consumer_group=self._group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=offset,
+            )
+            try:
+                self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+            except BrokerError as error:
+                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise
+                self.pull(queue, offset, 1)  # by its first pull a broker gets to know a group
+                self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    def from_replica(self, queue: MessageQueue) -> bool:
+        """Whether the queue's last answer came from a replica: it may be behind its master."""
+        return queue.broker_name in self._replica_brokers
+
+    def _bounds(
+        self,
+        queues: Iterable[MessageQueue],
+        code: RequestCode,
+        header: Callable[[MessageQueue], msgspec.Struct],
+        read: Callable[[Command], int],
+    ) -> dict[MessageQueue, int]:
+        """Ask in blocks, each broker by its first address; what fails is asked once more by itself."""
+        wanted = list(queues)
+        found: dict[MessageQueue, int] = {}
+        for start in range(0, len(wanted), _POST_AHEAD):
+            found |= self._bounds_of_block(wanted[start : start + _POST_AHEAD], code, header, read)
+        return {
+            queue: found[queue]
+            if queue in found
+            else self._bound(queue, self._ask(queue, code, header(queue)), read)
+            for queue in wanted
+        }
+
+    def _bounds_of_block(
+        self,
+        queues: list[MessageQueue],
+        code: RequestCode,
+        header: Callable[[MessageQueue], msgspec.Struct],
+        read: Callable[[Command], int],
+    ) -> dict[MessageQueue, int]:
+        posted: dict[str, list[tuple[int, MessageQueue]]] = {}
+        for queue in queues:
+            try:
+                broker_id, address = self._addresses(queue)[0]
+                if broker_id == 0:
+                    opaque = self._connect(address).post(code, header(queue))
+                    posted.setdefault(address, []).append((opaque, queue))
+            except ClientError:
+                continue
+        found: dict[MessageQueue, int] = {}
+        for address, requests in posted.items():
+            try:
+                connection = self._connect(address)
+                connection.flush()
+                for opaque, queue in requests:
+                    answer = connection.receive(opaque)
+                    if answer.code == ResponseCode.SUCCESS:
+                        self._replica_brokers.discard(queue.broker_name)
+                        found[queue] = self._bound(queue, answer, read)
+            except (ConnectError, RequestTimeout):
+                self._drop(address)
+        return found
+
+    def _bound(self, queue: MessageQueue, answer: Command, read: Callable[[Command], int]) -> int:
+        return max(0, read(answer))  # old brokers say -1 for a queue without files
+
+    # messages
+
+    def pull(
+        self, queue: MessageQueue, offset: int, max_count: int, wanted: PullFilter = EVERYTHING
+    ) -> Pulled:
+        """One pull that does not wait for messages to come. Raises BrokerError."""
+        header = self._pull_header(queue, offset, max_count, wanted)
+        return _pulled(self._ask(queue, RequestCode.PULL_MESSAGE, header, also=_EMPTY_PULLS), "")
+
+    def scan(
+        self, queue: MessageQueue, start: int, end: int, wanted: PullFilter = EVERYTHING
+    ) -> Iterator[Pulled]:
         """Pull from `start` until `end` is reached or a pull brings no progress.
 
         Pulls of all messages are sent ahead: how far one pull reaches is learnt from the first. A wrong
@@ -193,13 +283,14 @@ class BlockingReader:
         reaching = False  # nothing is sent ahead before one pull has told how far it reaches
         while step > 0 and offset < end:
             before = offset
-            if reaching and tags in {"", "*"}:
+            if reaching and wanted.takes_all:
                 for pulled in self._scan_ahead(queue, offset, end, step):
                     step = pulled.next_offset - offset
                     offset = pulled.next_offset
                     yield pulled
             if offset == before:
-                pulled = self.pull(queue, offset, min(self._pull_batch_size, end - offset), tags)
+                count = min(self._pull_batch_size, end - offset)
+                pulled = self.pull(queue, offset, count, wanted)
                 step = pulled.next_offset - offset
                 offset = pulled.next_offset
                 reaching = True
@@ -207,22 +298,27 @@ class BlockingReader:
 
     def _scan_ahead(self, queue: MessageQueue, start: int, end: int, step: int) -> Iterator[Pulled]:
         """Pulls of `step` messages, several in flight; ends at the first one that reached elsewhere."""
-        address = self._addresses(queue)[0]
+        address = self._addresses(queue)[0][1]
         flying: deque[tuple[int, int, int]] = deque()
         ahead = start
         try:
             connection = self._connect(address)
             while True:
-                while ahead < end and len(flying) < _READ_AHEAD:
-                    count = min(step, end - ahead)
-                    header = self._pull_header(queue, ahead, count, "*")
-                    opaque = connection.send(RequestCode.PULL_MESSAGE, header)
-                    flying.append((opaque, ahead, count))
-                    ahead += count
+                if len(flying) <= self._pulls_in_flight // 2:  # half a window leaves in one write
+                    while ahead < end and len(flying) < self._pulls_in_flight:
+                        count = min(step, end - ahead)
+                        header = self._pull_header(queue, ahead, count, EVERYTHING)
+                        opaque = connection.post(RequestCode.PULL_MESSAGE, header)
+                        flying.append((opaque, ahead, count))
+                        ahead += count
+                    connection.flush()
                 if not flying:
                     return
                 opaque, offset, count = flying.popleft()
-                pulled = _pulled(connection.receive(opaque), address)
+                answer = connection.receive(opaque)
+                if answer.code != ResponseCode.SUCCESS and answer.code not in _EMPTY_PULLS:
+                    return  # the next pull, made by itself, tells or tries again
+                pulled = _pulled(answer, address)
                 yield pulled
                 if pulled.next_offset != offset + count:
                     return
@@ -231,10 +327,10 @@ class BlockingReader:
             flying.clear()
         finally:  # also when the caller stops early: later requests must not meet old answers
             if flying:
-                self._drop(address)
+                self._drop(address, avoid=False)
 
     def _pull_header(
-        self, queue: MessageQueue, offset: int, count: int, tags: str
+        self, queue: MessageQueue, offset: int, count: int, wanted: PullFilter
     ) -> PullMessageRequestHeader:
         return PullMessageRequestHeader(
             consumer_group=self._group,
@@ -245,78 +341,157 @@ class BlockingReader:
             sys_flag=PULL_SUBSCRIPTION,
             commit_offset=0,
             suspend_timeout_millis=0,
-            subscription=tags or "*",
+            subscription=wanted.expression or "*",
             sub_version=0,
-            expression_type="TAG",
+            expression_type=wanted.kind,
         )
 
-    def _ask(self, queue: MessageQueue, code: int, header: msgspec.Struct) -> Command:
-        """One request to the queue's broker: the master first, then its replicas, then a new route."""
-        failure: ConnectError | RequestTimeout | None = None
-        for attempt in range(_ATTEMPTS):
+    # requests
+
+    def _ask(
+        self,
+        queue: MessageQueue,
+        code: RequestCode,
+        header: msgspec.Struct,
+        also: Iterable[int] = (),
+    ) -> Command:
+        """One request to the queue's broker: the master, then its replicas, then after a pause by a new route.
+
+        Args:
+            also: codes besides success that are an answer.
+
+        Raises:
+            BrokerError: the broker refused, and would again.
+            ConnectError: nobody answers (also RequestTimeout).
+            RouteNotFound: the name servers know no such broker for the topic (any more).
+        """
+        failure: ClientError | None = None
+        for attempt in range(self._retries + 1):
             if attempt:
-                self._routes.pop(queue.topic, None)
-            addresses = self._addresses(queue)
-            address = addresses[attempt % len(addresses)]
+                pause(self._retry_interval_ms)
+                self._renew_route(queue.topic)
             try:
-                connection = self._connect(address)
-                answer = connection.receive(connection.send(code, header))
-            except (ConnectError, RequestTimeout) as error:
-                self._drop(address)
+                addresses = self._addresses(queue)
+            except ClientError as error:
                 failure = error
                 continue
-            if answer.code != ResponseCode.SUCCESS and answer.code not in _EMPTY_PULLS:
-                raise BrokerError(answer.code, answer.remark or "", address=address)
-            return answer
+            for broker_id, address in addresses:
+                try:
+                    connection = self._connect(address)
+                    answer = connection.receive(connection.send(code, header))
+                except (ConnectError, RequestTimeout) as error:
+                    self._drop(address)
+                    failure = error
+                    continue
+                if answer.code == ResponseCode.SUCCESS or answer.code in also:
+                    self._note_replica(queue, broker_id)
+                    return answer
+                refused = broker_error(answer.code, answer.remark, address)
+                if not refused.retriable:
+                    raise refused
+                failure = refused
         assert failure is not None
         raise failure
 
-    def _addresses(self, queue: MessageQueue) -> list[str]:
+    def _note_replica(self, queue: MessageQueue, broker_id: int) -> None:
+        if broker_id:
+            self._replica_brokers.add(queue.broker_name)
+        else:
+            self._replica_brokers.discard(queue.broker_name)
+
+    def _addresses(self, queue: MessageQueue) -> list[tuple[int, str]]:
+        """(broker id, address) of the queue's broker: the master first, but last what failed lately."""
         route = self._routes.get(queue.topic)
         if route is None:
-            route = self._routes[queue.topic] = self._find_route(queue.topic)
+            route = self._routes[queue.topic] = self.route(queue.topic)
         for data in route.broker_datas:
             if data.broker_name == queue.broker_name and data.broker_addrs:
-                return [data.broker_addrs[broker_id] for broker_id in sorted(data.broker_addrs)]
+                found = sorted(data.broker_addrs.items())
+                if len(found) > 1 and self._avoided_until_ms:
+                    now_ms = self._clock.now_ms()
+                    found.sort(key=lambda one: self._avoided_until_ms.get(one[1], 0) > now_ms)
+                return found
         raise RouteNotFound(
             queue.topic, f"no broker {queue.broker_name} in the route of {queue.topic}"
         )
 
-    def _find_route(self, topic: str) -> TopicRouteData:
+    def _renew_route(self, topic: str) -> None:
+        """Ask anew; what is known stays while no name server has an answer."""
+        known = self._routes.pop(topic, None)
+        try:
+            self._routes[topic] = self.route(topic)
+        except RouteNotFound:
+            return
+        except ClientError:
+            if known is not None:
+                self._routes[topic] = known
+
+    def route(self, topic: str) -> TopicRouteData:
+        """A topic's route, freshly asked of a name server. Raises RouteNotFound."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        failure: Exception | None = None
+        answer = self._ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)
+        return decode_body(TopicRouteData, answer.body)
+
+    def _ask_namesrv(self, code: RequestCode, header: msgspec.Struct, topic: str) -> Command:
+        """The first name server that has an answer."""
+        failure: ClientError | None = None
         for address in self._namesrvs:
-            try:
-                connection = self._connect(address)
-                code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-                answer = connection.receive(connection.send(code, header))
-            except (ConnectError, RequestTimeout) as error:
-                self._drop(address)
-                failure = error
-                continue
-            if answer.code == ResponseCode.SUCCESS:
-                return decode_body(TopicRouteData, answer.body)
-            failure = RouteNotFound(topic)
-            if answer.code != ResponseCode.TOPIC_NOT_EXIST:
+            for _ in range(2):  # a kept connection may have been closed by the peer meanwhile
+                kept = address in self._connections
+                try:
+                    connection = self._connect(address)
+                    answer = connection.receive(connection.send(code, header))
+                except (ConnectError, RequestTimeout) as error:
+                    self._drop(address)
+                    failure = error
+                    if kept:
+                        continue
+                    break
+                if answer.code == ResponseCode.SUCCESS:
+                    return answer
                 failure = BrokerError(answer.code, answer.remark or "", address=address)
+                if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                    failure = RouteNotFound(topic)
+                break
         raise failure or RouteNotFound(topic, "no name server address is given")
 
     def _connect(self, address: str) -> BlockingConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = BlockingConnection(address, timeout_ms=self._timeout_ms)
+            connection = BlockingConnection(
+                address, timeout_ms=self._timeout_ms, connect_timeout_ms=self._connect_timeout_ms
+            )
             self._connections[address] = connection
         return connection
 
-    def _drop(self, address: str) -> None:
+    def _drop(self, address: str, *, avoid: bool = True) -> None:
+        if avoid:
+            self._avoided_until_ms[address] = self._clock.now_ms() + _AVOID_MS
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
 
 
+_NO_OFFSET: Final = int(ResponseCode.QUERY_NOT_FOUND)
+
+
+def _min_header(queue: MessageQueue) -> GetMinOffsetRequestHeader:
+    return GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+
+
+def _max_header(queue: MessageQueue) -> GetMaxOffsetRequestHeader:
+    return GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+
+
+def _read_min(answer: Command) -> int:
+    return decode_ext(GetMinOffsetResponseHeader, answer.ext).offset
+
+
+def _read_max(answer: Command) -> int:
+    return decode_ext(GetMaxOffsetResponseHeader, answer.ext).offset
+
+
 def _pulled(answer: Command, address: str) -> Pulled:
-    if answer.code != ResponseCode.SUCCESS and answer.code not in _EMPTY_PULLS:
-        raise BrokerError(answer.code, answer.remark or "", address=address)
     header = decode_ext(PullMessageResponseHeader, answer.ext)
     records = answer.body if answer.code == ResponseCode.SUCCESS else b""
     return Pulled(records, header.next_begin_offset, header.min_offset, header.max_offset)

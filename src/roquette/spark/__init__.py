@@ -1,5 +1,23 @@
 """Spark reads topics through this room: `format("rocketmq")`, batch and streaming, pure Python.
 
-The room is found by Spark itself (module `pyspark_rocketmq`); people import `spark_session` from
-`roquette.spark.jdk`. Nothing here imports pyspark before it is needed.
+The room is found by Spark itself (module `pyspark_rocketmq`). People import from here `spark_session`, a local
+session; `frozen_options`, a table that reads the same twice; `RocketMQOffsetCommitter`, progress as a consumer
+group's; `kafka_compatible_view`, Kafka's column names; `plain_message`, our line in an exception of Spark's.
+Nothing here imports pyspark before it is needed.
 """
+
+from importlib import import_module
+
+_PLACES = {
+    "spark_session": "jdk",
+    "frozen_options": "batch_reader",
+    "RocketMQOffsetCommitter": "offset_committer",
+    "kafka_compatible_view": "kafka_view",
+    "plain_message": "plain_errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -9,7 +9,9 @@ from roquette.message.properties import RESERVED
 from roquette.spark.decode import RecordColumns, RecordDecoder
 from roquette.spark.offsets import DataLoss, QueueRange
 from roquette.spark.options import ReadOptions
-from roquette.spark.queues import QueueReader
+from roquette.spark.plain_errors import SourceError
+from roquette.spark.positions import lose, name_of
+from roquette.spark.queues import QueueReader, pull_filter
 
 
 def read_batches(
@@ -27,13 +29,16 @@ def read_batches(
         tags=exact_tags(options.tags),
         reserved=frozenset() if options.include_system_properties else RESERVED,
     )
+    complete = pull_filter(options).takes_all and options.fail_on_data_loss
+    with_bodies = "body" in schema.names
     for data, start, end in _chunks(reader, work, options):
         records = RecordColumns(data, start=start, end=end)
-        if options.tags == "*" and options.fail_on_data_loss:
+        if complete:
             _check_complete(work, records.queue_offsets, start, end)
-        batch = decoder.decode(records)
-        if batch.num_rows:
-            yield batch
+        for part in records.parts(options.batch_bytes) if with_bodies else (records,):
+            batch = decoder.decode(part)
+            if batch.num_rows:
+                yield batch
 
 
 def exact_tags(expression: str) -> list[str]:
@@ -50,9 +55,17 @@ def _chunks(
     held: list[bytes] = []
     held_bytes = 0
     start = offset = work.start
+    wanted = pull_filter(options)
     while offset < work.end:
         before = offset
-        for pulled in reader.scan(work.queue, offset, work.end, options.tags):
+        for pulled in reader.scan(work.queue, offset, work.end, wanted):
+            if pulled.min_offset > offset:
+                lost = min(pulled.min_offset, work.end)
+                lose(
+                    f"{_range_name(work)}: offsets {offset} to {lost} are gone, the oldest is "
+                    f"{pulled.min_offset}; failOnDataLoss=false reads what there is",
+                    options.fail_on_data_loss,
+                )
             offset = min(pulled.next_offset, work.end)
             held.append(pulled.records)
             held_bytes += len(pulled.records)
@@ -62,17 +75,24 @@ def _chunks(
         if start < offset:
             yield b"".join(held), start, offset
             held, held_bytes = [], 0
-        if offset == before:
-            offset = _skip_missing(reader, work, offset, options)
+        if offset <= before:
+            offset = _skip_missing(reader, work, before, options)
         start = offset
 
 
 def _skip_missing(reader: QueueReader, work: QueueRange, offset: int, options: ReadOptions) -> int:
     """A pull at `offset` brought nothing: say so, or go on where the broker has messages again."""
-    low, high = reader.min_offset(work.queue), reader.max_offset(work.queue)
+    low = reader.min_offsets([work.queue])[work.queue]
+    high = reader.max_offsets([work.queue])[work.queue]
+    if reader.from_replica(work.queue):
+        raise SourceError(
+            f"rocketmq: {_range_name(work)} cannot be read at offset {offset}: the master of "
+            f"{work.queue.broker_name} is away and its replica has {low} to {high}; "
+            "start the query again when the master is back"
+        )
     if options.fail_on_data_loss or low <= offset < high:
         raise DataLoss(
-            f"rocketmq: {_name(work)} cannot be read at offset {offset} of {work.start} to {work.end}: "
+            f"rocketmq: {_range_name(work)} cannot be read at offset {offset}: "
             f"the broker has {low} to {high}; failOnDataLoss=false skips what is gone"
         )
     return min(low, work.end) if offset < low else work.end
@@ -84,10 +104,10 @@ def _check_complete(work: QueueRange, found: np.ndarray, start: int, end: int) -
     missing = np.setdiff1d(np.arange(start, end), found)
     first = int(missing[0]) if len(missing) else start
     raise DataLoss(
-        f"rocketmq: {_name(work)}: offsets {start} to {end} came as {len(found)} messages, "
+        f"rocketmq: {_range_name(work)}: offsets {start} to {end} came as {len(found)} messages, "
         f"the first hole is at {first}; failOnDataLoss=false reads what there is"
     )
 
 
-def _name(work: QueueRange) -> str:
-    return f"{work.queue.topic} {work.queue.broker_name} queue {work.queue.queue_id}"
+def _range_name(work: QueueRange) -> str:
+    return f"{name_of(work.queue)} (reading {work.start} to {work.end})"

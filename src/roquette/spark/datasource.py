@@ -1,12 +1,24 @@
-"""The data source behind `format("rocketmq")`; Spark finds it through the module `pyspark_rocketmq`."""
+"""The data source behind `format("rocketmq")`; Spark finds it through the module `pyspark_rocketmq`.
+
+The modules that need pyarrow and numpy are imported by the hooks: what is missing is then told in one line.
+"""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from roquette.spark.batch_reader import RocketmqBatchReader
-from roquette.spark.options import ReadOptions, read_options
+from roquette.errors import ConfigError
+from roquette.spark.options import ReadOptions, read_options, refuse_ending
+from roquette.spark.plain_errors import plain_errors
+from roquette.spark.positions import require_queues
+from roquette.spark.queues import open_reader
 from roquette.spark.schema import check_schema, default_schema
-from roquette.spark.stream_reader import RocketmqStreamReader
+
+if TYPE_CHECKING:
+    from roquette.spark.batch_reader import RocketmqBatchReader
+    from roquette.spark.stream_reader import RocketmqStreamReader
 
 
 class RocketmqDataSource(DataSource):
@@ -18,19 +30,51 @@ class RocketmqDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        """The columns when the user gives no schema. Raises ConfigError for wrong options."""
-        options = self._read_options()
-        return default_schema(options.columns, include_properties=options.include_properties)
+        """The columns when the user gives no schema.
 
-    def reader(self, schema: StructType) -> RocketmqBatchReader:
+        Raises:
+            ConfigError: options are wrong, or the topic does not exist: said now, not in the first action.
+        """
+        with plain_errors():
+            options = self._read_options()
+            columns = default_schema(
+                options.columns,
+                include_properties=options.include_properties,
+                body_as_string=options.body_as_string,
+            )
+        with plain_errors(options):
+            require_queues(open_reader(options), options)
+        return columns
+
+    def reader(self, schema: StructType) -> "RocketmqBatchReader":
         """Spark's door to batch reads."""
-        check_schema(schema)
-        return RocketmqBatchReader(schema, self._read_options())
+        with plain_errors():
+            options = self._read_options()
+            check_schema(schema)
+            from roquette.spark.batch_reader import RocketmqBatchReader
 
-    def streamReader(self, schema: StructType) -> RocketmqStreamReader:
+            return RocketmqBatchReader(schema, options)
+
+    def streamReader(self, schema: StructType) -> "RocketmqStreamReader":
         """Spark's door to streams."""
-        check_schema(schema)
-        return RocketmqStreamReader(schema, self._read_options())
+        with plain_errors():
+            options = self._read_options()
+            refuse_ending(options)
+            check_schema(schema)
+            from roquette.spark.stream_reader import RocketmqStreamReader
+
+            return RocketmqStreamReader(schema, options)
 
     def _read_options(self) -> ReadOptions:
+        require_arrow()
         return read_options(self.options)
+
+
+def require_arrow() -> None:
+    """Raises ConfigError where Spark's Python lacks what rows travel in."""
+    for module in ("pyarrow", "numpy"):
+        if find_spec(module) is None:
+            raise ConfigError(
+                f"rocketmq: {module} is not installed where Spark's Python runs: "
+                'pip install "roquette[spark]" there, or set PYSPARK_PYTHON to a Python that has it'
+            )

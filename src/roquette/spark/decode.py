@@ -8,7 +8,7 @@ Layout: protocol of the stored record, the one `message.record` writes; see docs
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from roquette.message.message_id import host_text
 from roquette.message.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.spark.property_columns import PropertyColumns, first_words, string_array
 
-_SMALLEST = 91  # a record with v4 hosts, one byte of topic length, and nothing variable
+SMALLEST_RECORD = 91  # a record with v4 hosts, one byte of topic length, and nothing variable
 _HOST_EXTRA = 12  # an IPv6 host is that much longer
 _HEAD = np.dtype(
     [
@@ -49,7 +49,7 @@ def record_positions(data: bytes) -> list[int]:
     while position < end:
         positions.append(position)
         size = _read_size(data, position)[0] if end - position >= 4 else 0
-        if size < _SMALLEST or size > end - position:
+        if size < SMALLEST_RECORD or size > end - position:
             raise CorruptRecord(f"record at {position} of {end} bytes has size {size}")
         position += size
     return positions
@@ -65,6 +65,7 @@ class RecordColumns:
     """
 
     __slots__ = (
+        "_bodies",
         "_bytes",
         "_data",
         "_head",
@@ -78,6 +79,7 @@ class RecordColumns:
     )
 
     def __init__(self, data: bytes, *, start: int, end: int) -> None:
+        self._bodies: list[bytes] | None = None
         self._data = data
         self._bytes = np.frombuffer(data, dtype=np.uint8)
         at = np.array(record_positions(data), dtype=np.int64)
@@ -92,7 +94,7 @@ class RecordColumns:
         self._properties: PropertyColumns | None = None
         v6_born = (head["sys_flag"] & sysflag.BORN_HOST_V6 != 0) * _HOST_EXTRA
         v6_store = (head["sys_flag"] & sysflag.STORE_HOST_V6 != 0) * _HOST_EXTRA
-        if np.any(head["size"] < _SMALLEST + v6_born + v6_store):
+        if np.any(head["size"] < SMALLEST_RECORD + v6_born + v6_store):
             raise CorruptRecord("a record is shorter than its fixed fields")
         stored_at = at + 56 + v6_born
         tail_at = stored_at + 16 + v6_store
@@ -182,22 +184,74 @@ class RecordColumns:
 
     def bodies(self) -> pa.Array:
         """Bodies, decompressed where the sys flag says so."""
+        if self._bodies is not None:
+            return pa.array(self._bodies, pa.binary())
         bodies = self._slices(*self._spans[:2])
         compressed = np.flatnonzero(self._head["sys_flag"] & sysflag.COMPRESSED)
         for row in compressed.tolist():
             bodies[row] = decompress(bodies[row], int(self._head["sys_flag"][row]), MAX_BODY_SIZE)
         return pa.array(bodies, pa.binary())
 
+    def parts(self, max_body_bytes: int) -> "Iterator[RecordColumns]":
+        """These rows in runs, each ended by the body with which all of the run exceed a size.
+
+        Stored bytes are bounded by who pulls them; only what is compressed can grow here.
+        """
+        flags = self._head["sys_flag"]
+        if not np.any(flags & sysflag.COMPRESSED):
+            yield self
+            return
+        start, size = 0, 0
+        bodies: list[bytes] = []
+        spans = zip(self._spans[0].tolist(), self._spans[1].tolist(), flags.tolist(), strict=True)
+        for row, (begin, end, flag) in enumerate(spans, 1):
+            bodies.append(decompress(self._data[begin:end], flag, MAX_BODY_SIZE))
+            size += len(bodies[-1])
+            if size >= max_body_bytes:
+                yield self._run(start, row, bodies)
+                bodies, start, size = [], row, 0
+        if bodies:
+            yield self._run(start, self.count, bodies)
+
+    def _run(self, start: int, end: int, bodies: list[bytes]) -> "RecordColumns":
+        rows = slice(start, end)
+        run = RecordColumns.__new__(RecordColumns)
+        run._data, run._bytes, run._bodies = self._data, self._bytes, bodies
+        run._head, run._tail, run._store_ms = (
+            self._head[rows],
+            self._tail[rows],
+            self._store_ms[rows],
+        )
+        run._hosts = (self._hosts[0][rows], self._hosts[1][rows])
+        run._host_sizes = (self._host_sizes[0][rows], self._host_sizes[1][rows])
+        run._spans = tuple(each[rows] for each in self._spans)
+        run._properties = None
+        run.count = end - start
+        return run
+
     def message_types(self) -> pa.Array:
-        """normal, fifo, delay or transaction, from what the record still tells."""
+        """normal, lite, priority, fifo, delay or transaction, from what the record still tells.
+
+        Of several the one named last counts (Apache: TopicMessageType.parseFromMessageProperty).
+        """
         kinds: np.ndarray = np.full(self.count, "normal", dtype=object)
-        kinds[_present(self.properties.column(properties.SHARDING_KEY))] = "fifo"
-        for name in _DELAY_PROPERTIES:
-            kinds[_present(self.properties.column(name))] = "delay"
+        for name, kind in _KIND_PROPERTIES:
+            kinds[_present(self.properties.column(name))] = kind
         kinds[self._head["sys_flag"] & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_COMMIT] = (
             "transaction"
         )
         return pa.array(kinds, pa.string())
+
+    def deliver_timestamps(self) -> pa.Array:
+        """When a message with an arbitrary time was due: what the broker made of it, else what was asked for.
+
+        Messages of delay levels lose their level when they are delivered.
+        """
+        due = self.properties.column(properties.TIMER_OUT_MS)
+        asked = self.properties.column(properties.TIMER_DELIVER_MS)
+        texts = pc.coalesce(due, asked)
+        numbers = pc.if_else(pc.match_substring_regex(texts, "^[0-9]{1,15}$"), texts, None)
+        return pc.multiply(numbers.cast(pa.int64()), 1000).view(pa.timestamp("us", tz="UTC"))
 
 
 def _present(column: pa.Array) -> np.ndarray:
@@ -274,6 +328,8 @@ class RecordDecoder:
                 return records.hosts(name.removesuffix("_host"))
             case "message_type":
                 return records.message_types()
+            case "deliver_timestamp":
+                return records.deliver_timestamps()
             case _:
                 raise AssertionError(f"column {name} has no source")
 
@@ -288,12 +344,16 @@ _FIELDS = {
     "commit_log_offset": "physical_offset",
     "store_size": "size",
 }
-_DELAY_PROPERTIES = (
-    properties.DELAY,
-    properties.TIMER_OUT_MS,
-    properties.TIMER_DELIVER_MS,
-    properties.TIMER_DELAY_SEC,
-    properties.TIMER_DELAY_MS,
+_KIND_PROPERTIES = (
+    (properties.LITE_TOPIC, "lite"),
+    (properties.PRIORITY, "priority"),
+    (properties.SHARDING_KEY, "fifo"),
+    (properties.DELAY, "delay"),
+    (properties.TIMER_OUT_MS, "delay"),
+    (properties.TIMER_DELIVER_MS, "delay"),
+    (properties.TIMER_DELAY_SEC, "delay"),
+    (properties.TIMER_DELAY_MS, "delay"),
+    (properties.TRAN_MSG, "transaction"),  # a half message
 )
 _PROPERTIES = {
     "uniq_key": properties.UNIQ_KEY,

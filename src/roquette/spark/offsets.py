@@ -4,10 +4,11 @@ The JSON is `{"v":1,"offsets":{topic:{broker:{queue:offset}}}}` with sorted keys
 compares its text. An offset is where the next read begins. A queue that is new has no key yet.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from roquette.errors import ClientError
+from roquette.errors import ClientError, ConfigError
 from roquette.message.message import MessageQueue
 
 Offsets = dict[MessageQueue, int]
@@ -36,10 +37,13 @@ def encode_offsets(offsets: Mapping[MessageQueue, int]) -> dict[str, object]:
 
 
 def decode_offsets(value: Mapping[str, object]) -> Offsets:
-    """Raises ValueError when a checkpoint was not written by this version or an older one."""
+    """Raises ConfigError when a checkpoint was not written by this version or an older one."""
     nested = value.get("offsets")
     if value.get("v") != 1 or not isinstance(nested, dict):
-        raise ValueError(f"rocketmq: these are not offsets of ours: {str(value)[:80]}")
+        raise ConfigError(
+            f"rocketmq: these are not offsets of ours: {str(value)[:80]}; "
+            "each query needs a checkpointLocation of its own"
+        )
     return {
         MessageQueue(topic=topic, broker_name=broker, queue_id=int(queue)): int(offset)
         for topic, brokers in nested.items()
@@ -51,19 +55,23 @@ def decode_offsets(value: Mapping[str, object]) -> Offsets:
 def share_limit(start: Offsets, end: Offsets, limit: int) -> Offsets:
     """Move from `start` towards `end` by at most `limit` messages, in proportion to each queue's lag.
 
-    What rounding leaves over goes to the largest remainders, so that no queue with lag starves and
-    progress is certain. Every queue of `end` needs a start, else it counts as having no lag.
+    Every queue with lag moves by one at least, unless there are more of them than `limit`: none starves beside
+    a large one. What rounding leaves over goes to the largest remainders. Every queue of `end` needs a start,
+    else it counts as having no lag.
     """
     lags = {queue: max(0, end[queue] - start.get(queue, end[queue])) for queue in sorted(end)}
-    total = sum(lags.values())
-    if total <= limit:
-        return dict(end)
-    shares = {queue: lag * limit // total for queue, lag in lags.items()}
-    left = limit - sum(shares.values())
-    by_remainder = sorted(lags, key=lambda queue: (-(lags[queue] * limit % total), queue))
-    for queue in by_remainder[:left]:
+    if sum(lags.values()) <= limit:
+        return {queue: start.get(queue, end[queue]) + lag for queue, lag in lags.items()}
+    waiting = [queue for queue, lag in lags.items() if lag]
+    least = 1 if len(waiting) <= limit else 0
+    rest = {queue: lags[queue] - least for queue in waiting}
+    total, left = sum(rest.values()), limit - least * len(waiting)
+    shares = {queue: least + lag * left // max(1, total) for queue, lag in rest.items()}
+    over = limit - sum(shares.values())
+    by_remainder = sorted(waiting, key=lambda queue: (-(rest[queue] * left % max(1, total)), queue))
+    for queue in by_remainder[:over]:
         shares[queue] += 1
-    return {queue: start.get(queue, end[queue]) + share for queue, share in shares.items()}
+    return {q: start.get(q, end[q]) + shares.get(q, 0) for q in lags}
 
 
 def split_ranges(
@@ -85,3 +93,8 @@ def split_ranges(
             found.append(QueueRange(r.queue, start, end))
             start = end
     return found
+
+
+def offsets_json(offsets: Mapping[MessageQueue, int]) -> str:
+    """The canonical text: as options startingOffsets and endingOffsets take it."""
+    return json.dumps(encode_offsets(offsets), separators=(",", ":"))

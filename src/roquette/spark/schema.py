@@ -1,12 +1,14 @@
 """The columns of a RocketMQ message in Spark, and the subset a query asks for."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Spark's type text by column, in the order of the default schema.
 COLUMNS: dict[str, str] = {
@@ -33,18 +35,22 @@ COLUMNS: dict[str, str] = {
     "store_size": "int",
     "message_type": "string",
     "message_group": "string",
+    "deliver_timestamp": "timestamp",
     "dlq_origin_topic": "string",
     "dlq_origin_msg_id": "string",
 }
 
 
-def default_schema(columns: Sequence[str], *, include_properties: bool) -> str:
+def default_schema(
+    columns: Sequence[str], *, include_properties: bool, body_as_string: bool = False
+) -> str:
     """The schema as Spark's DDL text: all columns, or those of option `columns` in that order."""
     names = list(columns) or [c for c in COLUMNS if include_properties or c != "properties"]
     for name in names:
         if name not in COLUMNS:
             raise ConfigError(f"rocketmq: unknown column {name}; known: {', '.join(COLUMNS)}")
-    return ", ".join(f"`{name}` {COLUMNS[name]}" for name in names)
+    types = COLUMNS | ({"body": "string"} if body_as_string else {})
+    return ", ".join(f"`{name}` {types[name]}" for name in names)
 
 
 def check_schema(schema: StructType) -> None:
@@ -62,6 +68,8 @@ def check_schema(schema: StructType) -> None:
             raise ConfigError(f"rocketmq: column {field.name} is {wanted}, not {given}")
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType) -> "pa.Schema":
     """Exactly what Spark compares the first batch with."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     return to_arrow_schema(schema, timezone="UTC")

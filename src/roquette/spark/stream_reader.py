@@ -4,6 +4,7 @@ Spark's checkpoint holds the offsets and is the truth: after a restart Spark ask
 and the same queue and offset always give the same message.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -11,16 +12,18 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from roquette.base.clock import Clock, SystemClock
-from roquette.message.message import MessageQueue
+from roquette.errors import ClientError
 from roquette.spark.batch_reader import QueuePartition, read_partition
+from roquette.spark.byte_limit import limit_bytes
 from roquette.spark.offsets import (
-    DataLoss,
     Offsets,
     QueueRange,
     decode_offsets,
@@ -29,132 +32,168 @@ from roquette.spark.offsets import (
     split_ranges,
 )
 from roquette.spark.options import LATEST, Position, ReadOptions
-from roquette.spark.positions import check_available, find_queues, resolve
-from roquette.spark.queues import QueueReader, open_reader
+from roquette.spark.plain_errors import plain_errors
+from roquette.spark.positions import (
+    bounds_of,
+    check_available,
+    gone,
+    lose,
+    name_of,
+    require_queues,
+    resolve,
+)
+from roquette.spark.queue_ends import QueueEnds
+from roquette.spark.queues import open_reader
 
-
-class QueueEnds:
-    """The end of every queue, asked of the brokers at most once per poll interval."""
-
-    def __init__(self, reader: QueueReader, options: ReadOptions, clock: Clock) -> None:
-        self._reader = reader
-        self._options = options
-        self._clock = clock
-        self._queues: list[MessageQueue] = []
-        self._queues_at_ms = 0
-        self._ends: Offsets = {}
-        self._ends_at_ms = 0
-        self._frozen = False
-
-    def freeze(self) -> None:
-        """Ask once more and then never again: no queue and no message that comes later counts."""
-        self._queues_at_ms = self._ends_at_ms = 0
-        self.find()
-        self._frozen = True
-
-    def find(self) -> Offsets:
-        """The offset after the newest message, of each queue that exists."""
-        if self._frozen:
-            return self._ends
-        now_ms = self._clock.now_ms()
-        if now_ms - self._queues_at_ms >= self._options.partition_discovery_interval_ms:
-            self._queues = find_queues(self._reader, self._options.topics)
-            self._queues_at_ms = now_ms
-            self._ends_at_ms = 0
-        if now_ms - self._ends_at_ms >= self._options.offset_poll_interval_ms:
-            self._ends = {queue: self._reader.max_offset(queue) for queue in self._queues}
-            self._ends_at_ms = now_ms
-        return self._ends
+log = logging.getLogger("roquette.spark")
 
 
 class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in Spark's source process for planning; a pickled copy reads in each worker."""
 
-    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+    def __init__(
+        self, schema: StructType, options: ReadOptions, clock: Clock | None = None
+    ) -> None:
         self._schema = schema
         self._options = options
+        self._clock = clock or SystemClock()
         self._ends: QueueEnds | None = None
+        self._planned_at_ms = 0  # when a batch was planned last
+        self._committed: Offsets = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_schema": self._schema, "_options": self._options, "_ends": None}
+        return {"_schema": self._schema, "_options": self._options}
 
     def _queue_ends(self) -> QueueEnds:
         if self._ends is None:
-            self._ends = QueueEnds(open_reader(self._options), self._options, SystemClock())
+            self._ends = QueueEnds(open_reader(self._options), self._options, self._clock)
         return self._ends
 
     def initialOffset(self) -> dict[str, object]:
-        """Where a query without a checkpoint begins: option startingOffsets or startingTimestamp."""
-        reader = open_reader(self._options)
-        queues = find_queues(reader, self._options.topics)
-        position = self._options.starting or Position(default=LATEST)
-        return encode_offsets(resolve(reader, queues, position))
+        """Where a query without a checkpoint begins: options starting*."""
+        with plain_errors(self._options):
+            reader = open_reader(self._options)
+            queues = require_queues(reader, self._options)
+            position = self._options.starting or Position(default=LATEST)
+            ends = self._queue_ends()
+            frozen = ends.known if ends.frozen else None
+            if (
+                frozen is not None
+            ):  # a queue made since then is read by the next run, from its start
+                queues = [queue for queue in queues if queue in frozen]
+            return encode_offsets(resolve(reader, queues, position, ends=frozen))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Option maxOffsetsPerTrigger, or no limit."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Spark hands it back to latestOffset, except where the trigger means all there is."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Trigger.AvailableNow reads up to what exists now."""
-        self._queue_ends().freeze()
+        """Trigger.AvailableNow reads up to what exists now, in the queues that exist now."""
+        with plain_errors(self._options):
+            self._queue_ends().freeze()
 
     def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, object]:
-        """Where the next micro-batch ends: within the limit, shared among queues by lag."""
-        reader = open_reader(self._options)
-        begin = decode_offsets(start)
-        ends = dict(self._queue_ends().find())
-        for queue, offset in begin.items():
-            if queue not in ends and self._options.fail_on_data_loss:
-                raise DataLoss(
-                    f"rocketmq: {queue.topic} {queue.broker_name} queue {queue.queue_id} is gone; "
-                    "failOnDataLoss=false goes on without it"
+        """Where the next micro-batch ends: within the limits, shared among queues by lag."""
+        with plain_errors(self._options):
+            begin = decode_offsets(start)
+            ends = self._queue_ends()
+            target = self._target(begin, dict(ends.find()))
+            if isinstance(limit, ReadAllAvailable):
+                return encode_offsets(target)
+            begin |= ends.starts_of_new(begin)
+            waiting = sum(max(0, target[queue] - begin.get(queue, 0)) for queue in target)
+            if not ends.frozen and self._too_few(waiting):
+                return dict(start)
+            options = self._options
+            if options.max_bytes_per_trigger is not None and waiting:
+                backlog = {queue: offset for queue, offset in begin.items() if queue in target}
+                target = limit_bytes(
+                    open_reader(options), backlog, target, options.max_bytes_per_trigger
                 )
-            if ends.get(queue, -1) < offset:
-                if queue in ends and self._options.fail_on_data_loss:
-                    raise DataLoss(
-                        f"rocketmq: {queue.topic} {queue.broker_name} queue {queue.queue_id} ends at "
-                        f"{ends[queue]}, before offset {offset} that was read: was the topic recreated?"
+            if options.max_offsets_per_trigger is not None:
+                target = share_limit(begin, target, options.max_offsets_per_trigger)
+            return encode_offsets(target)
+
+    def _target(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """The ends of all queues, those that are gone or shorter than before where the stream is."""
+        strict = self._options.fail_on_data_loss
+        self._queue_ends().require({queue.topic for queue in begin})
+        for queue, offset in begin.items():
+            if queue not in ends:
+                lose(gone(queue), strict)
+                ends[queue] = offset
+            elif ends[queue] < offset:
+                if not open_reader(self._options).from_replica(queue):
+                    lose(
+                        f"{name_of(queue)} ends at {ends[queue]}, before offset {offset} that was "
+                        "read: was the topic recreated? failOnDataLoss=false waits until it is longer",
+                        strict,
                     )
                 ends[queue] = offset
-        if isinstance(limit, ReadMaxRows):
-            for queue in ends:
-                if queue not in begin:
-                    begin[queue] = reader.min_offset(queue)
-            ends = share_limit(begin, ends, limit.max_rows)
-        return encode_offsets(ends)
+        return ends
+
+    def _too_few(self, waiting: int) -> bool:
+        """Whether minOffsetsPerTrigger says to wait. Past maxTriggerDelay any message is enough."""
+        least = self._options.min_offsets_per_trigger
+        if least is None:
+            return False
+        now_ms = self._clock.now_ms()
+        late = now_ms - self._planned_at_ms >= self._options.max_trigger_delay_ms
+        if waiting < least and not (late and waiting):
+            return True
+        self._planned_at_ms = now_ms
+        return False
 
     def reportLatestOffset(self) -> dict[str, object] | None:
         """What the query's progress shows as latestOffset: the newest known ends."""
-        return encode_offsets(self._queue_ends().find())
+        known = self._queue_ends().known
+        return encode_offsets(known) if known else None
 
     def partitions(
         self, start: Mapping[str, object], end: Mapping[str, object]
     ) -> list[QueuePartition]:
         """The ranges of one micro-batch. A queue without a start is new: it begins at its earliest."""
-        reader = open_reader(self._options)
-        begin, ends = decode_offsets(start), decode_offsets(end)
-        work = {queue for queue in ends if ends[queue] > begin.get(queue, -1)}
-        starts = {
-            queue: begin[queue] if queue in begin else reader.min_offset(queue)
-            for queue in sorted(work)
-        }
-        starts = check_available(
-            reader, starts, ends, fail_on_data_loss=self._options.fail_on_data_loss
-        )
-        ranges = split_ranges(
-            [QueueRange(queue, offset, ends[queue]) for queue, offset in starts.items()],
-            min_partitions=self._options.min_partitions,
-            max_records=self._options.max_records_per_partition,
-        )
-        return [QueuePartition(each) for each in ranges]
+        with plain_errors(self._options):
+            reader, options = open_reader(self._options), self._options
+            strict = options.fail_on_data_loss
+            begin, ends = decode_offsets(start), decode_offsets(end)
+            fresh = [queue for queue in ends if queue not in begin and ends[queue]]
+            begin |= bounds_of(reader, fresh, fail_on_data_loss=strict)
+            starts = {queue: begin[queue] for queue in sorted(ends) if queue in begin}
+            starts = check_available(reader, starts, ends, fail_on_data_loss=strict)
+            ranges = split_ranges(
+                [QueueRange(queue, offset, ends[queue]) for queue, offset in starts.items()],
+                min_partitions=options.min_partitions,
+                max_records=options.max_records_per_partition,
+            )
+            return [QueuePartition(each) for each in ranges]
 
     def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one range."""
         return read_partition(partition, self._options, self._schema)
 
     def commit(self, end: Mapping[str, object]) -> None:
-        """Nothing to do: progress lives in Spark's checkpoint."""
+        """Mirror progress to the consumer group, with option commitOffsets. Spark calls it a batch late.
+
+        A failure is a line in the log: progress lives in Spark's checkpoint.
+        """
+        if not self._options.commit_offsets:
+            return
+        offsets = decode_offsets(end)
+        changed = {q: offset for q, offset in offsets.items() if self._committed.get(q) != offset}
+        try:
+            open_reader(self._options).commit_offsets(changed)
+        except ClientError as error:
+            log.warning("offsets were not committed group=%s error=%s", self._options.group, error)
+        else:
+            self._committed = offsets
 
     def stop(self) -> None:
         """Nothing to do, and Spark does not call it dependably."""
