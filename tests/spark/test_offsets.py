@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roquette.errors import ConfigError
@@ -16,6 +16,8 @@ from roquette.spark.offsets import (
     share_limit,
     split_ranges,
 )
+
+busy_machine = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 queues = st.builds(
     MessageQueue, st.sampled_from(["T", "U"]), st.sampled_from(["a", "b"]), st.integers(0, 12)
@@ -36,6 +38,7 @@ def test_the_text_is_canonical() -> None:
 
 
 @given(offset_maps)
+@busy_machine
 def test_offsets_survive_their_text(offsets: dict[MessageQueue, int]) -> None:
     shuffled = dict(reversed(offsets.items()))
 
@@ -49,6 +52,7 @@ def test_foreign_offsets_are_refused() -> None:
 
 
 @given(offset_maps, st.dictionaries(queues, st.integers(0, 500), max_size=8), st.integers(1, 2000))
+@busy_machine
 def test_a_limit_is_used_up_and_shared(
     start: dict[MessageQueue, int], lags: dict[MessageQueue, int], limit: int
 ) -> None:
@@ -72,6 +76,7 @@ ranges = st.builds(
 @given(
     st.lists(ranges, max_size=6), st.none() | st.integers(1, 20), st.none() | st.integers(1, 100)
 )
+@busy_machine
 def test_cut_ranges_cover_the_same_offsets(
     given_ranges: list[QueueRange], min_partitions: int | None, max_records: int | None
 ) -> None:
