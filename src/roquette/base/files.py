@@ -6,6 +6,7 @@ run by the caller in the executor.
 """
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 from roquette.errors import StoreError
 
 _ZEROS: Final = bytes(1 << 20)
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))  # errors that pass when space is freed
 
 
 class File(Protocol):
@@ -53,7 +55,10 @@ class File(Protocol):
         ...
 
     def allocate(self, size: int) -> None:
-        """Grow to at least `size` bytes of zeros with their blocks reserved; raises ENOSPC."""
+        """Have at least `size` bytes, all with blocks of their own, new ones zeros; raises ENOSPC.
+
+        Holes are filled too. What was grown before the error stays.
+        """
         ...
 
     def truncate(self, size: int) -> None:
@@ -77,7 +82,10 @@ class Files(Protocol):
     """A file system."""
 
     def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
-        """Open for reading and writing; with `size`, allocate up to it. Makes no directories."""
+        """Open for reading and writing; with `size`, allocate up to it. Makes no directories.
+
+        A file that had no bytes is gone again when there is no space for it.
+        """
         ...
 
     def read_bytes(self, path: str) -> bytes:
@@ -174,15 +182,23 @@ class OsFile:
         return self._fd if self._fd >= 0 else None
 
     def allocate(self, size: int) -> None:
-        have = self.size
-        if have >= size:
-            return
         try:
-            os.posix_fallocate(self._fd, have, size - have)
+            os.posix_fallocate(self._fd, 0, size)  # holes too: Apache leaves its files sparse
         except OSError as error:
             if error.errno not in _NO_FALLOCATE:
                 raise
-            os.ftruncate(self._fd, size)
+            self._write_blocks(size)
+
+    def _write_blocks(self, size: int) -> None:
+        """Reserve blocks by writing each: what is there again, zeros behind it. Never a hole, or a store into it
+        would kill the process on a full disk."""
+        position = 0
+        while position < size:
+            piece = self.pread(min(len(_ZEROS), size - position), position)
+            if not piece:
+                piece = _ZEROS[: size - position]
+            self.pwrite(piece, position)
+            position += len(piece)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -196,7 +212,7 @@ class OsFile:
         self.close()
 
 
-_NO_FALLOCATE: Final = frozenset((22, 38, 95))  # EINVAL, ENOSYS, EOPNOTSUPP: no such call there
+_NO_FALLOCATE: Final = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP))
 
 
 class OsFileLock:
@@ -219,11 +235,13 @@ class OsFiles:
     def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         file = OsFile(path, os.open(path, flags, 0o644))
-        if size is not None:
+        if size is not None and (have := file.size) < size:
             try:
                 file.allocate(size)
             except OSError:
                 file.close()
+                if have == 0:
+                    self.remove(path)
                 raise
         return file
 

@@ -105,11 +105,11 @@ class Changes:
     def _topic_changed(self, name: str) -> None:
         self._topic_file.mark()
         self._registration.topic_changed(name)
-        self._tasks.start("save-topics", self._topic_file.save())
+        self._tasks.start("save-topics", self._topic_file.try_save())
 
     def _group_changed(self, name: str) -> None:
         self._group_file.mark()
-        self._tasks.start("save-groups", self._group_file.save())
+        self._tasks.start("save-groups", self._group_file.try_save())
 
     def _settings_changed(self, keys: list[str]) -> None:
         log.info("settings changed keys=%s", ",".join(keys))
@@ -126,10 +126,7 @@ class Changes:
 
     async def settled(self, limit_s: float = SETTLE_S) -> None:
         """Wait until changed topics are on disk and the name servers know, `limit_s` at most for them."""
-        try:
-            await self._topic_file.save()
-        except OSError as error:
-            log.error("topics not written error=%s", error)
+        await self._topic_file.try_save()
         await self._registration.settled(limit_s)
 
     def changed(self, topic: str, reply: Reply, limit_s: float = SETTLE_S) -> Outcome:
@@ -147,10 +144,7 @@ class Changes:
     async def offsets_saved(self) -> None:
         """Wait until the offsets are on the disk; what fails is retried by their beat."""
         self._offset_file.mark()
-        try:
-            await self._offset_file.save()
-        except OSError as error:
-            log.error("offsets not written error=%s", error)
+        await self._offset_file.try_save()
 
     async def _after_settling(self, reply: Reply, limit_s: float = SETTLE_S) -> Reply:
         await self.settled(limit_s)
@@ -161,16 +155,15 @@ class Changes:
         if self._offsets.dirty:
             self._offsets.dirty = False
             self._offset_file.mark()
-        await self._offset_file.save()
-        await self._topic_file.save()
-        await self._group_file.save()
+        for saver in (self._offset_file, self._topic_file, self._group_file):
+            await saver.try_save()
 
     async def save_delays(self) -> None:
         """The beat of delay progress."""
         if self._delays.dirty:
             self._delays.capture(self._store.max_physical_offset)
             self._delay_file.mark()
-        await self._delay_file.save()
+        await self._delay_file.try_save()
 
     def save_all_now(self) -> None:
         """Write everything, blocking: the end of the broker (Apache persists whatever there is).
@@ -185,4 +178,4 @@ class Changes:
             self._delay_file,
         ):
             saver.mark()
-            saver.save_now()
+            saver.try_save_now()

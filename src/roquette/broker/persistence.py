@@ -1,7 +1,6 @@
 """The broker's JSON files under `config/` of the store, in Apache's shapes: loaded at start, written after changes.
 
-A write replaces the file and keeps the previous content as `.bak` (Apache: ConfigManager.persist). A main file
-that is empty, torn or missing is read from its `.bak`, and that is said in the log.
+How a file is replaced, and what is read when it is damaged, is `base.generations`.
 """
 
 import asyncio
@@ -9,9 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from roquette.base import generations
 from roquette.base.executor import run_blocking
-from roquette.base.files import Files
-from roquette.errors import RemoteProtocolError, StoreError
+from roquette.base.files import NO_SPACE, Files
 from roquette.wire.json_body import decode_body, fastjson_pretty
 
 log = logging.getLogger("roquette.broker")
@@ -23,46 +22,49 @@ OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
 
 
-class ConfigFiles:
-    """Reads and writes the files of one directory."""
+def _no_room() -> bool:
+    return False
 
-    def __init__(self, files: Files, directory: str) -> None:
+
+class ConfigFiles:
+    """Reads and writes the files of one directory.
+
+    Args:
+        make_room: asked when the disk is full; True when there is room now, and the write is tried once more.
+            Called where the write is: in the executor.
+    """
+
+    def __init__(
+        self, files: Files, directory: str, make_room: Callable[[], bool] = _no_room
+    ) -> None:
         self._files = files
         self._directory = directory
+        self._make_room = make_room
 
     def load(self, name: str, shape: type[T]) -> T | None:
-        """The content of a file or of its backup; None when neither was ever written.
+        """The content of a file, or of the newest backup that is sound; None when nothing was ever written.
 
         Raises:
             StoreError: there are files, but none can be read: starting empty would lose what they hold.
         """
-        path = f"{self._directory}/{name}"
-        problems: list[str] = []
-        for candidate in (path, path + ".bak"):
-            if not self._files.exists(candidate):
-                continue
-            try:
-                data = self._files.read_bytes(candidate)
-                if not data.strip():
-                    raise RemoteProtocolError("the file is empty")
-                value = decode_body(shape, data)
-            except (RemoteProtocolError, OSError) as error:
-                problems.append(f"{candidate}: {error}")
-                continue
-            if problems:
-                log.warning("config file restored from its backup: %s", "; ".join(problems))
-            return value
-        if problems:
-            raise StoreError("no readable copy of " + "; ".join(problems))
-        return None
+        found = generations.load(
+            self._files, f"{self._directory}/{name}", lambda data: decode_body(shape, data)
+        )
+        return None if found is None else found.value
 
     def save(self, name: str, value: Any) -> None:
         """Replace a file. Blocks."""
         self.write(name, fastjson_pretty(value))
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace a file by encoded content. Blocks."""
-        self._files.write_atomic(f"{self._directory}/{name}", data)
+        """Replace a file by encoded content. Blocks; an OSError leaves the older content."""
+        path = f"{self._directory}/{name}"
+        try:
+            generations.save(self._files, path, data)
+        except OSError as error:
+            if error.errno not in NO_SPACE or not self._make_room():
+                raise
+            generations.save(self._files, path, data)
 
 
 class Saver:
@@ -93,7 +95,11 @@ class Saver:
         self._changes += 1
 
     async def save(self) -> None:
-        """Write what there is now, unless an earlier call has done so."""
+        """Write what there is now, unless an earlier call has done so.
+
+        Raises:
+            OSError: it could not be written; the file keeps its older content, and the changes count as unsaved.
+        """
         async with self._lock:
             changes = self._changes
             if self._saved >= changes:
@@ -107,10 +113,28 @@ class Saver:
             await run_blocking(self._files.write, self._name, data)
             self._saved = changes
 
-    def save_now(self) -> None:
-        """Write at once, blocking: for the end of the process."""
+    async def try_save(self) -> bool:
+        """`save` for a beat: what fails is said in the log and tried again at the next one; True when it is saved."""
+        try:
+            await self.save()
+        except OSError as error:
+            log.error(
+                "%s not written, its older content stays and it is tried again error=%s",
+                self._name,
+                error,
+            )
+            return False
+        return not self.dirty
+
+    def try_save_now(self) -> bool:
+        """Write at once, blocking: for the end of the process. What fails is said in the log; the older content stays."""
         if self.dirty:
             if self.before is not None:
                 self.before()
-            self._files.save(self._name, self._snapshot())
+            try:
+                self._files.save(self._name, self._snapshot())
+            except OSError as error:
+                log.error("%s not written, its older content stays error=%s", self._name, error)
+                return False
             self._saved = self._changes
+        return True

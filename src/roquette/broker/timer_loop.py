@@ -164,7 +164,11 @@ class TimerLoop:
         if self.metrics.dirty:
             data = encode_body(self.metrics.to_wrapper(self._clock.now_ms()))
             self.metrics.dirty = False
-            await run_blocking(self._config_files.write, FILE, data)
+            try:
+                await run_blocking(self._config_files.write, FILE, data)
+            except OSError as error:
+                self.metrics.dirty = True
+                log.error("%s not written, it is tried again error=%s", FILE, error)
 
     async def _delete(self) -> None:
         plan = self._storage.plan_deletion()
@@ -184,7 +188,10 @@ class TimerLoop:
             plan.run()
             self._storage.flushed(plan)
         if self.metrics.dirty:
-            self._config_files.write(FILE, encode_body(self.metrics.to_wrapper(now_ms)))
+            try:
+                self._config_files.write(FILE, encode_body(self.metrics.to_wrapper(now_ms)))
+            except OSError as error:
+                log.error("%s not written error=%s", FILE, error)
         self._storage.close()
 
     # What others ask

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 
+from roquette.base import generations
 from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks, every
-from roquette.errors import ConfigError, RemoteProtocolError
+from roquette.errors import ConfigError, StoreError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.kv_table import KvTable
 from roquette.nameserver.processor_table import rows
@@ -97,14 +98,10 @@ class NameServer:
 
     async def _load(self) -> None:
         path = self.config.kv_config_path
-        if not await run_blocking(self._files.exists, path):
-            return
         try:
-            self.kv.load(await run_blocking(self._files.read_bytes, path))
-        except (OSError, RemoteProtocolError) as error:
-            raise ConfigError(
-                f"kvConfigPath={path!r} can not be read: {error}; mend it, or move it away"
-            ) from None
+            await run_blocking(generations.load, self._files, path, self.kv.load)
+        except StoreError as error:
+            raise ConfigError(f"kvConfigPath={path!r} can not be read: {error}") from None
         self._saved_version = self.kv.version
 
     async def _save_kv(self) -> None:
@@ -115,7 +112,7 @@ class NameServer:
                 return
             version = self.kv.version
             data = self.kv.encode()
-            await run_blocking(self._files.write_atomic, self.config.kv_config_path, data)
+            await run_blocking(generations.save, self._files, self.config.kv_config_path, data)
             self._saved_version = version
 
     def _connection_lost(self, peer: Peer) -> None:

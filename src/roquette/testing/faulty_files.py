@@ -297,7 +297,12 @@ class FaultyFiles:
             node.modified_ms = self.now_ms
         file = FaultyFile(self, path, node)
         if size is not None:
-            file.allocate(size)
+            try:
+                file.allocate(size)
+            except OSError:
+                if node.size == 0:
+                    del self._seen[path]
+                raise
         return file
 
     def read_bytes(self, path: str) -> bytes:

@@ -41,9 +41,9 @@ class PopFiles:
         if self._pop.orders.dirty:
             self._pop.orders.dirty = False
             self._order_file.mark()
-        await self._order_file.save()
+        await self._order_file.try_save()
 
     def save_all_now(self) -> None:
         """Write the orderly pops, blocking: the end of the broker."""
         self._order_file.mark()
-        self._order_file.save_now()
+        self._order_file.try_save_now()
