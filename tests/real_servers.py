@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ SMALL_STORE = {
 class ServerProcess:
     """A running name server or broker. `lines` are its last log lines."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], prefix: Sequence[str] = ()) -> None:
+        """`prefix`: a command that runs the rest of its line in its own place."""
         self.child = subprocess.Popen(
-            [*MAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*prefix, *MAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.lines: deque[str] = deque(maxlen=5000)
         self.address: tuple[str, int] = ("", 0)
@@ -89,9 +90,9 @@ def broker_arguments(store: Path, settings: dict[str, Any] | None = None) -> lis
 
 
 @contextmanager
-def server(arguments: list[str]) -> Iterator[ServerProcess]:
+def server(arguments: list[str], prefix: Sequence[str] = ()) -> Iterator[ServerProcess]:
     """A server that is ready, and killed at the end."""
-    process = ServerProcess(arguments)
+    process = ServerProcess(arguments, prefix)
     try:
         yield process.wait_ready()
     finally:

@@ -252,17 +252,6 @@ def test_queues_go_on_where_they_were_when_the_log_head_is_deleted() -> None:
     assert f"{store.min_physical_offset:020d}" == files.list_dir("/s/commitlog")[0]
 
 
-def test_a_full_disk_is_refused_in_words_and_allowed_again() -> None:
-    store = opened(FaultyFiles())
-    store.check_disk(1000 << 20, 50 << 20)
-
-    with pytest.raises(StoreFull, match=r"/s/commitlog is 95\.0 % full .*diskSpaceWarningLevel"):
-        put(store)
-
-    store.check_disk(1000 << 20, 500 << 20)
-    put(store)
-
-
 def test_no_space_for_a_new_file_refuses_without_harm() -> None:
     files = FaultyFiles()
     store = opened(files)

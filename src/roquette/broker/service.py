@@ -18,6 +18,8 @@ from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.delay_levels import DelayLevels
 from roquette.broker.deletions import Deletions, follow_deletions
+from roquette.broker.disk_watch import BEAT_S as DISK_BEAT_S
+from roquette.broker.disk_watch import DiskWatch
 from roquette.broker.filters import SubscriptionFilters
 from roquette.broker.groups import GroupTable
 from roquette.broker.item_stats import ItemStats, StatsFeed
@@ -66,7 +68,6 @@ DELAY_FIRST_S = 1.0
 DELAY_ERROR_S = 10.0
 RECHECK_BEAT_S = 5.0
 ALLOCATION_BEAT_S = 0.2
-MANUAL_CLEANINGS = 20  # batches of files that one request deletes (MAX_MANUAL_DELETE_FILE_TIMES)
 HOUSEKEEPING_BEAT_S = 10.0
 
 
@@ -110,7 +111,6 @@ class Broker:
         self.items = ItemStats()
         self.regressions = Regressions(self.groups, clock)
         self.offsets.moved_back = self.regressions.allow
-        self._cleaning = asyncio.Lock()
         self.holds = HoldTable(config.max_held_pulls, self._properties_at)
         self.sync_flush = store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
@@ -165,7 +165,8 @@ class Broker:
 
     def _build(self, store_host: bytes) -> None:
         store, config = self.store, self.live.current
-        config_files = ConfigFiles(self._files, store.layout.config)
+        config_files = ConfigFiles(self._files, store.layout.config, store.disk.reserve.release)
+        self.disk = DiskWatch(store, self._clock, lambda: int(self._loop.time() * 1000))
         delay_ms = parse_delay_levels(self.live.store.delay_levels)
         timer_store: TimerStore | None = None
         if self.live.store.timer_wheel_enable:
@@ -173,7 +174,7 @@ class Broker:
         self.writer = MessageWriter(
             store,
             delay_ms,
-            self._disk_text,
+            self.disk.ratios_text,
             None if timer_store is None else rules_of(timer_store, self.live, self._entropy),
         )
         self.delays = DelayLevels(
@@ -353,8 +354,8 @@ class Broker:
             lanes=self._lanes,
             address=lambda: self.address,
             wake=self._wake_group,
-            clean_files=self._clean_manually,
-            disk=self._disk,
+            clean_files=self.disk.clean_manually,
+            disk=self.disk.usage,
             delivered=self._delivered,
         )
 
@@ -505,14 +506,6 @@ class Broker:
     def _lanes(self) -> list[tuple[str, int, int, int]]:
         return self._main.lane_sizes()
 
-    def _disk(self) -> tuple[int, int]:
-        return self._files.disk_usage(self.store.layout.root)
-
-    def _disk_text(self) -> str:
-        total, free = self._disk()
-        used = 100 * (total - free) / total if total > 0 else 0.0
-        return f"CL: {used:5.2f} CQ: {used:5.2f} INDEX: {used:5.2f}"
-
     # Beats.
 
     def _start_beats(self) -> None:
@@ -526,7 +519,8 @@ class Broker:
         beat("log-sync", store.flush_interval_ms / 1000, self.log_sync.request)
         beat("queue-flush", store.queue_flush_interval_ms / 1000, self._flush_queues)
         beat("allocation", ALLOCATION_BEAT_S, self._allocate)
-        beat("retention", store.clean_interval_ms / 1000, self._clean)
+        beat("disk", DISK_BEAT_S, self.disk.look)
+        beat("retention", store.clean_interval_ms / 1000, self.disk.clean)
         beat("housekeeping", HOUSEKEEPING_BEAT_S, self._housekeeping)
         beat("transaction-checks", SHORT_BEAT_S, self.checks.tick)
         beat("stats", 1.0, lambda: self.stats.sample(self._clock.now_ms()))
@@ -589,30 +583,6 @@ class Broker:
         if plan is not None:
             await run_blocking(plan.run)
             self.store.allocated(plan)
-
-    async def _clean(self) -> None:
-        await self._clean_once(manual=False)
-
-    async def _clean_once(self, *, manual: bool) -> bool:
-        """Delete what has expired, one batch; False when nothing had."""
-        async with self._cleaning:
-            usage = self._files.disk_usage(self.store.layout.root)
-            plan = self.store.plan_retention(self._clock.now_ms(), usage, manual)
-            if plan is not None:
-                await run_blocking(plan.run)
-            return plan is not None
-
-    async def _clean_manually(self, log_too: bool) -> None:
-        """An operator asks: expired files of the log (`log_too`), or of queues and index only."""
-        if log_too:
-            for _ in range(MANUAL_CLEANINGS):
-                if not await self._clean_once(manual=True):
-                    return
-            return
-        async with self._cleaning:
-            plan = self.store.plan_queue_cleaning()
-            if plan is not None:
-                await run_blocking(plan.run)
 
     # End.
 

@@ -52,6 +52,7 @@ from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds
+from roquette.store.disk_guard import Usage
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Found
 from roquette.wire.bodies import SubscriptionData
@@ -91,7 +92,7 @@ class Parts:
     sync_flush: bool
     read_cold: Callable[[Found], Awaitable[list[bytes]]]
     lanes: Callable[[], list[tuple[str, int, int, int]]]
-    disk: Callable[[], tuple[int, int]]
+    disk: Callable[[], tuple[Usage, Usage]]  # of the commit log's disk, of the root's
     address: Callable[[], str]  # host:port, as clients know it
     wake: Callable[[str, str], None]  # answers the held pulls of a topic and group
     clean_files: Callable[[bool], Awaitable[None]]  # True: of the log too, at any hour

@@ -173,12 +173,15 @@ class MessageWriter:
         """What a sender is told when the store refuses."""
         if isinstance(error, MessageIllegal):
             return self.illegal()
-        if isinstance(error, StoreFull | StoreClosed):
+        if isinstance(error, StoreFull):
             return Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                "service not available now. It may be caused by one of the following reasons: the "
-                f"broker's disk is full [{self._disk_text()}], messages are put to the slave, message "
-                "store has been shut down, etc.",
+                f"service not available now: the broker's disk is full [{self._disk_text()}]: {error}",
+            )
+        if isinstance(error, StoreClosed):
+            return Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: the message store takes no messages: {error}",
             )
         return Refused(ResponseCode.SYSTEM_ERROR, f"UNKNOWN_ERROR {error}")
 

@@ -83,6 +83,12 @@ class StoreConfig:
     file_reserved_hours: int = setting(
         72, java="fileReservedTime", help="Hours a commit log file is kept.", mutable=True
     )
+    file_reserved_bytes: int = setting(
+        0,
+        java="fileReservedBytes",
+        help="Bytes of commit log that are kept, at any hour and whatever its age; 0 sets no limit by size.",
+        mutable=True,
+    )
     delete_when: str = setting(
         "04",
         java="deleteWhen",
@@ -90,7 +96,10 @@ class StoreConfig:
         mutable=True,
     )
     delete_batch: int = setting(
-        10, java="deleteFileBatchMax", help="Most commit log files deleted in one pass."
+        10,
+        java="deleteFileBatchMax",
+        help="Most commit log files deleted in one pass.",
+        mutable=True,
     )
     clean_interval_ms: int = setting(
         10_000, java="cleanResourceInterval", help="How often deletion is considered."
@@ -99,22 +108,42 @@ class StoreConfig:
         True,
         java="cleanFileForciblyEnable",
         help="Delete unexpired files too when the disk is fuller than diskSpaceCleanForciblyRatio.",
+        mutable=True,
     )
     disk_max_used_ratio: int = setting(
         75,
         java="diskMaxUsedSpaceRatio",
-        help="Disk use in percent above which expired files are deleted at any hour.",
+        help="Disk use in percent above which expired files are deleted at any hour; 10 to 95.",
         mutable=True,
     )
     disk_clean_forcibly_ratio: int = setting(
         85,
         java="diskSpaceCleanForciblyRatio",
-        help="Disk use in percent above which the oldest files go, expired or not.",
+        help="Disk use in percent above which the oldest files go, expired or not; 30 to 85.",
+        mutable=True,
+    )
+    disk_clean_forcibly_free: int = setting(
+        32 << 30,
+        java="diskCleanForciblyFreeBytes",
+        help="The oldest files go only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
+        mutable=True,
     )
     disk_warning_ratio: int = setting(
         90,
         java="diskSpaceWarningLevelRatio",
-        help="Disk use in percent above which writes are refused.",
+        help="Disk use in percent above which messages are refused; 35 to 90.",
+        mutable=True,
+    )
+    disk_full_free: int = setting(
+        16 << 30,
+        java="diskFullFreeBytes",
+        help="Messages are refused only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
+        mutable=True,
+    )
+    disk_reserve: int | None = setting(
+        None,
+        java="diskReserveBytes",
+        help="Bytes kept back for offsets and deletions on a full disk; default is a 32nd of a commit log file.",
     )
     check_crc_on_recover: bool = setting(
         True, java="checkCRCOnRecover", help="Compare every body with its CRC in recovery."
@@ -181,6 +210,26 @@ class StoreConfig:
     timer_stop_dequeue: bool = setting(
         False, java="timerStopDequeue", help="Deliver no timer messages.", mutable=True
     )
+
+    @property
+    def max_used_percent(self) -> int:
+        """diskMaxUsedSpaceRatio within Apache's bounds (MessageStoreConfig.getDiskMaxUsedSpaceRatio)."""
+        return min(max(self.disk_max_used_ratio, 10), 95)
+
+    @property
+    def forcibly_percent(self) -> int:
+        """diskSpaceCleanForciblyRatio within Apache's bounds (CleanCommitLogService)."""
+        return min(max(self.disk_clean_forcibly_ratio, 30), 85)
+
+    @property
+    def warning_percent(self) -> int:
+        """diskSpaceWarningLevelRatio within Apache's bounds (CleanCommitLogService)."""
+        return min(max(self.disk_warning_ratio, 35), 90)
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Bytes of the reserve; 0 for none."""
+        return self.segment_size // 32 if self.disk_reserve is None else self.disk_reserve
 
     @property
     def queue_file_units(self) -> int:

@@ -31,11 +31,17 @@ _FILLER: Final = _UNIT.pack(0, FILLER_SIZE, 0)
 class QueueFile:
     """One mapped file of units."""
 
-    __slots__ = ("file", "map")
+    __slots__ = ("file", "map", "solid")
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, solid: bool) -> None:
+        """`solid`: it has all its blocks. Others, as Apache leaves them, are not touched through the map."""
         self.file: File = file
+        self.solid: bool = solid
         self.map: mmap.mmap = file.map(True)
+
+    def read(self, start: i64, end: i64) -> bytes:
+        """The bytes of a range."""
+        return self.map[start:end] if self.solid else self.file.pread(end - start, start)
 
 
 class ConsumeQueue:
@@ -126,6 +132,9 @@ class ConsumeQueue:
             self._loaded.append(opened)
             self.limit = base + per_file
             self.directory_dirty = True
+        elif not opened.solid:
+            opened.file.allocate(per_file * UNIT_SIZE)
+            opened.solid = True
         self._map = opened.map
         self._map_base = base
 
@@ -183,15 +192,12 @@ class ConsumeQueue:
         base: i64 = self.limit - per_file
         last = self._open(base, False)
         first: i64 = (queue_offset - base) * UNIT_SIZE
-        rest = last.map[first:]
+        rest = last.read(first, per_file * UNIT_SIZE)
         if rest != bytes(len(rest)):
             self.truncate(queue_offset)
             return
         self.next_offset = queue_offset
-        self.flushed_offset = queue_offset
-        if queue_offset < self.limit:
-            self._map = last.map
-            self._map_base = base
+        self.flushed_offset = queue_offset  # its map is written to only after `reserve`
 
     def truncate(self, queue_offset: i64) -> None:
         """Drop the units from an offset on: zeros over them, whole files removed, all synced."""
@@ -211,18 +217,17 @@ class ConsumeQueue:
         base: i64 = self.limit - per_file
         last = self._open(base, False)
         first: i64 = (queue_offset - base) * UNIT_SIZE
-        last.map[first:] = bytes(len(last.map) - first)
+        rest = last.read(first, per_file * UNIT_SIZE).rstrip(b"\0")
+        if rest:  # by a call: a store into a hole of a full disk kills
+            last.file.pwrite(bytes(len(rest)), first)
         last.file.sync()
         if self.directory_dirty:
             self._files.sync_dir(self._directory)
             self.directory_dirty = False
         self.next_offset = queue_offset
         self.flushed_offset = min(self.flushed_offset, queue_offset)
-        self._map = last.map
-        self._map_base = base
+        self._map = None
         self._min_known_for = -1
-        if queue_offset == self.limit:
-            self._map = None
 
     def _open(self, base: i64, create: bool) -> QueueFile:
         index: i64 = (base - self._first_base) // self._units_per_file
@@ -233,7 +238,9 @@ class ConsumeQueue:
         if create and not self._loaded:
             self._files.make_dirs(self._directory)
         size: i64 = self._units_per_file * UNIT_SIZE
-        opened = QueueFile(self._files.open_file(self.file_path(base), size, create))
+        # What is not the last file is full. The last one, found at start, is made solid by `reserve`.
+        solid = index < len(self._loaded) - 1 or index == len(self._loaded)
+        opened = QueueFile(self._files.open_file(self.file_path(base), size, create), solid)
         if index < len(self._loaded):
             self._loaded[index] = opened
         return opened
@@ -250,7 +257,7 @@ class ConsumeQueue:
         base: i64 = queue_offset - queue_offset % self._units_per_file
         end = min(end, base + self._units_per_file)
         opened = self._open(base, False)
-        return opened.map[(queue_offset - base) * UNIT_SIZE : (end - base) * UNIT_SIZE]
+        return opened.read((queue_offset - base) * UNIT_SIZE, (end - base) * UNIT_SIZE)
 
     def physical_at(self, queue_offset: i64) -> i64:
         """The physical offset of one unit; -1 when there is none or it is a filler in front."""

@@ -74,6 +74,9 @@ class Index:
         self._torn = False
         self.full = True  # the next entry needs another file first
         self.directory_dirty = False
+        self._left: list[
+            tuple[int, i64, i64]
+        ] = []  # entries that found no space: at most one record's
 
     @property
     def file_count(self) -> int:
@@ -91,7 +94,11 @@ class Index:
         return self._index_files[-1].end_timestamp_ms if self._index_files else 0
 
     def load(self) -> None:
-        """Open the files there are. Files of another size than configured are left alone."""
+        """Open the files there are. Files of another size than configured are left alone.
+
+        Raises:
+            OSError: no space to fill a file that has holes.
+        """
         size = index_file_size(self._slots, self._capacity)
         for name in self._files.list_dir(self._directory):
             path = os.path.join(self._directory, name)
@@ -103,6 +110,9 @@ class Index:
             file = self._files.open_file(path)
             found = file.size
             if found == size:
+                file.allocate(
+                    size
+                )  # Apache leaves holes, and a store into one kills on a full disk
                 self._index_files.append(IndexFile(file, path, self._slots, self._capacity))
                 continue
             file.close()
@@ -186,18 +196,36 @@ class Index:
         self._index_files.append(opened)
         self.directory_dirty = True
         self._activate()
+        left, self._left = self._left, []
+        for key_hash, physical_offset, stored_ms in left:
+            self.put(key_hash, physical_offset, stored_ms)
 
     def put(self, key_hash: i64, physical_offset: i64, store_ms: i64) -> None:
         """Index one record under one positive key hash; files roll as they fill. Raises OSError."""
         active = self._active
         if active is None or self.full:
-            self.reserve(store_ms)
+            if not self._reserve_or_keep(key_hash, physical_offset, store_ms):
+                return
             active = self._active
             assert active is not None
         active.put(key_hash, physical_offset, store_ms)
         if active.full:
             active.write_entries()
             self.full = True
+
+    def _reserve_or_keep(self, key_hash: i64, physical_offset: i64, store_ms: i64) -> bool:
+        """Have a file for an entry. When there is no space in the midst of one record's keys, its others are kept
+        until there is, and no other record comes before them; False then. Raises OSError before a record's first.
+        """
+        try:
+            self.reserve(store_ms)
+        except OSError as error:
+            if not self._index_files or self.end_physical != physical_offset:
+                raise
+            log.error("no space for another index file: %s", error)
+            self._left.append((key_hash, physical_offset, store_ms))
+            return False
+        return True
 
     def put_message(self, hashes: list[int], physical_offset: i64, store_ms: i64) -> None:
         """Index one record under positive key hashes."""

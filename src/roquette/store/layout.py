@@ -12,6 +12,7 @@ class StoreLayout:
 
     def __init__(self, root: str, commit_log: str | None = None) -> None:
         self.root = os.path.expanduser(root)
+        self.commit_log_apart = commit_log is not None  # it may have a disk of its own
         self.commit_log = (
             os.path.expanduser(commit_log) if commit_log else os.path.join(self.root, "commitlog")
         )
@@ -24,6 +25,7 @@ class StoreLayout:
         self.checkpoint = os.path.join(self.root, "checkpoint")
         self.abort = os.path.join(self.root, "abort")
         self.lock = os.path.join(self.root, "lock")
+        self.reserve = os.path.join(self.root, "reserve")  # ours: Apache does not look at it
         self.config = os.path.join(self.root, "config")
         self.timer_wheel = os.path.join(self.root, "timerwheel")
         self.timer_log = os.path.join(self.root, "timerlog")

@@ -10,15 +10,17 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.files import FileLock, Files
-from roquette.errors import StoreClosed, StoreFull
+from roquette.base.files import NO_SPACE, FileLock, Files
+from roquette.errors import StoreClosed, StoreError, StoreFull
 from roquette.message.record import MAX_PROPERTIES, encode_record
 from roquette.store import reading
 from roquette.store.batch_appender import BatchAppender
+from roquette.store.checkpoint import CHECKPOINT_SIZE
 from roquette.store.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
+from roquette.store.disk_guard import DiskGuard
 from roquette.store.filtered import Predicate, Source, read_filtered
 from roquette.store.index import Index, KeySearch
 from roquette.store.keys import tags_of
@@ -27,7 +29,6 @@ from roquette.store.limits import raise_illegal
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.recovery import Recovery, RecoveryReport
 from roquette.store.results import Appended, Arrival, BatchAppended, Found, GetStatus
-from roquette.store.retention import DiskState
 from roquette.store.upkeep import Upkeep
 
 log = logging.getLogger("roquette.store")
@@ -67,7 +68,9 @@ class MessageStore:
         self._last_store_ms: i64 = 0
         self._refusal: str | None = "the store is not open"
         self._full: bool = False  # the refusal is for want of space, and may pass
-        self._disk: DiskState = DiskState(self.layout.root, 0, 0)
+        self.disk: DiskGuard = DiskGuard(files, self.layout, config)
+        # Why senders' messages are refused while acknowledgements and deliveries go on; None: they are not.
+        self.send_refusal: str | None = None
         self._lock: FileLock | None = None
 
     def reconfigure(self, config: StoreConfig) -> None:
@@ -75,6 +78,7 @@ class MessageStore:
         self.config = config
         self._max_body = config.max_message_size
         self._upkeep.config = config
+        self.disk.reconfigure(config)
 
     # Life
 
@@ -85,16 +89,29 @@ class MessageStore:
             StoreError: another process has the store, or its files do not fit the configuration.
         """
         files, layout = self._files, self.layout
+        if "," in layout.commit_log:
+            raise StoreError(
+                f"storePathCommitLog={layout.commit_log} names several directories: this store keeps its log in one"
+            )
         files.make_dirs(layout.root)
         lock = files.lock_file(layout.lock)
         try:
+            self.disk.opening()
             recovery = Recovery(files, layout, self.config, self._log, self._queues, self._index)
             report = recovery.run(self._upkeep.load_checkpoint())
+            files.open_file(layout.checkpoint, CHECKPOINT_SIZE, create=True).close()
             self._lock = lock
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            raise StoreError(
+                f"no space to open the store: {error}. Free space on the disk of {layout.root}"
+            ) from error
         finally:
             if self._lock is None:
                 lock.release()
         self._last_store_ms = report.last_store_ms
+        self.disk.reconfigure(self.config)
         self._upkeep.started(now_ms, report.last_store_ms)
         self._refusal = None
         if report.abnormal or report.dispatched or report.rebuilt_index:
@@ -103,6 +120,8 @@ class MessageStore:
             files.remove(layout.index_building)
         files.open_file(layout.abort, create=True).close()
         files.sync_dir(layout.root)
+        root, log_usage = self.disk.measure()
+        self.check_disk(*root, log_usage, now_ms)
         return report
 
     def close(self, now_ms: int) -> None:
@@ -137,6 +156,11 @@ class MessageStore:
     def _raise_refusal(self) -> None:
         words = self._refusal or ""
         raise StoreFull(words) if self._full else StoreClosed(words)
+
+    def check_send(self) -> None:
+        """Raises StoreFull while senders' messages are refused for want of space."""
+        if self.send_refusal is not None:
+            raise StoreFull(self.send_refusal)
 
     # Writing
 
@@ -219,7 +243,12 @@ class MessageStore:
                 self._index.reserve(now_ms)
             return self._log.place(size)
         except OSError as error:
-            raise StoreFull(f"no space for another file of the store: {error}") from error
+            raise self._no_space(error) from error
+
+    def _no_space(self, error: OSError) -> StoreFull:
+        words = self.disk.no_space(error)
+        self.send_refusal = self.disk.refusal
+        return StoreFull(words)
 
     def _fail_write(self, error: OSError) -> None:
         # The queues already point to what could not be written: nothing more may be promised.
@@ -262,7 +291,7 @@ class MessageStore:
                 self._arrivals,
             )
         except OSError as error:
-            raise StoreFull(f"no space for another file of the store: {error}") from error
+            raise self._no_space(error) from error
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
         return done
@@ -547,26 +576,42 @@ class MessageStore:
         """An allocation has run."""
         self._upkeep.allocated(plan)
 
-    def check_disk(self, total: int, free: int) -> None:
-        """Refuse writes while the disk is too full, with words that help; allow them again after."""
-        self._disk = DiskState(self.layout.commit_log, total, free)
-        words = self._disk.refusal(self.config)
+    def check_disk(
+        self, total: int, free: int, log_usage: tuple[int, int] | None = None, now_ms: int = 0
+    ) -> None:
+        """Refuse messages while a disk is too full, with words that help; allow them again after.
+
+        Above the limits senders are refused (`check_send`); acknowledgements, deliveries and ends of transactions
+        go on until next to nothing is left. Of the root's disk: bytes in all, and free; `log_usage`: both of the
+        commit log's disk, if it has one of its own.
+        """
+        disk = self.disk
+        disk.check((total, free), log_usage, self._upkeep.log_state(), now_ms)
+        self.send_refusal = disk.refusal
         if self._refusal is None or self._full:
-            if (words is not None) != self._full:
-                log.warning("writes %s %s", "refused:" if words else "allowed again", words or "")
-            self._refusal = words
-            self._full = words is not None
+            self._full = disk.exhausted
+            self._refusal = disk.refusal if disk.exhausted else None
+        self._upkeep.disk_checked(disk.refusal is not None)
 
     def plan_retention(
-        self, now_ms: int, disk_usage: tuple[int, int] | None = None, manual: bool = False
+        self,
+        now_ms: int,
+        disk_usage: tuple[int, int] | None = None,
+        manual: bool = False,
+        log_usage: tuple[int, int] | None = None,
+        elapsed_ms: int | None = None,
     ) -> DeletionPlan | None:
-        """Forget expired files and plan their deletion; `disk_usage` is (total, free) bytes.
+        """Forget expired files and plan their deletion; the usages are those of `check_disk`.
 
-        `manual`: an operator asks, so the hour of the day does not matter.
+        Args:
+            manual: an operator asks, so the hour of the day does not matter.
+            elapsed_ms: a time nobody can set, so that a jump of the clock deletes nothing; None believes it.
         """
         if disk_usage is not None:
-            self.check_disk(*disk_usage)
-        return self._upkeep.plan_retention(now_ms, self._disk, self._last_store_ms, manual)
+            self.check_disk(*disk_usage, log_usage, now_ms)
+        return self._upkeep.plan_retention(
+            now_ms, self.disk.disks, self._last_store_ms, manual, elapsed_ms
+        )
 
     def plan_queue_cleaning(self) -> DeletionPlan | None:
         """Forget queue and index files whose records are gone from the log, and plan their deletion."""

@@ -5,7 +5,8 @@ Plans leave here for the executor and come back; state changes on the loop threa
 
 import logging
 import os
-from itertools import pairwise
+from collections.abc import Sequence
+from typing import Final
 
 from roquette.base.files import File, Files
 from roquette.store.checkpoint import Checkpoint, load_checkpoint
@@ -17,12 +18,24 @@ from roquette.store.index import Index
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.reading import store_time_at
-from roquette.store.retention import DiskState, Urgency, count_expired, urgency
+from roquette.store.retention import (
+    HOUR_MS,
+    DiskState,
+    LogState,
+    SteadyTime,
+    Urgency,
+    count_expired,
+    count_oversize,
+    proven_ends,
+    urgency,
+)
 from roquette.store.segment import Segment
 
 log = logging.getLogger("roquette.store")
 
 _PAGE = 4096
+FOR_EVER_MS: Final = 1 << 62
+_ENDS_PER_PASS: Final = 32  # each may have to come from the disk
 
 
 class Upkeep:
@@ -49,6 +62,12 @@ class Upkeep:
         self._last_thorough_ms = 0
         self._queues_synced = 0  # records before this offset have their units on the disk
         self._deletion: DeletionPlan | None = None
+        self._time = SteadyTime()
+        self._doubted = False
+        self._ends: list[
+            int
+        ] = []  # store times at which the oldest files were full, of each file but the newest
+        self._allocation_failed = False
         self._synced_to: list[tuple[Segment, int]] = []
         self.checkpoint = Checkpoint()
 
@@ -154,7 +173,7 @@ class Upkeep:
     def plan_allocation(self) -> AllocationPlan | None:
         """Make the next commit log file ahead, once the newest is half full."""
         path = self._log.ahead_path()
-        if path is None or self._allocation_running:
+        if path is None or self._allocation_running or self._allocation_failed:
             return None
         self._allocation_running = True
         directory, name = os.path.split(path)
@@ -164,6 +183,7 @@ class Upkeep:
         """Take the file a plan has made, unless the log has overtaken it."""
         self._allocation_running = False
         if plan.file is None:
+            self._allocation_failed = True  # until the disk is looked at again
             log.warning("no commit log file made ahead path=%s error=%s", plan.path, plan.error)
             return
         active = self._log.active
@@ -174,22 +194,51 @@ class Upkeep:
             plan.file.close()
             self._files.remove(plan.path)
 
+    def disk_checked(self, full: bool) -> None:
+        """The disk was looked at; on a full one no file is made ahead."""
+        self._allocation_failed = full
+
     def plan_retention(
-        self, now_ms: int, disk: DiskState, last_store_ms: int, manual: bool = False
+        self,
+        now_ms: int,
+        disks: Sequence[DiskState],
+        last_store_ms: int,
+        manual: bool = False,
+        elapsed_ms: int | None = None,
     ) -> DeletionPlan | None:
         """Forget what has expired; the plan deletes the files. None when nothing has.
 
         Only what is synced goes, queue units included: otherwise a power cut after the deletion
         could take back queue offsets whose records are no longer there to restore them. Files
-        that the plan before this one failed to delete come again. `manual`: at any hour.
+        that the plan before this one failed to delete come again. `manual`: at any hour, and
+        whatever the clock has done. `elapsed_ms`: see `SteadyTime`; None believes the clock.
         """
-        why = urgency(self.config, now_ms, disk) or (Urgency.MANUAL if manual else None)
-        count = self._count_expired(now_ms, why, last_store_ms)
+        aged = urgency(self.config, now_ms, disks)
+        if aged is None and manual:
+            aged = Urgency.MANUAL
+        kept_ms = self.config.file_reserved_hours * HOUR_MS
+        steady_ms = now_ms
+        if elapsed_ms is not None:
+            steady_ms = self._steady_time(now_ms, elapsed_ms, last_store_ms, kept_ms)
+        deletable = self._count_deletable()
+        count = 0
+        if manual:
+            ended = proven_ends(self._ended(deletable, last_store_ms), last_store_ms, FOR_EVER_MS)
+            count = count_expired(self.config, now_ms, aged, ended)
+        elif aged is Urgency.FORCED:
+            count = min(deletable, self.config.delete_batch)
+        elif aged is not None and self._learn_ends(last_store_ms):
+            ended = proven_ends(self._ends, last_store_ms, kept_ms)[:deletable]
+            count = count_expired(self.config, steady_ms, aged, ended)
+        why = aged if count else Urgency.SIZE
+        files, size = len(self._log.segments), self._log.segment_size
+        count = max(count, count_oversize(self.config, files, size, deletable))
         last = self._deletion
         paths = list(last.paths) if last is not None and not last.done else []
         if count == 0 and not paths:
             return None
         gone = self._log.detach_head(count)
+        del self._ends[:count]
         paths.extend(
             os.path.join(self._log.directory, offset_name(segment.base_offset)) for segment in gone
         )
@@ -198,10 +247,24 @@ class Upkeep:
             paths.extend(queue.drop_files_before(min_physical))
         if self._index is not None:
             paths.extend(self._index.drop_files_before(min_physical))
-        reason = why.value if why is not None else "left over"
+        reason = why.value if why is not None and count else "left over"
         log.info("deleting %d files of the store reason=%s", len(paths), reason)
         self._deletion = DeletionPlan(self._files, paths, reason)
         return self._deletion
+
+    def _steady_time(self, now_ms: int, elapsed_ms: int, newest_ms: int, kept_ms: int) -> int:
+        steady_ms = self._time.at(now_ms, elapsed_ms, newest_ms, kept_ms)
+        if self._time.doubts != self._doubted:
+            self._doubted = self._time.doubts
+            if self._doubted:
+                log.warning(
+                    "the clock is %d hours ahead of what the log and this process prove: files expire by the "
+                    "older time until it has stood for fileReservedTime",
+                    (now_ms - steady_ms) // HOUR_MS,
+                )
+            else:
+                log.warning("the clock is believed again: files expire by it")
+        return steady_ms
 
     def plan_queue_cleaning(self) -> DeletionPlan | None:
         """Forget the queue and index files whose records are gone from the log; None when there are none.
@@ -216,13 +279,39 @@ class Upkeep:
             paths.extend(self._index.drop_files_before(min_physical))
         return DeletionPlan(self._files, paths, Urgency.MANUAL.value) if paths else None
 
-    def _count_expired(self, now_ms: int, why: Urgency | None, last_store_ms: int) -> int:
+    def log_state(self) -> LogState:
+        """What the log could give up, for the words of a full disk."""
         segments = self._log.segments
+        if len(segments) < 2:
+            return LogState(len(segments))
+        ended = store_time_at(self._log, segments[1].base_offset)
+        kept_ms = self.config.file_reserved_hours * HOUR_MS
+        return LogState(len(segments), ended + kept_ms if ended >= 0 else 0)
+
+    def _count_deletable(self) -> int:
+        """Files that may go if anything does: never the newest, nor what is not synced."""
         durable = min(self._log.synced, self._queues_synced)
-        ended: list[int] = []
-        for segment, following in pairwise(segments[: self.config.delete_batch + 1]):
-            if segment.base_offset + segment.size >= durable:  # the log must not end in nothing
+        size = self._log.segment_size
+        segments = self._log.segments
+        count = 0
+        while count < len(segments) - 1:
+            if segments[count].base_offset + size >= durable:  # the log must not end in nothing
                 break
-            first_ms = store_time_at(self._log, following.base_offset)
-            ended.append(first_ms if first_ms >= 0 else last_store_ms)
-        return count_expired(self.config, now_ms, why, ended)
+            count += 1
+        return count
+
+    def _ended(self, count: int, last_store_ms: int) -> list[int]:
+        """When the first `count` files were full, as far as a batch needs it."""
+        following = self._log.segments[1 : min(count, self.config.delete_batch) + 1]
+        return [self._first_ms(segment, last_store_ms) for segment in following]
+
+    def _first_ms(self, segment: Segment, last_store_ms: int) -> int:
+        first_ms = store_time_at(self._log, segment.base_offset)
+        return first_ms if first_ms >= 0 else last_store_ms
+
+    def _learn_ends(self, last_store_ms: int) -> bool:
+        """Read when the files ended that are not known yet, a few at a time; True when all are known."""
+        known = len(self._ends)
+        for segment in self._log.segments[known + 1 : known + 1 + _ENDS_PER_PASS]:
+            self._ends.append(self._first_ms(segment, last_store_ms))
+        return len(self._ends) + 1 >= len(self._log.segments)

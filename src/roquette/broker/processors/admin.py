@@ -11,6 +11,7 @@ from roquette.broker.stats import BrokerStats, Counter
 from roquette.errors import ConfigError, Refused
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply
+from roquette.store.disk_guard import Usage
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import DataVersion, KVTable
 from roquette.wire.codes import CURRENT_VERSION, ResponseCode, version_text
@@ -49,7 +50,7 @@ class AdminProcessor:
     Args:
         lanes: name, size, capacity, age of the oldest request in ms: the dispatcher's queues.
         delay_progress: level -> (delivered offset, end offset) of the delay queues.
-        disk: total and free bytes of the store's disk.
+        disk: total and free bytes of the commit log's disk, and of the root's.
         more: what else the run-time table shows.
         timer: the timer's lines of the run-time table, by the time.
     """
@@ -62,7 +63,7 @@ class AdminProcessor:
         *,
         lanes: Callable[[], list[tuple[str, int, int, int]]],
         delay_progress: Callable[[], dict[int, tuple[int, int]]],
-        disk: Callable[[], tuple[int, int]],
+        disk: Callable[[], tuple[Usage, Usage]],
         timer: Callable[[int], dict[str, str]] = lambda _: NO_TIMER,
         active: Callable[[], bool] = lambda: True,
         more: Callable[[], dict[str, str]] = dict,
@@ -110,8 +111,8 @@ class AdminProcessor:
 
     def _store_numbers(self, now_ms: int) -> dict[str, str]:
         store = self._store
-        total, free = self._disk()
-        ratio = repr((total - free) / total if total > 0 else 0.0)
+        (total, free), root = self._disk()
+        ratio = _used_share(total, free)
         table = {
             "brokerVersionDesc": version_text(CURRENT_VERSION),
             "brokerVersion": str(CURRENT_VERSION),
@@ -125,7 +126,8 @@ class AdminProcessor:
             "commitLogDirCapacity": f"Total : {_bytes(total)}, Free : {_bytes(free)}.",
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{store.layout.commit_log}": ratio,
-            "consumeQueueDiskRatio": ratio,
+            "consumeQueueDiskRatio": _used_share(*root),
+            "messagesRefused": store.send_refusal or "no",
             "dispatchBehindBytes": "0",
             "remainHowManyDataToFlush": f"{max(0, store.max_physical_offset - store.synced_offset)} B",
             "remainTransientStoreBufferNumbs": "2147483647",
@@ -176,6 +178,11 @@ class AdminProcessor:
                 table[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
                 table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(age)
         return table
+
+
+def _used_share(total: int, free: int) -> str:
+    """A ratio as Java prints a double."""
+    return repr((total - free) / total if total > 0 else 0.0)
 
 
 def _bytes(size: int) -> str:

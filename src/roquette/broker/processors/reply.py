@@ -126,6 +126,7 @@ class ReplyProcessor:
             log.warning("reply not kept: it has no body topic=%s", topic)
             return None
         try:
+            self._store.check_send()
             done = self._store.append(
                 topic,
                 queue_id,

@@ -19,7 +19,7 @@ from roquette.broker.timer_rules import RecallHandle
 from roquette.broker.topics import Topic, TopicTable
 from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter, delay_level
-from roquette.errors import Refused, StoreError
+from roquette.errors import Refused, StoreError, StoreFull
 from roquette.message.message_id import UniqueIds
 from roquette.message.names import (
     RETRY_PREFIX,
@@ -146,6 +146,8 @@ class SendProcessor:
             return self.send_batch(ctx, header, body)
         if ctx.now_ms < self._accept_from_ms:
             raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
+        if self._store.send_refusal is not None:
+            raise self._full()
         topic = self._topics.find(header.topic)
         created = topic is None
         if topic is None or not topic.open:
@@ -401,6 +403,8 @@ class SendProcessor:
 
     def send_batch(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
         """SEND_BATCH_MESSAGE: many messages of one queue, consecutive offsets, one answer."""
+        if self._store.send_refusal is not None:
+            raise self._full()
         created = self._topics.find(header.topic) is None
         topic, queue_id = self.admit(ctx, header)
         name = topic.name
@@ -472,6 +476,10 @@ class SendProcessor:
         self._stats.put_failed.total += 1
         refusal = self._writer.refusal(error)
         return self._refuse(refusal.code, refusal.remark)
+
+    def _full(self) -> Refused:
+        """Before anything is made for the message, a topic for example."""
+        return self._failed(StoreFull(self._store.send_refusal))
 
     def _bad_queue(self, ctx: RequestContext, topic: Topic, queue_id: int) -> Refused:
         return self._refuse(
