@@ -1,8 +1,8 @@
-"""Verbs for people: produce, consume, topics, groups, cluster. Commands return, outputs render."""
+"""Verbs for people: produce, consume, topics, groups, cluster, store. Commands return, outputs render."""
 
 import typer
 
-from roquette.cli import cluster, consume, group, produce, topic
+from roquette.cli import cluster, consume, group, produce, store, topic
 
 
 def register(app: typer.Typer) -> None:
@@ -12,3 +12,4 @@ def register(app: typer.Typer) -> None:
     app.add_typer(topic.app, name="topic")
     app.add_typer(group.app, name="group")
     app.command()(cluster.cluster)
+    app.add_typer(store.app, name="store")

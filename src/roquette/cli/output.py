@@ -47,6 +47,8 @@ def _cell(name: str, value: object) -> str:
             if value > 0
             else "-"
         )
+    if value is None:
+        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

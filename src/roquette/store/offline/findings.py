@@ -1,0 +1,169 @@
+"""What a check finds: one line each, with file, byte and what to do."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+DAMAGE: Final = "damage"
+NOTE: Final = "note"
+MAX_FINDINGS: Final = 10_000  # of one report; more are counted only
+MAX_OF_PART: Final = 1_000  # of one file's check
+
+_REPAIR: Final = "`roquette store repair` makes a copy without it"
+_REBUILD: Final = "`roquette store repair` makes queues and index anew from the log"
+_START: Final = "the broker mends it at its next start"
+_LOST: Final = "restore the file from a backup or a replica, or let `roquette store repair` make a copy without it"
+
+ADVICE: Final[dict[str, str]] = {
+    **dict.fromkeys(("magic", "size", "structure", "offset", "crc", "hole", "blank"), _REPAIR),
+    "tail": f"{_REPAIR}; {_START} when nothing sound follows",
+    "cut": "copy the file again, whole",
+    "segment_missing": _LOST,
+    "segment_size": _LOST,
+    "log_gap": _LOST,
+    "stray": "move it away: Apache's broker takes every name in this directory for an offset",
+    "time_back": "nothing: the clock was set back",
+    **dict.fromkeys(
+        (
+            *("unit_missing", "unit_wrong", "unit_size", "unit_tag", "unit_orphan", "unit_hole"),
+            *("queue_missing", "queue_file", "queue_gap"),
+            *("index_missing", "index_wrong", "index_orphan", "index_chain", "index_header"),
+            *("index_time", "index_size", "index_tail", "index_behind"),
+        ),
+        _REBUILD,
+    ),
+    "checkpoint": "remove the file: the broker then looks at the whole log at its next start",
+    "json": "put the .bak file beside it in its place, or restore it from a backup",
+    "offset_beyond": "set the group's offset back, or find out what the log has lost",
+    "timer": "remove timerwheel, timerlog and config/timercheck: our broker makes them anew from the timer's topic",
+    "abort": "nothing, or start the broker: it recovers",
+    "strange": "read it with Apache's own broker",
+    "unread": "give the settings it was made with",
+}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault, or something worth a note.
+
+    Attributes:
+        severity: `damage` or `note`.
+        kind: a word of `ADVICE`.
+        file, position: where; -1 when no byte can be named.
+        message: what is wrong. `advice`: what to do.
+        count: how many neighbours this stands for.
+    """
+
+    severity: str
+    kind: str
+    file: str
+    position: int
+    message: str
+    advice: str
+    count: int = 1
+
+
+def finding(
+    kind: str, file: str, position: int, message: str, severity: str = DAMAGE, count: int = 1
+) -> Finding:
+    """A finding with its kind's advice."""
+    return Finding(
+        severity=severity,
+        kind=kind,
+        file=file,
+        position=position,
+        message=message,
+        advice=ADVICE[kind],
+        count=count,
+    )
+
+
+class Findings:
+    """A bounded list; neighbours of one kind in one file become one finding."""
+
+    def __init__(self, limit: int = MAX_OF_PART) -> None:
+        self._limit = limit
+        self.items: list[Finding] = []
+        self.left_out = 0
+        self._run: tuple[str, str, int] = (
+            "",
+            "",
+            -1,
+        )  # kind, file, the place a neighbour would have
+
+    def add(self, item: Finding) -> None:
+        """Take one, or count it when there are too many."""
+        self._run = ("", "", -1)
+        if len(self.items) < self._limit:
+            self.items.append(item)
+        else:
+            self.left_out += 1
+
+    def add_run(
+        self, kind: str, file: str, position: int, message: str, place: int, severity: str = DAMAGE
+    ) -> None:
+        """Take one of a row: `place` is its number, and the one after it is counted with it; -1: any
+        neighbour of its kind is."""
+        if self._run == (kind, file, place) and self.items:
+            last = self.items[-1]
+            self.items[-1] = msgspec.structs.replace(last, count=last.count + 1)
+        else:
+            self.add(finding(kind, file, position, message, severity))
+        self._run = (kind, file, place + 1 if place >= 0 else -1)
+
+    def extend(self, other: "Findings") -> None:
+        """Take another list's."""
+        for item in other.items:
+            self.add(item)
+        self.left_out += other.left_out
+
+
+@dataclass(slots=True)
+class Pending:
+    """Records in a row whose queue has no unit for them, or another one's."""
+
+    first_offset: int
+    next_offset: int
+    first_physical: int
+    last_physical: int
+    reason: str  # unit_missing, unit_wrong or queue_missing
+    file: str
+    position: int
+    message: str
+
+
+@dataclass(slots=True)
+class QueueSpan:
+    """What one log file says of one queue.
+
+    Attributes:
+        first_offset: of the first record. `next_offset`: behind the last one.
+        life_offset, life_physical: the first record that its unit agrees with; -1: none.
+    """
+
+    topic: str
+    queue_id: int
+    first_offset: int
+    next_offset: int
+    life_offset: int
+    life_physical: int
+    records: int
+    pending: list[Pending]
+
+
+@dataclass(slots=True)
+class LogPart:
+    """What the check of one log file says."""
+
+    base: int
+    path: str
+    findings: Findings = field(default_factory=Findings)
+    spans: list[QueueSpan] = field(default_factory=list)
+    records: int = 0
+    bytes: int = 0
+    end: int = 0  # physical offset behind the last record or blank
+    filled: bool = False  # the log goes on in the next file
+    first_ms: int = 0
+    last_ms: int = 0
+    max_ms: int = 0
+    damaged: int = 0  # bytes

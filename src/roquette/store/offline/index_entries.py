@@ -1,0 +1,342 @@
+"""Index files read in order: entries beside the log's records, chains from slot to entry. HOT.
+
+Entries stand in the order of the log, so a check goes through both at once and holds one window of each.
+"""
+
+import sys
+from array import array
+from typing import Final
+
+from librt.strings import read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from roquette.base.read_files import ReadAt, ReadFiles
+from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE, MAX_SECONDS, SLOT_SIZE
+from roquette.store.offline.findings import NOTE, Findings, finding
+from roquette.store.offline.store_dir import LogFile
+
+_WINDOW_ENTRIES: Final = 8192
+_SLOT_WINDOW: Final = 1 << 20
+_EMPTY: Final = bytes(ENTRY_SIZE)
+_SWAP: Final = sys.byteorder == "little"
+_SEARCH: Final = 512 << 20  # bytes looked through for the place of the first entry
+
+
+class IndexView:
+    """One index file: its header and where its parts are.
+
+    Attributes:
+        count: number of the next entry as the header says. `end`: the same as the entries say.
+    """
+
+    __slots__ = (
+        "begin_ms", "begin_physical", "capacity", "count", "end", "end_ms", "end_physical", "entries_at",
+        "number", "path", "size", "slots", "slots_used",
+    )  # fmt: skip
+
+    def __init__(self, file: LogFile, head: bytes, slots: i64) -> None:
+        self.path: str = file.path
+        self.number: int = file.base
+        size: int = file.size
+        self.size: i64 = size
+        self.slots: i64 = slots
+        self.entries_at: i64 = HEADER_SIZE + slots * SLOT_SIZE
+        self.capacity: i64 = (size - self.entries_at) // ENTRY_SIZE
+        self.begin_ms: i64 = read_i64_be(head, 0)
+        self.end_ms: i64 = read_i64_be(head, 8)
+        self.begin_physical: i64 = read_i64_be(head, 16)
+        self.end_physical: i64 = read_i64_be(head, 24)
+        used: int = read_i32_be(head, 32)
+        count: int = read_i32_be(head, 36)
+        self.slots_used: i64 = used
+        self.count: i64 = count
+        self.end: i64 = 1
+        if 1 <= count <= self.capacity:
+            self.end = count
+
+    def entry_at(self, number: i64) -> i64:
+        """Byte of an entry in the file."""
+        return self.entries_at + number * ENTRY_SIZE
+
+
+def find_slots(
+    source: ReadAt, number: int, physical: int, key_hash: int, default_slots: int
+) -> int:
+    """How many hash slots a file has; 0 when that can not be told.
+
+    A file does not say it, but entries stand behind the slots, and of one entry is known what it says.
+
+    Args:
+        number: of that entry. `physical`: the offset it has. `key_hash`: its hash; -1: not known.
+    """
+    size = source.size
+    wanted = physical.to_bytes(8, "big", signed=True)
+    if key_hash >= 0:
+        wanted = key_hash.to_bytes(4, "big") + wanted
+    elif physical == 0:
+        return 0
+    skipped = (4 if key_hash < 0 else 0) + number * ENTRY_SIZE
+    at = HEADER_SIZE + default_slots * SLOT_SIZE + skipped
+    if at < size and source.read(at, len(wanted)) == wanted:
+        return default_slots
+    position, found = HEADER_SIZE, 0
+    while position < min(size, _SEARCH):
+        piece = source.read(position, _SLOT_WINDOW + 16)
+        at = piece.find(wanted)
+        while at >= 0:
+            entries_at = position + at - skipped
+            slots = (entries_at - HEADER_SIZE) // SLOT_SIZE
+            fits = (entries_at - HEADER_SIZE) % SLOT_SIZE == 0 and (
+                size - entries_at
+            ) % ENTRY_SIZE == 0
+            if slots > 0 and fits:
+                found = slots
+                if number == 1:
+                    return found
+            at = piece.find(wanted, at + 1)
+        position += _SLOT_WINDOW
+    return found  # by the last entry: a record's last one is the last that has its offset
+
+
+class IndexCursor:
+    """The entries of all files in order. The fields hold one while `valid`."""
+
+    __slots__ = (
+        "_data", "_files", "_source", "_start", "_views", "key_hash", "number", "physical", "place", "seconds",
+        "valid",
+    )  # fmt: skip
+
+    def __init__(self, files: ReadFiles, views: list[IndexView]) -> None:
+        self._files: ReadFiles = files
+        self._views: list[IndexView] = views
+        self._source: ReadAt | None = None
+        self._data: bytes = b""
+        self._start: i64 = 0  # number of the first entry in the window
+        self.place: int = -1  # of the file in the list
+        self.number: i64 = 0
+        self.key_hash: i64 = 0
+        self.physical: i64 = 0
+        self.seconds: i64 = 0
+        self.valid: bool = False
+
+    @property
+    def view(self) -> IndexView:
+        """The file at hand."""
+        return self._views[self.place]
+
+    def seek(self, offset: i64) -> None:
+        """Go to the first entry of a record at or behind a physical offset. Raises OSError."""
+        place = 0
+        last = len(self._views) - 1
+        while place < last and self._views[place].end_physical < offset:
+            place += 1
+        self.valid = False
+        if last < 0:
+            return
+        self._open(place)
+        view = self._views[place]
+        low: i64 = 1
+        high: i64 = view.end
+        while low < high:
+            middle: i64 = (low + high) // 2
+            self._load(middle)
+            if self.physical < offset:
+                low = middle + 1
+            else:
+                high = middle
+        self.number = low - 1
+        self.advance()
+
+    def advance(self) -> None:
+        """Go to the next entry; `valid` becomes False behind the last one. Raises OSError."""
+        number: i64 = self.number + 1
+        while number >= self._views[self.place].end:
+            if self.place + 1 >= len(self._views):
+                self.valid = False
+                self.close()
+                return
+            self._open(self.place + 1)
+            number = 1
+        self._load(number)
+        self.valid = True
+
+    def _open(self, place: int) -> None:
+        self.close()
+        self.place = place
+        self._source = self._files.open(self._views[place].path)
+        self._data = b""
+
+    def _load(self, number: i64) -> None:
+        at: i64 = (number - self._start) * ENTRY_SIZE
+        if at < 0 or at + ENTRY_SIZE > len(self._data):
+            source = self._source
+            assert source is not None
+            view = self._views[self.place]
+            self._data = source.read(view.entry_at(number), _WINDOW_ENTRIES * ENTRY_SIZE)
+            self._start = number
+            at = 0
+        data = self._data
+        self.number = number
+        key_hash: int = read_i32_be(data, at)
+        seconds: int = read_i32_be(data, at + 12)
+        self.key_hash = key_hash
+        self.physical = read_i64_be(data, at + 4)
+        self.seconds = seconds
+
+    def seconds_of(self, store_ms: i64, first_known: bool) -> i64:
+        """What the entry at hand should say of its record's store time; -1: that is not known.
+
+        The first entry of a file reckons from the end of the file before.
+
+        Args:
+            first_known: the first file has none before it.
+        """
+        begin = self._views[self.place].begin_ms
+        if self.number == 1:
+            begin = 0
+            if self.place > 0:
+                before = self._views[self.place - 1]
+                if before.end_ms <= 0 or before.count != before.end:
+                    return -1
+                begin = before.end_ms
+            elif not first_known:
+                return -1
+        if begin <= 0 or store_ms < begin:
+            return 0
+        seconds: i64 = (store_ms - begin) // 1000
+        return seconds if seconds < MAX_SECONDS else MAX_SECONDS
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+
+def find_end(source: ReadAt, view: IndexView) -> int:
+    """Number of the first entry that was never written: a killed broker's header may know fewer."""
+    low: i64 = view.end
+    high: i64 = view.capacity
+    while low < high:
+        middle: i64 = (low + high) // 2
+        if source.read(view.entry_at(middle), ENTRY_SIZE) == _EMPTY:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+class ChainCheck:
+    """Every entry names the one its slot held before; the slots hold the newest; the header counts them."""
+
+    __slots__ = ("_findings", "_log_end", "_used", "_view")
+
+    def __init__(self, view: IndexView, log_end: i64, findings: Findings) -> None:
+        self._view: IndexView = view
+        self._log_end: i64 = log_end
+        self._findings: Findings = findings
+        self._used: i64 = 0
+
+    def run(self, source: ReadAt, crashed: bool) -> None:
+        """Look at all of a file. Raises OSError."""
+        view = self._view
+        slots = array("i", bytes(4 * view.slots))
+        self._entries(source, slots)
+        self._slots(source, slots)
+        self._rest(source, crashed)
+        severity = NOTE if crashed else "damage"
+        if view.count != view.end or view.count < 1:
+            words = (
+                f"the header counts {view.count} as the next entry, the entries end at {view.end}"
+            )
+            self._findings.add(finding("index_header", view.path, 36, words, severity))
+        elif view.slots_used != self._used and view.end > 1:
+            words = f"the header says {view.slots_used} slots are in use, {self._used} are"
+            self._findings.add(finding("index_header", view.path, 32, words, severity))
+
+    def _entries(self, source: ReadAt, slots: "array[int]") -> None:
+        view = self._view
+        floor: i64 = 0
+        number: i64 = 1
+        count: i64 = view.slots
+        path = view.path
+        while number < view.end:
+            left: i64 = view.end - number
+            left = min(left, _WINDOW_ENTRIES)
+            data = source.read(view.entry_at(number), left * ENTRY_SIZE)
+            at: i64 = 0
+            end: i64 = len(data) - len(data) % ENTRY_SIZE
+            if end == 0:
+                return
+            while at < end:
+                key_hash: int = read_i32_be(data, at)
+                physical = read_i64_be(data, at + 4)
+                previous: int = read_i32_be(data, at + 16)
+                slot: i64 = key_hash % count
+                known: int = slots[slot]
+                if known != previous:
+                    words = f"entry {number} of slot {slot} says {previous} was before it, it was {known}"
+                    place = view.entry_at(number) + 16
+                    self._findings.add(finding("index_chain", path, place, words))
+                slots[slot] = number
+                if known == 0:
+                    self._used += 1
+                if physical < floor or physical >= self._log_end:
+                    why = "before its predecessor's" if physical < floor else "behind the log's end"
+                    words = f"entry {number} points at offset {physical}, {why}"
+                    place = view.entry_at(number) + 4
+                    self._findings.add_run("index_orphan", path, place, words, number)
+                else:
+                    floor = physical
+                number += 1
+                at += ENTRY_SIZE
+
+    def _slots(self, source: ReadAt, slots: "array[int]") -> None:
+        wanted = array("i", slots)
+        if _SWAP:
+            wanted.byteswap()
+        view = self._view
+        flat = memoryview(wanted).cast("B")
+        position: i64 = 0
+        total: i64 = view.slots * SLOT_SIZE
+        while position < total:
+            data = source.read(HEADER_SIZE + position, min(_SLOT_WINDOW, total - position))
+            size: i64 = len(data)
+            if size == 0:
+                return
+            if data != flat[position : position + size]:
+                self._wrong_slots(data, position, slots)
+            position += size
+
+    def _wrong_slots(self, data: bytes, position: i64, slots: "array[int]") -> None:
+        at: i64 = 0
+        end: i64 = len(data) - 3
+        while at < end:
+            slot: i64 = (position + at) // SLOT_SIZE
+            found: int = read_i32_be(data, at)
+            known: int = slots[slot]
+            if found != known:
+                words = f"slot {slot} says its newest entry is {found}, it is {known}"
+                place = HEADER_SIZE + position + at
+                self._findings.add(finding("index_chain", self._view.path, place, words))
+            at += SLOT_SIZE
+
+    def _rest(self, source: ReadAt, crashed: bool) -> None:
+        """Behind the last entry nothing was ever written; nor was entry 0."""
+        view = self._view
+        if source.read(view.entry_at(0), ENTRY_SIZE) != _EMPTY:
+            words = "entry 0 is never used, and is not empty"
+            self._findings.add(finding("index_tail", view.path, view.entry_at(0), words))
+        position: i64 = view.entry_at(view.end)
+        while position < view.size:
+            data = source.read(position, _SLOT_WINDOW)
+            if not data:
+                return
+            if data != bytes(len(data)):
+                at: i64 = len(data) - len(data.lstrip(b"\0"))
+                words = "bytes behind the last entry"
+                severity = NOTE if crashed else "damage"
+                item = finding("index_tail", view.path, position + at, words, severity)
+                self._findings.add(item)
+                return
+            position += len(data)

@@ -1,0 +1,487 @@
+"""The check of one commit log file against queues and index. HOT.
+
+Reads the file once. For every record: its CRC, the unit its queue has at its queue offset, its entries in the index.
+What needs more than one file is left to `fsck.combine`.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from roquette.base.javatypes import java_hash
+from roquette.base.read_files import ReadAt, ReadFiles
+from roquette.store.index_file import positive_hash
+from roquette.store.keys import TopicKeys
+from roquette.store.offline.findings import (
+    NOTE,
+    Findings,
+    LogPart,
+    Pending,
+    QueueSpan,
+    finding,
+)
+from roquette.store.offline.index_entries import IndexCursor, IndexView
+from roquette.store.offline.scan import (
+    END,
+    FAULT,
+    FAULT_NAMES,
+    FAULT_WORDS,
+    FILLED,
+    Scanner,
+)
+from roquette.store.offline.store_dir import LogFile, StoreDir, load_queue
+from roquette.store.offline.unit_check import MULTI_DISPATCH, LogLookup, check_units
+from roquette.store.offline.units import QueueUnits
+
+_PREPARED: Final = 0x4
+_ROLLBACK: Final = 0xC
+_EXT_ADDRESS: Final = -0x80000001  # tags codes up to here are addresses in consumequeue_ext
+_SCHEDULE: Final = b"SCHEDULE_TOPIC_XXXX"
+_MAX_PENDING: Final = 200  # runs of one queue
+_MAX_WINDOWS: Final = 4096  # queues whose units are held at once
+_MAX_TAGS: Final = 1024
+_MAX_NAME: Final = 255  # bytes of a directory name
+_MULTI_OFFSET: Final = b"INNER_MULTI_QUEUE_OFFSET\x01"
+
+
+class QueueState:
+    """What has been seen of one queue in this file."""
+
+    __slots__ = (
+        "expected",
+        "first_offset",
+        "lag_ms",
+        "life_offset",
+        "life_physical",
+        "pending",
+        "queue_id",
+        "records",
+        "run_end",
+        "run_reason",
+        "topic",
+        "units",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, queue_id: int, units: QueueUnits) -> None:
+        self.topic: str = topic
+        self.queue_id: int = queue_id
+        self.units: QueueUnits = units
+        self.expected: i64 = -1
+        self.first_offset: i64 = -1
+        self.life_offset: i64 = -1
+        self.life_physical: i64 = -1
+        self.records: i64 = 0
+        self.lag_ms: dict[
+            int, int
+        ] = {}  # of delayed messages: due time less store time -> how often
+        self.pending: list[Pending] = []
+        self.run_end: i64 = -1  # the queue offset that would go on the last of `pending`
+        self.run_reason: str = ""
+
+
+class TopicState:
+    """What is kept ready per topic."""
+
+    __slots__ = ("keys", "name", "queues", "skip", "tags")
+
+    def __init__(self, name: str, skip: bool) -> None:
+        self.name: str = name
+        self.skip: bool = skip  # its units are of a kind that is not checked
+        self.keys: TopicKeys = TopicKeys(name)
+        self.queues: dict[int, QueueState] = {}
+        self.tags: dict[bytes, tuple[int, int]] = {}  # TAGS -> tags code, index hash
+
+
+def span_of(data: bytes, start: i64, end: i64, name: bytes) -> tuple[i64, i64]:
+    """Where the last value of a property stands in `data`; equal when it is absent. `name` ends with 0x01."""
+    stop: i64 = end
+    while True:
+        at: i64 = data.rfind(name, start, stop)
+        if at < 0:
+            return 0, 0
+        if at == start or data[at - 1] == 2:
+            value: i64 = at + len(name)
+            close: i64 = data.find(b"\x02", value, end)
+            return value, close if close >= 0 else end
+        stop = at + len(name) - 1
+
+
+def key_hash_of(topic: TopicState, data: bytes, start: i64, end: i64) -> i64:
+    """The positive hash of a key; bytes that are not UTF-8 are read with U+FFFD."""
+    try:
+        return topic.keys.hash_of(data, start, end)
+    except UnicodeDecodeError:
+        text = data[start:end].decode("utf-8", "replace")
+        return positive_hash(java_hash(text, java_hash(topic.name + "#")))
+
+
+class LogCheck:
+    """One file of the log beside the queues and the index."""
+
+    __slots__ = (
+        "_crc", "_cursor", "_extended", "_files", "_findings", "_index_from", "_indexed", "_lookup", "_part", "_states", "_store",
+        "_tags_indexed", "_topics", "_windows",
+    )  # fmt: skip
+
+    def __init__(
+        self, files: ReadFiles, store: StoreDir, views: list[IndexView], check_crc: bool
+    ) -> None:
+        """
+        Args:
+            views: the index files whose layout is known, oldest first; empty: the index is not looked at.
+        """
+        self._files: ReadFiles = files
+        self._store: StoreDir = store
+        self._crc: bool = check_crc
+        self._extended: bool = files.is_dir(f"{store.root}/consumequeue_ext")
+        self._cursor: IndexCursor = IndexCursor(files, views)
+        self._indexed: bool = len(views) > 0
+        self._index_from: i64 = -1  # records behind it have all their entries
+        if views:
+            self._index_from = views[0].begin_physical
+            if self._index_from == store.min_offset:  # no older file of the index has been deleted
+                self._index_from -= 1
+        self._tags_indexed: bool = False
+        self._topics: dict[bytes, TopicState] = {}
+        self._states: list[QueueState] = []
+        self._windows: i64 = 0
+        self._findings: Findings = Findings()
+        self._lookup: LogLookup = LogLookup(files, store)
+        self._part: LogPart = LogPart(0, "")
+
+    def run(self, file: LogFile) -> LogPart:
+        """Check one file. Raises OSError."""
+        part = self._part = LogPart(file.base, file.path)
+        self._findings = part.findings
+        if self._indexed:
+            self._cursor.seek(file.base)
+        source = self._files.open(file.path)
+        try:
+            self._scan(source, file)
+        finally:
+            source.close()
+            self._lookup.close()
+            self._cursor.close()
+        for state in self._states:
+            part.spans.append(
+                QueueSpan(
+                    state.topic,
+                    state.queue_id,
+                    state.first_offset,
+                    state.expected,
+                    state.life_offset,
+                    state.life_physical,
+                    state.records,
+                    state.pending,
+                )
+            )
+            self._report_lags(state)
+        return part
+
+    def _scan(self, source: ReadAt, file: LogFile) -> None:
+        part = self._part
+        nominal: int = self._store.segment_size
+        scanner = Scanner(source, file.base, self._crc, nominal=nominal)
+        records: i64 = 0
+        damaged: i64 = 0
+        newest: i64 = 0
+        last_ms: i64 = 0
+        while True:
+            kind = scanner.advance()
+            if kind == END:
+                break
+            if kind == FAULT:
+                damaged += scanner.following - scanner.position
+                self._report(file, scanner)
+                continue
+            records += 1
+            stored = scanner.store_ms
+            if records == 1:
+                part.first_ms = stored
+            if stored < last_ms:
+                self._time_back(file, scanner.position, last_ms - stored)
+            last_ms = stored
+            newest = max(newest, stored)
+            self._record(scanner)
+        part.records = records
+        part.damaged = damaged
+        part.last_ms = last_ms
+        part.max_ms = newest
+        part.filled = scanner.ending == FILLED
+        part.end = file.base + (scanner.limit if part.filled else scanner.position)
+        part.bytes = scanner.position
+        if self._indexed:
+            self._orphans(part.end)
+
+    def _report(self, file: LogFile, scanner: Scanner) -> None:
+        fault = scanner.fault
+        size = scanner.following - scanner.position
+        words = f"{FAULT_WORDS[fault]}; {size} bytes up to {scanner.following}"
+        if scanner.known:
+            topic = self._text(scanner, scanner.topic_at, scanner.topic_size)
+            words = f"{FAULT_WORDS[fault]}: {topic}/{scanner.queue_id} offset {scanner.queue_offset}, {size} bytes"
+        self._findings.add(finding(FAULT_NAMES[fault], file.path, scanner.position, words))
+        if scanner.known:
+            self._record(scanner)  # its unit and its entries are right all the same
+
+    def _text(self, scanner: Scanner, at: i64, size: i64) -> str:
+        return scanner.data[at : at + size].decode("utf-8", "replace")
+
+    def _time_back(self, file: LogFile, position: i64, by_ms: i64) -> None:
+        words = f"stored {by_ms} ms before the record in front of it"
+        self._findings.add_run("time_back", file.path, position, words, -1, NOTE)
+
+    # One record
+
+    def _record(self, scanner: Scanner) -> None:
+        data = scanner.data
+        name = data[scanner.topic_at : scanner.topic_at + scanner.topic_size]
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._new_topic(name)
+        start = scanner.properties_at
+        end: i64 = start + scanner.properties_size
+        tags_at, tags_end = span_of(data, start, end, b"TAGS\x01")
+        code: i64 = 0
+        tags_hash: i64 = -1
+        if tags_end > tags_at:
+            known = topic.tags.get(data[tags_at:tags_end])
+            if known is None:
+                known = self._new_tags(topic, data[tags_at:tags_end])
+            code = known[0]
+            tags_hash = known[1]
+        kind: i64 = scanner.sys_flag & 0xC
+        if kind != _PREPARED and kind != _ROLLBACK and not topic.skip:  # noqa: PLR1714
+            queue_id: int = scanner.queue_id
+            state = topic.queues.get(queue_id)
+            if state is None:
+                state = self._new_queue(topic, queue_id)
+            delayed = name == _SCHEDULE
+            self._unit(state, scanner, scanner.queue_offset, code, delayed)
+            if data.find(_MULTI_OFFSET, start, end) >= 0:
+                self._dispatched(scanner, code)
+        if self._indexed and kind != _ROLLBACK and scanner.physical > self._index_from:
+            self._keys(topic, scanner, tags_hash)
+
+    def _new_topic(self, name: bytes) -> TopicState:
+        text = name.decode("utf-8", "replace")
+        skip = self._store.rocksdb_queues or not self._store.whole
+        if len(name) > _MAX_NAME or b"/" in name or b"\0" in name or name in (b".", b".."):
+            skip = (
+                True  # no directory can have this name: not a topic, or one whose queues cannot be
+            )
+        if not skip:
+            skip = self._files.is_dir(f"{self._store.root}/batchconsumequeue/{text}")
+        topic = self._topics[name] = TopicState(text, skip)
+        return topic
+
+    def _new_tags(self, topic: TopicState, tags: bytes) -> tuple[int, int]:
+        if len(topic.tags) >= _MAX_TAGS:
+            topic.tags.clear()
+        text = tags.decode("utf-8", "replace")
+        found = topic.keys.hashes(None, None, text)
+        known = topic.tags[tags] = (java_hash(text), found[0])
+        return known
+
+    def _new_queue(self, topic: TopicState, queue_id: int) -> QueueState:
+        directory = self._store.consume_queues
+        units = QueueUnits(self._files, load_queue(self._files, directory, topic.name, queue_id))
+        state = topic.queues[queue_id] = QueueState(topic.name, queue_id, units)
+        self._states.append(state)
+        self._windows += 1
+        if self._windows > _MAX_WINDOWS:
+            self._windows = 0
+            for other in self._states:
+                other.units.forget()
+        return state
+
+    def _dispatched(self, scanner: Scanner, code: i64) -> None:
+        """Units in light queues (INNERMULTI_DISPATCH) that point at this record too."""
+        start = scanner.properties_at
+        end: i64 = start + scanner.properties_size
+        names_at, names_end = span_of(scanner.data, start, end, MULTI_DISPATCH)
+        offsets_at, offsets_end = span_of(scanner.data, start, end, _MULTI_OFFSET)
+        names = scanner.data[names_at:names_end].split(b",")
+        offsets = scanner.data[offsets_at:offsets_end].split(b",")
+        if len(names) != len(offsets):
+            return
+        for place in range(len(names)):
+            topic = self._topics.get(names[place]) or self._new_topic(names[place])
+            state = topic.queues.get(0) or self._new_queue(topic, 0)
+            if state.units.exists and offsets[place].isdigit():
+                self._unit(state, scanner, int(offsets[place]), code, False)
+
+    def _unit(
+        self, state: QueueState, scanner: Scanner, offset: i64, code: i64, delayed: bool
+    ) -> None:
+        """Compare a record with the unit at its queue offset."""
+        units = state.units
+        expected = state.expected
+        if expected < 0:
+            state.first_offset = offset
+        elif offset > expected and units.exists:
+            check_units(
+                units, expected, offset, self._store.min_offset, self._lookup, self._findings
+            )
+        state.expected = offset + 1
+        state.records += 1
+        physical = scanner.physical
+        if not units.load(offset) or units.empty:
+            self._pend(state, "unit_missing", offset, physical)
+            return
+        if units.physical != physical:
+            self._wrong_unit(state, offset, physical)
+            return
+        if state.life_physical < 0:
+            state.life_offset = offset
+            state.life_physical = physical
+        if units.size != scanner.size:
+            words = f"the unit says the record at offset {physical} has {units.size} bytes, it has {scanner.size}"
+            self._fault_of(units, "unit_size", offset, 8, words)
+        if units.code == code and not delayed:
+            return
+        if delayed:
+            lag: int = units.code - scanner.store_ms
+            seen = state.lag_ms.get(lag, 0)
+            if seen or len(state.lag_ms) < _MAX_TAGS:
+                state.lag_ms[lag] = seen + 1
+        elif units.code > _EXT_ADDRESS or not self._extended:
+            words = (
+                f"the unit has tags code {units.code}, the record at offset {physical} gives {code}"
+            )
+            self._fault_of(units, "unit_tag", offset, 12, words)
+
+    def _wrong_unit(self, state: QueueState, offset: i64, physical: i64) -> None:
+        """The unit points elsewhere: at a later record of a topic made again, or at nothing."""
+        units = state.units
+        if not units.filler and self._lookup.claims(
+            state.topic, state.queue_id, offset, units.physical, units.size
+        ):
+            self._pend(state, "unit_wrong", offset, physical)
+            return
+        words = f"the unit points at offset {units.physical}, its record stands at {physical}"
+        self._fault_of(units, "unit_orphan", offset, 0, words)
+
+    def _fault_of(self, units: QueueUnits, kind: str, offset: i64, byte: i64, words: str) -> None:
+        path, position = units.place(offset)
+        where = f"{units.topic}/{units.queue_id} offset {offset}: {words}"
+        self._findings.add_run(kind, path, position + byte, where, offset)
+
+    def _report_lags(self, state: QueueState) -> None:
+        """Delayed messages of one queue wait equally long: what stands alone among many is wrong."""
+        total = sum(state.lag_ms.values())
+        if total < 10:
+            return
+        for lag, count in state.lag_ms.items():
+            if count * 10 >= total or count > 1:
+                continue
+            words = f"one unit of {state.topic}/{state.queue_id} is due {lag} ms after its record was stored, unlike the others"
+            path, _ = state.units.place(state.units.first)
+            self._findings.add(finding("unit_tag", path, -1, words))
+
+    def _pend(self, state: QueueState, reason: str, offset: i64, physical: i64) -> None:
+        """The record has no unit of its own; whether that is damage is known when all files are read."""
+        if not state.units.exists:
+            reason = "queue_missing"
+        if state.run_end == offset and state.run_reason == reason and state.pending:
+            last = state.pending[-1]
+            last.next_offset = offset + 1
+            last.last_physical = physical
+            state.run_end = offset + 1
+            return
+        if len(state.pending) >= _MAX_PENDING:
+            return
+        path, position = state.units.place(offset)
+        where = f"{state.topic}/{state.queue_id} offset {offset}"
+        words = f"the record at offset {physical} ({where}) has no unit in its queue"
+        if reason == "unit_wrong":
+            words = f"the unit of {where} points at offset {state.units.physical}, its record stands at {physical}"
+        elif reason == "queue_missing":
+            path = f"{self._store.consume_queues}/{state.topic}/{state.queue_id}"
+            words = f"the record at offset {physical} ({where}) has no queue"
+        state.pending.append(
+            Pending(offset, offset + 1, physical, physical, reason, path, position, words)
+        )
+        state.run_end = offset + 1
+        state.run_reason = reason
+
+    # The index
+
+    def _keys(self, topic: TopicState, scanner: Scanner, tags_hash: i64) -> None:
+        """Compare a record with its entries in the index: unique id, keys, and tags since 5.4."""
+        data = scanner.data
+        start = scanner.properties_at
+        end: i64 = start + scanner.properties_size
+        wanted: list[i64] = []
+        at, stop = span_of(data, start, end, b"UNIQ_KEY\x01")
+        if stop > at:
+            wanted.append(key_hash_of(topic, data, at, stop))
+        at, stop = span_of(data, start, end, b"KEYS\x01")
+        while at < stop:
+            space: i64 = data.find(b" ", at, stop)
+            if space < 0:
+                space = stop
+            if space > at:
+                wanted.append(key_hash_of(topic, data, at, space))
+            at = space + 1
+        cursor = self._cursor
+        physical = scanner.physical
+        if not cursor.valid and not wanted:
+            return
+        if cursor.valid and cursor.physical < physical:
+            self._orphans(physical)
+        self._match(wanted, tags_hash, physical, scanner.store_ms)
+
+    def _match(self, wanted: list[i64], tags_hash: i64, physical: i64, store_ms: i64) -> None:
+        cursor = self._cursor
+        found: i64 = 0
+        tags_found = False
+        count: i64 = len(wanted)
+        strange: i64 = 0
+        while cursor.valid and cursor.physical == physical:
+            key_hash = cursor.key_hash
+            if found < count and wanted[found] == key_hash:
+                found += 1
+            elif key_hash == tags_hash:
+                tags_found = True
+            elif key_hash not in wanted:
+                strange += 1
+                words = f"entry {cursor.number} has a hash that no key of its record at offset {physical} gives"
+                self._entry_fault("index_wrong", 0, words)
+            seconds = cursor.seconds_of(store_ms, self._store.min_offset == 0)
+            if cursor.seconds != seconds >= 0:
+                words = f"entry {cursor.number} says {cursor.seconds} seconds, its record at offset {physical} gives {seconds}"
+                self._entry_fault("index_time", 12, words)
+            cursor.advance()
+        if tags_found:
+            self._tags_indexed = True
+        if found < count and strange == 0 and not cursor.valid:
+            words = f"the index ends before the record at offset {physical}, which has keys"
+            path, place = self._index_place()
+            self._findings.add_run("index_behind", path, place, words, -1)
+        elif found < count and strange == 0:
+            words = f"{count - found} of {count} keys of the record at offset {physical} are not in the index"
+            path, place = self._index_place()
+            self._findings.add_run("index_missing", path, place, words, -1)
+        elif tags_hash >= 0 and not tags_found and self._tags_indexed and strange == 0:
+            words = f"the tags of the record at offset {physical} are not in the index"
+            path, place = self._index_place()
+            self._findings.add_run("index_missing", path, place, words, -1, NOTE)
+
+    def _index_place(self) -> tuple[str, int]:
+        cursor = self._cursor
+        place: int = cursor.view.entry_at(cursor.number)
+        return cursor.view.path, place
+
+    def _entry_fault(self, kind: str, byte: i64, words: str) -> None:
+        path, place = self._index_place()
+        self._findings.add_run(kind, path, place + byte, words, self._cursor.number)
+
+    def _orphans(self, end: i64) -> None:
+        """Entries of records before an offset that no record came for."""
+        cursor = self._cursor
+        while cursor.valid and cursor.physical < end:
+            if cursor.physical > self._index_from:
+                words = f"entry {cursor.number} points at offset {cursor.physical}, where no record with keys begins"
+                self._entry_fault("index_orphan", 4, words)
+            cursor.advance()

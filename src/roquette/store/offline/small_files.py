@@ -1,0 +1,192 @@
+"""The store's small files: JSON, checkpoint, delay offsets, abort.
+
+Apache writes JSON with fastjson: number keys stand without quotes. `parse_json` reads that, and ordinary JSON.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from roquette.base.read_files import ReadFiles, read_all
+from roquette.errors import StoreError
+from roquette.store.checkpoint import Checkpoint, decode_checkpoint
+from roquette.store.offline.findings import NOTE, Findings, finding
+from roquette.store.offline.store_dir import StoreDir
+
+JSON_LIMIT: Final = 256 << 20
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+_NUMBER_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
+_LATER_MS: Final = 1 << 42  # the year 2109: no store time is behind it
+
+
+def parse_json(text: str) -> Any:
+    """JSON, number keys with or without quotes. Raises ValueError with the place."""
+    return json.loads(_NUMBER_KEY.sub(_quoted, text))
+
+
+def _quoted(match: "re.Match[str]") -> str:
+    if match.group(2) is None:
+        return match.group()
+    return f'{match.group(1)}"{match.group(2)}"{match.group(3)}'
+
+
+def load_json(files: ReadFiles, path: str) -> dict[str, Any] | None:
+    """The object in a JSON file; None when the file is missing.
+
+    Raises:
+        StoreError: it is no JSON object: says at which byte.
+    """
+    if files.file_size(path) < 0:
+        return None
+    data = read_all(files, path, JSON_LIMIT)
+    try:
+        found = parse_json(data.decode())
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path} byte {error.start}: not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise StoreError(f"{path} byte {_byte_of(data, error)}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} byte 0: {error}") from None
+    if not isinstance(found, dict):
+        raise StoreError(f"{path} byte 0: not a JSON object")
+    return found
+
+
+def _byte_of(data: bytes, error: json.JSONDecodeError) -> int:
+    """Where in the file the parser stopped: it saw a text with more quotes, of as many lines."""
+    lines = data.split(b"\n")
+    return min(sum(len(line) + 1 for line in lines[: error.lineno - 1]), len(data))
+
+
+def topics_of(files: ReadFiles, store: StoreDir) -> dict[str, Any] | None:
+    """The topics of config/topics.json; None when it can not be read."""
+    try:
+        found = load_json(files, f"{store.config}/topics.json")
+    except StoreError:
+        return None
+    table = (found or {}).get("topicConfigTable")
+    return table if isinstance(table, dict) else None
+
+
+def consumer_offsets(files: ReadFiles, store: StoreDir) -> dict[str, dict[str, int]]:
+    """`topic@group` -> queue id -> offset; empty when the file can not be read."""
+    try:
+        found = load_json(files, f"{store.config}/consumerOffset.json")
+    except StoreError:
+        return {}
+    return _table_of((found or {}).get("offsetTable"))
+
+
+def _table_of(value: Any) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for name, inner in (value if isinstance(value, dict) else {}).items():
+        if isinstance(inner, dict):
+            found[name] = {
+                queue: offset for queue, offset in inner.items() if isinstance(offset, int)
+            }
+    return found
+
+
+def read_checkpoint(files: ReadFiles, store: StoreDir) -> Checkpoint | None:
+    """The checkpoint; None when there is none."""
+    if files.file_size(store.checkpoint) < 0:
+        return None
+    return decode_checkpoint(read_all(files, store.checkpoint, 4096))
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What the log says, for those that speak of it.
+
+    Attributes:
+        end: physical offset behind the last record. `max_ms`: the newest store time, 0: no records.
+        queue_ends: (topic, queue id) -> the queue offset the next message gets.
+        sure: the whole log was looked at.
+    """
+
+    end: int
+    max_ms: int
+    queue_ends: Mapping[tuple[str, int], int]
+    sure: bool
+
+
+def check_small_files(files: ReadFiles, store: StoreDir, facts: LogFacts, found: Findings) -> None:
+    """Compare what the small files say with the log and the queues."""
+    if files.file_size(store.abort) >= 0:
+        words = "the broker was not stopped cleanly, or it is running"
+        found.add(finding("abort", store.abort, -1, words, NOTE))
+    _check_checkpoint(files, store, facts, found)
+    tables: dict[str, dict[str, Any] | None] = {}
+    for name in files.list_dir(store.config):
+        if not name.endswith(".json"):
+            continue
+        path = f"{store.config}/{name}"
+        try:
+            tables[name] = load_json(files, path)
+        except StoreError as error:
+            where = re.search(r" byte (\d+): (.*)", str(error))
+            position, words = (int(where[1]), where[2]) if where else (0, str(error))
+            spare = f"; {name}.bak is there" if files.file_size(path + ".bak") >= 0 else ""
+            found.add(finding("json", path, position, f"not readable: {words}{spare}"))
+    _check_offsets(store, tables.get("consumerOffset.json"), facts, found)
+    _check_delays(store, tables.get("delayOffset.json"), facts, found)
+
+
+def _check_checkpoint(files: ReadFiles, store: StoreDir, facts: LogFacts, found: Findings) -> None:
+    size = files.file_size(store.checkpoint)
+    if size < 0:
+        return
+    if size < 48:
+        words = f"a checkpoint of {size} bytes"
+        found.add(finding("checkpoint", store.checkpoint, 0, words))
+        return
+    checkpoint = decode_checkpoint(read_all(files, store.checkpoint, 4096))
+    raw = read_all(files, store.checkpoint, 48)
+    for at, name, value in (
+        (0, "the log", checkpoint.physical_ms),
+        (8, "the queues", checkpoint.logical_ms),
+        (16, "the index", checkpoint.index_ms),
+    ):
+        if raw[at] & 0x80:
+            found.add(finding("checkpoint", store.checkpoint, at, f"{name}'s time is below 0"))
+        elif value > _LATER_MS:
+            words = f"{name}'s time {value} is no time of this century"
+            found.add(finding("checkpoint", store.checkpoint, at, words))
+        elif value > facts.max_ms and facts.sure and store.log:
+            words = f"{name} was synced up to {value}, the log's newest record is of {facts.max_ms}: its end is lost"
+            found.add(finding("checkpoint", store.checkpoint, at, words))
+    if checkpoint.logical_offset > facts.end and facts.sure and store.log:
+        words = f"queues were synced up to offset {checkpoint.logical_offset}, the log ends at {facts.end}"
+        found.add(finding("checkpoint", store.checkpoint, 40, words))
+
+
+def _check_offsets(
+    store: StoreDir, table: dict[str, Any] | None, facts: LogFacts, found: Findings
+) -> None:
+    path = f"{store.config}/consumerOffset.json"
+    for name, queues in _table_of((table or {}).get("offsetTable")).items():
+        topic, _, group = name.partition("@")
+        for queue, offset in queues.items():
+            end = facts.queue_ends.get((topic, int(queue))) if queue.isdecimal() else None
+            if end is not None and offset > end:
+                words = f"group {group} has consumed {topic}/{queue} up to {offset}, the queue ends at {end}"
+                found.add(finding("offset_beyond", path, -1, words))
+            elif offset < -1:
+                words = f"group {group} has offset {offset} in {topic}/{queue}"
+                found.add(finding("offset_beyond", path, -1, words))
+
+
+def _check_delays(
+    store: StoreDir, table: dict[str, Any] | None, facts: LogFacts, found: Findings
+) -> None:
+    path = f"{store.config}/delayOffset.json"
+    offsets = (table or {}).get("offsetTable")
+    for level, offset in (offsets if isinstance(offsets, dict) else {}).items():
+        if not level.isdecimal() or not isinstance(offset, int):
+            continue
+        end = facts.queue_ends.get((SCHEDULE_TOPIC, int(level) - 1))
+        if end is not None and offset > end:
+            words = f"delay level {level} was delivered up to {offset}, its queue ends at {end}"
+            found.add(finding("offset_beyond", path, -1, words))

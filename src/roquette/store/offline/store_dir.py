@@ -1,0 +1,251 @@
+"""Finding out what lies in a directory: which kind of store, which files, whose.
+
+Recognised are stores of ours and of Apache's 4.9 and 5.x with plain files, and a directory of commit log files alone.
+Kinds that can not be read (queues or configuration in RocksDB, DLedger) are named.
+"""
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from roquette.base.read_files import ReadFiles
+from roquette.errors import StoreError
+from roquette.store.consume_queue import UNIT_SIZE
+from roquette.store.layout import parse_offset_name
+
+_INDEX_NAME: Final = re.compile(r"\d{17,18}")
+_DEFAULT_SEGMENT: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file that is named by an offset: of the commit log, the timer log or a queue."""
+
+    path: str
+    base: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDir:
+    """One consume queue's files. `base` and `size` of the files count bytes, 20 to a unit."""
+
+    topic: str
+    queue_id: int
+    path: str
+    files: list[LogFile]
+
+    @property
+    def first(self) -> int:
+        """Queue offset of the first unit there is a place for."""
+        return self.files[0].base // UNIT_SIZE if self.files else 0
+
+    @property
+    def limit(self) -> int:
+        """Queue offset behind the last place."""
+        return (self.files[-1].base + self.files[-1].size) // UNIT_SIZE if self.files else 0
+
+
+@dataclass(slots=True)
+class StoreDir:
+    """What was found. Paths of what is missing are there all the same.
+
+    Attributes:
+        root: the store's directory; of a bare commit log that one itself.
+        whole: a store, not a commit log alone.
+        log: commit log files in order of their offsets. `segment_size`: bytes of a whole one.
+        strange: parts of a kind that can not be read, a line each.
+        strays: files in the commit log's directory whose names are no offsets.
+    """
+
+    root: str
+    whole: bool
+    commit_log: str
+    log: list[LogFile]
+    segment_size: int
+    strange: list[str] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+    dledger: bool = False
+    rocksdb_queues: bool = False
+    rocksdb_config: bool = False
+
+    @property
+    def consume_queues(self) -> str:
+        """Directory of the queues."""
+        return f"{self.root}/consumequeue"
+
+    @property
+    def index(self) -> str:
+        """Directory of the index files."""
+        return f"{self.root}/index"
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint file."""
+        return f"{self.root}/checkpoint"
+
+    @property
+    def abort(self) -> str:
+        """The file that stands while a broker runs."""
+        return f"{self.root}/abort"
+
+    @property
+    def lock(self) -> str:
+        """The file that a broker locks."""
+        return f"{self.root}/lock"
+
+    @property
+    def config(self) -> str:
+        """Directory of the JSON files."""
+        return f"{self.root}/config"
+
+    @property
+    def min_offset(self) -> int:
+        """The first byte the log still has."""
+        return self.log[0].base if self.log else 0
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the log's files."""
+        return sum(file.size for file in self.log)
+
+    def file_of(self, offset: int) -> LogFile | None:
+        """The file that holds a physical offset."""
+        for file in self.log:
+            if file.base <= offset < file.base + file.size:
+                return file
+        return None
+
+    def place(self, offset: int) -> str:
+        """A physical offset as `file byte n`, for people."""
+        file = self.file_of(offset)
+        return f"{file.path} byte {offset - file.base}" if file else f"offset {offset}"
+
+
+def find_store(files: ReadFiles, path: str, commit_log: str | None = None) -> StoreDir:
+    """What lies at a path: a store, the directory above its parts, or a commit log alone.
+
+    Args:
+        commit_log: where the log is, when storePathCommitLog puts it outside.
+
+    Raises:
+        StoreError: nothing that looks like a store is there.
+    """
+    root = path.rstrip("/") or "/"
+    if not files.is_dir(root):
+        what = (
+            "is a file: give the store's directory"
+            if files.file_size(root) >= 0
+            else "is not there"
+        )
+        raise StoreError(f"{path} {what}")
+    names = files.list_dir(root)
+    dledger = sorted(name for name in names if name.startswith("dledger-"))
+    found = StoreDir(root, True, commit_log or f"{root}/commitlog", [], _DEFAULT_SEGMENT)
+    known = {"commitlog", "consumequeue", "index", "checkpoint", "config"}
+    if not known & set(names) and not dledger and commit_log is None:
+        if not any(parse_offset_name(name) is not None for name in names):
+            raise StoreError(
+                f"{path} is no store: it has neither commitlog, consumequeue, index nor config, and no file named "
+                "like a commit log's (20 digits). Give storePathRootDir, or the directory of the log's files"
+            )
+        found.whole = False
+        found.commit_log = root
+    for name in dledger:
+        found.dledger = True
+        found.strange.append(
+            f"{root}/{name}: a DLedger log; its messages are not in commitlog and can not be read here"
+        )
+    _find_rocksdb(files, found, names)
+    _load_log(files, found)
+    return found
+
+
+def _find_rocksdb(files: ReadFiles, found: StoreDir, names: list[str]) -> None:
+    candidates = [name for name in names if name != "commitlog"]
+    candidates += [f"config/{name}" for name in files.list_dir(found.config)]
+    for name in candidates:
+        inside = files.list_dir(f"{found.root}/{name}")
+        if "CURRENT" not in inside or not any(one.startswith("MANIFEST-") for one in inside):
+            continue
+        words = "a RocksDB database"
+        if name.startswith("consumequeue"):
+            found.rocksdb_queues = True
+            words = "consume queues in RocksDB (storeType defaultRocksDB)"
+        elif name.startswith("config/"):
+            found.rocksdb_config = True
+            words = "configuration in RocksDB"
+        found.strange.append(f"{found.root}/{name}: {words}, which is not read here")
+
+
+def _load_log(files: ReadFiles, found: StoreDir) -> None:
+    for name in files.list_dir(found.commit_log):
+        path = f"{found.commit_log}/{name}"
+        base = parse_offset_name(name)
+        size = files.file_size(path)
+        if base is None or size < 0:
+            found.strays.append(path)
+            continue
+        found.log.append(LogFile(path, base, size))
+    found.log.sort(key=lambda file: file.base)
+    found.segment_size = _segment_size(found.log)
+
+
+def _segment_size(log: list[LogFile]) -> int:
+    """Bytes of a whole file: most often the distance of neighbours, else the largest size."""
+    distances: dict[int, int] = {}
+    for before, after in pairwise(log):
+        distance = after.base - before.base
+        distances[distance] = distances.get(distance, 0) + 1
+    if distances:
+        usual = max(distances, key=lambda size: (distances[size], -size))
+        largest = max(file.size for file in log)
+        return usual if usual >= largest else largest
+    if not log:
+        return _DEFAULT_SEGMENT
+    size, base = log[0].size, log[0].base
+    if base and base % max(size, 1):  # a cut-off copy: its name is a multiple of the whole size
+        return _DEFAULT_SEGMENT if base % _DEFAULT_SEGMENT == 0 else base
+    return size
+
+
+def list_queues(files: ReadFiles, store: StoreDir) -> list[QueueDir]:
+    """Every consume queue that has a directory, by topic and queue id."""
+    found: list[QueueDir] = []
+    if store.rocksdb_queues:
+        return found
+    for topic in files.list_dir(store.consume_queues):
+        above = f"{store.consume_queues}/{topic}"
+        numbers = sorted(int(name) for name in files.list_dir(above) if name.isdecimal())
+        for queue_id in numbers:
+            found.append(load_queue(files, store.consume_queues, topic, queue_id))
+    return found
+
+
+def load_queue(files: ReadFiles, above: str, topic: str, queue_id: int) -> QueueDir:
+    """The files of one queue; none when there is no such directory."""
+    path = f"{above}/{topic}/{queue_id}"
+    return QueueDir(topic, queue_id, path, list_numbered(files, path))
+
+
+def list_numbered(files: ReadFiles, directory: str) -> list[LogFile]:
+    """The files of a directory that are named by offsets, in order."""
+    found: list[LogFile] = []
+    for name in files.list_dir(directory):
+        base = parse_offset_name(name)
+        if base is not None:
+            found.append(
+                LogFile(f"{directory}/{name}", base, files.file_size(f"{directory}/{name}"))
+            )
+    return sorted(found, key=lambda file: file.base)
+
+
+def list_index(files: ReadFiles, store: StoreDir) -> list[LogFile]:
+    """The index files, oldest first; `base` is the number their name is."""
+    found: list[LogFile] = []
+    for name in files.list_dir(store.index):
+        if _INDEX_NAME.fullmatch(name):
+            path = f"{store.index}/{name}"
+            found.append(LogFile(path, int(name), files.file_size(path)))
+    return sorted(found, key=lambda file: file.base)

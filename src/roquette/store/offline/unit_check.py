@@ -1,0 +1,102 @@
+"""Units of a queue that no record of the log claims: fillers, old ones, or damage. HOT."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from roquette.base.read_files import ReadAt, ReadFiles
+from roquette.store.offline.findings import Findings
+from roquette.store.offline.scan import RECORD, Scanner
+from roquette.store.offline.store_dir import LogFile, StoreDir
+from roquette.store.offline.units import QueueUnits
+
+MULTI_DISPATCH: Final = b"INNER_MULTI_DISPATCH\x01"
+_PEEK: Final = 4096  # bytes read for one record looked up
+_MAX_LOOK_UPS: Final = 2_000  # records looked up for units nobody claims, of one gap
+
+
+class LogLookup:
+    """Which record stands at a physical offset: for the few units that no record claimed."""
+
+    __slots__ = ("_file", "_files", "_source", "_store")
+
+    def __init__(self, files: ReadFiles, store: StoreDir) -> None:
+        self._files: ReadFiles = files
+        self._store: StoreDir = store
+        self._file: LogFile | None = None
+        self._source: ReadAt | None = None
+
+    def claims(self, topic: str, queue_id: int, offset: i64, physical: i64, size: i64) -> bool:
+        """Does a sound record of this queue, with this queue offset, stand there? Raises OSError."""
+        file = self._file
+        if file is None or not file.base <= physical < file.base + file.size:
+            file = self._store.file_of(physical)
+            self.close()
+            if file is None:
+                return False
+            self._file = file
+            self._source = self._files.open(file.path)
+        source = self._source
+        assert source is not None
+        at: i64 = physical - file.base
+        scanner = Scanner(source, file.base, False, at, at + 1, False, 0, _PEEK)
+        if scanner.advance() != RECORD or scanner.size != size or scanner.queue_id != queue_id:
+            return False
+        name = scanner.data[scanner.topic_at : scanner.topic_at + scanner.topic_size]
+        if name == topic.encode():
+            return scanner.queue_offset == offset
+        text = scanner.data[scanner.properties_at : scanner.properties_at + scanner.properties_size]
+        return MULTI_DISPATCH in text and topic.encode() in text
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._source is not None:
+            self._source.close()
+        self._source = None
+        self._file = None
+
+
+def check_units(
+    units: QueueUnits, start: i64, end: i64, min_physical: i64, lookup: LogLookup, found: Findings
+) -> None:
+    """Look at units that no record claimed: fillers, and those of records the log has dropped, are well."""
+    offset: i64 = start
+    looked: i64 = 0
+    while offset < end and looked < _MAX_LOOK_UPS:
+        if not units.load(offset):
+            words = (
+                f"no file has a place for queue offset {offset} of {units.topic}/{units.queue_id}"
+            )
+            path, position = units.place(offset)
+            found.add_run("queue_file", path, position, words, offset)
+            looked += 1
+        elif units.empty:
+            path, position = units.place(offset)
+            words = f"the unit of {units.topic}/{units.queue_id} offset {offset} is empty, later ones are not"
+            found.add_run("unit_hole", path, position, words, offset)
+            looked += 1
+        elif not units.filler and (units.physical >= min_physical or units.size <= 0):
+            looked += 1
+            physical = units.physical
+            if not lookup.claims(units.topic, units.queue_id, offset, physical, units.size):
+                path, position = units.place(offset)
+                words = (
+                    f"the unit of {units.topic}/{units.queue_id} offset {offset} points at offset {physical}, "
+                    f"size {units.size}, where no record of this queue and offset stands"
+                )
+                found.add_run("unit_orphan", path, position, words, offset)
+        offset += 1
+
+
+def check_tail(
+    units: QueueUnits, start: i64, min_physical: i64, lookup: LogLookup, found: Findings
+) -> None:
+    """Behind the unit of the newest record nothing is written."""
+    looked: i64 = 0
+    offset = units.next_written(start)
+    while offset < units.limit and looked < _MAX_LOOK_UPS:
+        units.load(offset)
+        if units.size <= 0 or (not units.filler and units.physical >= min_physical):
+            looked += 1
+        check_units(units, offset, offset + 1, min_physical, lookup, found)
+        offset = units.next_written(offset + 1)

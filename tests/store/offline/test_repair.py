@@ -1,0 +1,230 @@
+"""A damaged store becomes a sound one; nothing sound is lost; a broker opens it."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.store.offline.stores import (
+    HOST,
+    READER,
+    SEGMENT,
+    append,
+    config,
+    faults,
+    fsck,
+    log_file,
+    make_store,
+    opened,
+    poke,
+    records,
+    write_config,
+)
+
+from roquette.base.files import OsFiles
+from roquette.errors import StoreError
+from roquette.message.record import StoredRecord
+from roquette.store.message_store import MessageStore
+from roquette.store.offline.repair import plan_repair, repair
+from roquette.store.offline.store_dir import find_store
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_store(tmp_path / "store")
+    write_config(tmp_path / "store")
+    return tmp_path / "store"
+
+
+def repaired(root: Path, in_place: bool, **sizes: int) -> Path:
+    """The mended store: the same directory, or a copy."""
+    store = opened(root)
+    target = root.with_name(root.name + "-copy")
+    plan = plan_repair(READER, store, **sizes)
+    repair(READER, OsFiles(), store, plan, None if in_place else str(target))
+    return root if in_place else target
+
+
+def tear(root: Path) -> None:
+    last = records(root)[-1]
+    poke(log_file(root, last.physical_offset), last.physical_offset % SEGMENT + 40, b"\xff" * 60)
+
+
+def spoil(number: int, at: int, data: bytes) -> Callable[[Path], None]:
+    def work(root: Path) -> None:
+        record = records(root)[number]
+        poke(log_file(root, record.physical_offset), record.physical_offset % SEGMENT + at, data)
+
+    return work
+
+
+def lose_queues(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue")
+
+
+def lose_a_log_file(root: Path) -> None:
+    (root / "commitlog" / f"{SEGMENT:020d}").unlink()
+
+
+def cut_a_log_file(root: Path) -> None:
+    path = root / "commitlog" / f"{SEGMENT:020d}"
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+def scribble(root: Path) -> None:
+    for number in (3, 4, 40, 90):
+        spoil(number, 2, b"\xff" * 70)(root)
+    for path in (root / "consumequeue" / "Orders" / "0").iterdir():
+        path.write_bytes(b"\x55" * 320)
+    for path in (root / "index").iterdir():
+        poke(path, 400, b"\x55" * 100)
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "nothing": lambda root: None,
+    "torn tail": tear,
+    "body": spoil(57, 95, b"\xff"),
+    "header": spoil(57, 0, b"\xff" * 60),
+    "first record": spoil(0, 0, b"\xff" * 60),
+    "last of a file": spoil(34, 0, b"\xff" * 60),
+    "no queues": lose_queues,
+    "no index": lambda root: shutil.rmtree(root / "index"),
+    "a log file less": lose_a_log_file,
+    "a log file cut": cut_a_log_file,
+    "scribbles": scribble,
+}
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["copy", "in place"])
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_mended_and_what_is_sound_stays(root: Path, name: str, in_place: bool) -> None:
+    ends = {(record.topic, record.queue_id): record.queue_offset + 1 for record in records(root)}
+    DAMAGE[name](root)
+    sound = [record.flag for record in records(root)]
+
+    mended = repaired(root, in_place, queue_file_size=320)
+
+    assert fsck(mended).findings == []
+    assert [record.flag for record in records(mended) if record.topic != "LOST_TO_DAMAGE"] == sound
+    store = MessageStore(config(mended), OsFiles(), HOST)
+    report = store.open(0)
+    assert not report.abnormal and report.dropped_bytes == 0
+    served = 0
+    for (topic, queue_id), end in ends.items():
+        if name not in {"no queues", "torn tail"}:
+            assert store.max_offset(topic, queue_id) == end, (topic, queue_id)
+        for offset in range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)):
+            served += store.read_queue(topic, queue_id, offset, 1, 1 << 20, None).count
+    assert served == len(sound)
+    append(store, 500)
+    store.write_pending()
+    store.close(0)
+    assert fsck(mended).findings == []
+
+
+def test_a_second_repair_changes_nothing(root: Path) -> None:
+    scribble(root)
+    repaired(root, True)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    plan = plan_repair(READER, opened(root))
+    repaired(root, True)
+
+    assert plan.log.patches == []
+    after = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    assert {p.relative_to(root) for p in after} == {p.relative_to(root) for p in before}
+    changed = [path.name for path in after if after[path] != before[path]]
+    assert changed == []
+
+
+def test_the_damaged_bytes_are_kept_and_the_source_is_not_touched(root: Path) -> None:
+    spoil(57, 0, b"\xff" * 60)(root)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    repaired(root, False)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+    repaired(root, True)
+    kept = list((root / "repair.lost").iterdir())
+    assert [path.read_bytes()[:60] for path in kept] == [b"\xff" * 60]
+
+
+def test_queue_offsets_of_lost_messages_are_not_given_again(root: Path) -> None:
+    last = records(root)[-6:]
+    ends = {(record.topic, record.queue_id): record.queue_offset + 1 for record in last}
+    path = log_file(root, last[0].physical_offset)
+    data = path.read_bytes()
+    path.write_bytes(data[: last[0].physical_offset % SEGMENT].ljust(SEGMENT, b"\0"))
+
+    mended = repaired(root, False)
+
+    assert fsck(mended).sound
+    store = MessageStore(config(mended), OsFiles(), HOST)
+    store.open(0)
+    assert {key: store.max_offset(*key) for key in ends} == ends
+    store.close(0)
+
+
+def test_a_bare_commit_log_becomes_a_store(root: Path) -> None:
+    mended = repaired(root / "commitlog", False, slots=17, entries=120)
+
+    assert fsck(mended).findings == []
+    assert sorted(path.name for path in (mended / "consumequeue").iterdir()) == [
+        "Orders",
+        "Payments",
+    ]
+    with pytest.raises(StoreError, match="--to"):
+        repaired(root / "commitlog", True)
+
+
+def test_deleted_topics_do_not_come_back(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = make_store(root, 60, close=False)
+    store.delete_topic("Orders")
+    store.close(0)
+    write_config(root)
+    text = (root / "config" / "topics.json").read_text().replace('"Orders"', '"Others"')
+    (root / "config" / "topics.json").write_text(text)
+
+    mended = repaired(root, False)
+
+    assert [path.name for path in (mended / "consumequeue").iterdir()] == ["Payments"]
+
+
+def test_a_torn_json_file_comes_from_its_backup(root: Path) -> None:
+    path = root / "config" / "topics.json"
+    shutil.copy(path, f"{path}.bak")
+    whole = path.read_text()
+    path.write_text(whole[:20])
+
+    mended = repaired(root, False)
+
+    assert (mended / "config" / "topics.json").read_text() == whole
+    assert faults(fsck(mended)) == []
+
+
+def test_a_copy_goes_into_an_empty_directory_only(root: Path) -> None:
+    root.with_name("store-copy").mkdir()
+    (root.with_name("store-copy") / "x").write_text("")
+
+    with pytest.raises(StoreError, match="is not empty"):
+        repaired(root, False)
+
+
+def test_a_store_of_another_kind_is_refused(root: Path) -> None:
+    (root / "consumequeue" / "CURRENT").write_text("")
+    (root / "consumequeue" / "MANIFEST-000001").write_text("")
+
+    with pytest.raises(StoreError, match="RocksDB"):
+        plan_repair(READER, find_store(READER, str(root)))
+
+
+def test_a_filler_has_exactly_the_size_of_the_damage(root: Path) -> None:
+    spoil(57, 0, b"\xff" * 60)(root)
+    victim = records(root)[57]  # the one behind it now
+    mended = repaired(root, False)
+
+    found = records(mended)
+    filler = found[57]
+    assert isinstance(filler, StoredRecord)
+    assert filler.topic == "LOST_TO_DAMAGE"
+    assert filler.physical_offset + filler.size == victim.physical_offset
