@@ -19,10 +19,14 @@ from roquette.spark.schema import check_schema, default_schema
 if TYPE_CHECKING:
     from roquette.spark.batch_reader import RocketmqBatchReader
     from roquette.spark.stream_reader import RocketmqStreamReader
+    from roquette.spark.writer import RocketmqBatchWriter, RocketmqStreamWriter
 
 
 class RocketmqDataSource(DataSource):
-    """Reads topics. Options: roquette.spark.options; columns: roquette.spark.schema."""
+    """Reads topics, and writes to them.
+
+    Options: roquette.spark.options, .writer_options. Columns: roquette.spark.schema, .writer_schema.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -64,6 +68,26 @@ class RocketmqDataSource(DataSource):
             from roquette.spark.stream_reader import RocketmqStreamReader
 
             return RocketmqStreamReader(schema, options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "RocketmqBatchWriter":
+        """Spark's door to batch writes."""
+        with plain_errors():
+            require_arrow()
+            from roquette.spark.writer import RocketmqBatchWriter, refuse_overwrite
+            from roquette.spark.writer_options import write_options
+
+            refuse_overwrite(overwrite)
+            return RocketmqBatchWriter(schema, write_options(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "RocketmqStreamWriter":
+        """Spark's door to stream writes."""
+        with plain_errors():
+            require_arrow()
+            from roquette.spark.writer import RocketmqStreamWriter, refuse_overwrite
+            from roquette.spark.writer_options import write_options
+
+            refuse_overwrite(overwrite)
+            return RocketmqStreamWriter(schema, write_options(self.options))
 
     def _read_options(self) -> ReadOptions:
         require_arrow()

@@ -24,7 +24,7 @@ __all__ = ["EARLIEST", "GROUP", "LATEST", "Position", "ReadOptions", "read_optio
 SOURCE = "rocketmq"
 DEFAULT_GROUP = "spark-rocketmq-source"
 
-_NAMES = (
+READ_NAMES = (
     "namesrvAddr",
     "nameServer",
     "subscribe",
@@ -65,10 +65,29 @@ _NAMES = (
     "batchBytes",
 )
 
-# Options that mean something to the sink only. A table made with CREATE TABLE is read and written with one set.
-_OF_THE_SINK = (
-    *("deliveryGuarantee", "sendBatchSize", "sendTimeoutMs", "retryTimes", "maxMessageSize"),
-    *("compressOverBytes", "compression", "queueSelector", "rateLimit", "ignoreUnknownColumns"),
+# Options of the sink. A table made with CREATE TABLE is read and written with one set, so each tolerates the other's.
+WRITE_NAMES = (
+    "namesrvAddr",
+    "nameServer",
+    "topic",
+    "producerGroup",
+    "deliveryGuarantee",
+    "writeId",
+    "idColumn",
+    "queueSelector",
+    "orderedQueues",
+    "rateLimit",
+    "sendBatchSize",
+    "maxInFlight",
+    "sendTimeoutMs",
+    "sendDeadlineMs",
+    "retryTimes",
+    "requireSendOk",
+    "maxMessageSize",
+    "compressOverBytes",
+    "compression",
+    "ignoreUnknownColumns",
+    "autoCreateTopic",
 )
 
 # What we know of and cannot do, with what to do instead. Their values are never shown.
@@ -133,8 +152,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     Raises:
         ConfigError: an option is unknown, missing or malformed; the text names it and what to do.
     """
-    _refuse_unsupported(options)
-    given = OptionValues(SOURCE, options, _NAMES, also=_OF_THE_SINK, prefix="rocketmq.")
+    refuse_unsupported(options)
+    given = OptionValues(SOURCE, options, READ_NAMES, also=WRITE_NAMES, prefix="rocketmq.")
     group, commit = _group(given)
     starting = read_position(given, "starting")
     if starting is not None and starting.default == GROUP and not given.text("group"):
@@ -147,7 +166,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         raise ConfigError("rocketmq: options tags and filterSql exclude each other: give one")
     tuning = _client_settings(given)
     return ReadOptions(
-        namesrv_addr=_address(given),
+        namesrv_addr=name_servers(given),
         topics=topics,
         topic_pattern=pattern,
         assigned=assigned,
@@ -192,7 +211,8 @@ def refuse_ending(options: ReadOptions) -> None:
         )
 
 
-def _refuse_unsupported(options: Mapping[str, str]) -> None:
+def refuse_unsupported(options: Mapping[str, str]) -> None:
+    """Raise ConfigError for options that exist elsewhere and that we can not honour; no value is shown."""
     for name in options:
         lower = name.lower().removeprefix("rocketmq.")
         what = _NOT_SUPPORTED.get(lower)
@@ -202,7 +222,8 @@ def _refuse_unsupported(options: Mapping[str, str]) -> None:
             raise ConfigError(f"rocketmq: option {name} is not supported yet; {what}")
 
 
-def _address(given: OptionValues) -> str:
+def name_servers(given: OptionValues) -> str:
+    """The addresses, checked. Raises ConfigError."""
     address = given.either("namesrvAddr", "nameServer")
     if not address:
         raise ConfigError('rocketmq: option namesrvAddr is required, such as "127.0.0.1:9876"')

@@ -1,5 +1,7 @@
 """From a topic's route to queues: which may be written, which read, and where their brokers are. Pure."""
 
+from collections.abc import Sequence
+
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ, PERM_WRITE
 from roquette.wire.bodies import TopicRouteData, canonical
@@ -64,6 +66,11 @@ class TopicRoute:
     def same_as(self, other: "TopicRoute") -> bool:
         """True when both say the same, whatever the order of their parts."""
         return canonical(self.data) == canonical(other.data)
+
+
+def ordered_queues(topic: str, counts: Sequence[tuple[str, int]]) -> list[MessageQueue]:
+    """Queues 0 .. count-1 of each broker, in the given order: a list that no change of the route changes."""
+    return [MessageQueue(topic, name, number) for name, count in counts for number in range(count)]
 
 
 def route_from_template(topic: str, template: TopicRouteData, default_queues: int) -> TopicRoute:
