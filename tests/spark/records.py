@@ -1,6 +1,7 @@
 """Records and a queue reader without a cluster, for the tests of the Spark room."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from pyspark.sql import types
 
@@ -42,8 +43,9 @@ def make_record(
     sys_flag: int = 0,
     born_host: bytes = BORN_HOST,
     store_host: bytes = STORE_HOST,
+    physical_offset: int | None = None,
 ) -> bytes:
-    """One stored record; its physical offset is 1000 times its queue offset."""
+    """One stored record; unless it is given, its physical offset is 1000 times its queue offset."""
     raw = (
         properties
         if isinstance(properties, bytes)
@@ -54,7 +56,7 @@ def make_record(
         queue_id,
         7,
         queue_offset,
-        queue_offset * 1000,
+        queue_offset * 1000 if physical_offset is None else physical_offset,
         sys_flag,
         1_700_000_000_000 + queue_offset,
         born_host,
@@ -65,6 +67,15 @@ def make_record(
         body,
         raw,
     )
+
+
+def make_log(parts: list[dict[str, Any]], base: int = 0) -> tuple[bytes, list[int]]:
+    """Records one after the other, made of `make_record`'s arguments, and where each stands."""
+    data, places = b"", []
+    for number, part in enumerate(parts):
+        places.append(base + len(data))
+        data += make_record(**{"queue_offset": number} | part, physical_offset=places[-1])
+    return data, places
 
 
 class ListReader:

@@ -14,13 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roquette.base.checksum import crc32
 from roquette.errors import CorruptRecord
 from roquette.message import properties, sysflag
 from roquette.message.compression import decompress
 from roquette.message.message import MAX_BODY_SIZE
 from roquette.message.message_id import host_text
-from roquette.message.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2
-from roquette.spark.property_columns import PropertyColumns, first_words, string_array
+from roquette.message.record import MAX_TOPIC_V1, RECORD_MAGIC_V1, RECORD_MAGIC_V2
+from roquette.spark.property_columns import (
+    PropertyColumns,
+    cut,
+    first_words,
+    only_value,
+    string_array,
+)
 
 SMALLEST_RECORD = 91  # a record with v4 hosts, one byte of topic length, and nothing variable
 _HOST_EXTRA = 12  # an IPv6 host is that much longer
@@ -59,12 +66,17 @@ class RecordColumns:
     """Where every field of every record is; columns are made on demand.
 
     Args:
-        data: whole records, one after the other.
+        data: whole records, one after the other; fewer than 2 GiB.
         start: rows with a lower queue offset are left out.
         end: rows with this or a higher queue offset are left out.
+        positions: where whole records begin, ascending, when that is known and `data` may hold other bytes too.
+
+    Raises:
+        CorruptRecord: sizes do not add up or a magic code is wrong.
     """
 
     __slots__ = (
+        "_at",
         "_bodies",
         "_bytes",
         "_data",
@@ -73,25 +85,37 @@ class RecordColumns:
         "_hosts",
         "_properties",
         "_spans",
-        "_store_ms",
         "_tail",
+        "_topics",
         "count",
+        "store_ms",
     )
 
-    def __init__(self, data: bytes, *, start: int, end: int) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        positions: Sequence[int] | np.ndarray | None = None,
+    ) -> None:
         self._bodies: list[bytes] | None = None
         self._data = data
         self._bytes = np.frombuffer(data, dtype=np.uint8)
-        at = np.array(record_positions(data), dtype=np.int64)
+        at = np.array(record_positions(data) if positions is None else positions, dtype=np.int64)
         head = self._gather(at, 48).view(_HEAD)[:, 0]
-        inside = (head["queue_offset"] >= start) & (head["queue_offset"] < end)
-        if not inside.all():
-            at, head = at[inside], head[inside]
-        if not np.isin(head["magic"], (RECORD_MAGIC_V1, RECORD_MAGIC_V2)).all():
+        if start is not None and end is not None:
+            inside = (head["queue_offset"] >= start) & (head["queue_offset"] < end)
+            if not inside.all():
+                at, head = at[inside], head[inside]
+        magic = head["magic"]
+        if not np.all((magic == RECORD_MAGIC_V1) | (magic == RECORD_MAGIC_V2)):
             raise CorruptRecord("a record has an unknown magic code")
+        self._at = at
         self._head = head
         self.count = len(at)
         self._properties: PropertyColumns | None = None
+        self._topics: tuple[np.ndarray, list[str]] | None = None
         v6_born = (head["sys_flag"] & sysflag.BORN_HOST_V6 != 0) * _HOST_EXTRA
         v6_store = (head["sys_flag"] & sysflag.STORE_HOST_V6 != 0) * _HOST_EXTRA
         if np.any(head["size"] < SMALLEST_RECORD + v6_born + v6_store):
@@ -100,27 +124,57 @@ class RecordColumns:
         tail_at = stored_at + 16 + v6_store
         self._hosts = (at + 48, stored_at + 8)
         self._host_sizes = (8 + v6_born, 8 + v6_store)
-        self._store_ms: np.ndarray = self._gather(stored_at, 8).view(">i8")[:, 0]
+        self.store_ms: np.ndarray = self._gather(stored_at, 8).view(">i8")[:, 0].astype(np.int64)
         self._tail = self._gather(tail_at, 16).view(_TAIL)[:, 0]
         self._spans = self._find_spans(at, tail_at + 16)
 
     def _find_spans(self, at: np.ndarray, body_at: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Start and end of body and of properties, checked against the size of the record."""
+        """Start and end of body, properties and topic, checked against the size of the record."""
         ends = at + self._head["size"]
         body_end = body_at + self._tail["body_size"]
         wide = self._head["magic"] == RECORD_MAGIC_V2
         if np.any(body_end < body_at) or np.any(body_end + wide + 3 > ends):
             raise CorruptRecord("a body is longer than its record")
         topic_size = self._bytes[body_end].astype(np.int64)
-        topic_size[wide] = topic_size[wide] << 8 | self._bytes[body_end[wide] + 1]
-        properties_at = body_end + 1 + wide + topic_size + 2
+        if wide.any():
+            topic_size[wide] = topic_size[wide] << 8 | self._bytes[body_end[wide] + 1]
+        if np.any(topic_size[~wide] > MAX_TOPIC_V1):
+            raise CorruptRecord("a topic is longer than its kind of record allows")
+        topic_at = body_end + 1 + wide
+        topic_end = topic_at + topic_size
+        properties_at = topic_end + 2
         if np.any(properties_at > ends):
             raise CorruptRecord("a topic is longer than its record")
-        high = self._bytes[properties_at - 2].astype(np.int64)
-        properties_end = properties_at + (high << 8 | self._bytes[properties_at - 1])
+        high = self._bytes[topic_end].astype(np.int64)
+        properties_end = properties_at + (high << 8 | self._bytes[topic_end + 1])
         if np.any(properties_end > ends):
             raise CorruptRecord("properties are longer than their record")
-        return body_at, body_end, properties_at, properties_end
+        return body_at, body_end, properties_at, properties_end, topic_at, topic_end
+
+    def check(self, base: int, *, crc: bool) -> None:
+        """What a log promises beyond a reply: places, exact sizes and, if asked, CRCs of bodies.
+
+        Args:
+            base: the physical offset of the first byte of the data.
+
+        Raises:
+            CorruptRecord: some record breaks a promise.
+        """
+        if np.any(self._head["physical_offset"] != self._at + base):
+            raise CorruptRecord("a record stands elsewhere than it says")
+        if np.any(self._spans[3] != self._at + self._head["size"]):
+            raise CorruptRecord("a record is longer than its parts")
+        if crc:
+            data = self._data
+            starts, ends = (span.tolist() for span in self._spans[:2])
+            found = np.array([crc32(data[a:b]) for a, b in zip(starts, ends)], dtype=np.int64)
+            right = (found & 0x7FFFFFFF == self._head["body_crc"]) | (self._tail["body_size"] == 0)
+            if not right.all():
+                raise CorruptRecord("a body does not match its CRC")
+
+    def where(self, wanted: np.ndarray) -> "RecordColumns":
+        """Only the records for which `wanted` is true."""
+        return RecordColumns(self._data, positions=self._at[wanted])
 
     def _gather(self, at: np.ndarray, size: int) -> np.ndarray:
         """A copy of `size` bytes from each place, as rows."""
@@ -133,6 +187,45 @@ class RecordColumns:
         data = self._data
         return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
+    def _cut(self, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
+        """The same as an Arrow array, without an object per row."""
+        return cut(self._data, np.stack((starts, ends), axis=1).reshape(-1), 2, 0)
+
+    def part(self, first: int, after: int) -> "RecordColumns":
+        """Rows `first` to `after` only."""
+        return RecordColumns(self._data, positions=self._at[first:after])
+
+    @property
+    def physical_offsets(self) -> np.ndarray:
+        """Where in the log each record says it stands."""
+        return self._head["physical_offset"]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Bytes of each record."""
+        return self._head["size"]
+
+    def topics(self) -> tuple[np.ndarray, list[str]]:
+        """The number of each row's topic, and the topics by number."""
+        if self._topics is None:
+            texts = self._cut(*self._spans[4:])
+            one = only_value(texts)
+            if one is not None:
+                self._topics = (
+                    np.zeros(self.count, dtype=np.int32),
+                    [one.decode("utf-8", "replace")],
+                )
+            else:
+                encoded = texts.dictionary_encode()
+                words = [word.decode("utf-8", "replace") for word in encoded.dictionary.to_pylist()]
+                self._topics = encoded.indices.to_numpy(zero_copy_only=False), words
+        return self._topics
+
+    def unfinished(self) -> np.ndarray:
+        """Which records are prepared or rolled back by their sys flag: no queue holds them."""
+        found: np.ndarray = self._head["sys_flag"] & sysflag.TRANSACTION_PREPARED != 0
+        return found
+
     @property
     def queue_offsets(self) -> np.ndarray:
         """Queue offsets in the order of the rows."""
@@ -142,7 +235,7 @@ class RecordColumns:
     def properties(self) -> PropertyColumns:
         """The properties, parsed when first asked for."""
         if self._properties is None:
-            self._properties = PropertyColumns(self._slices(*self._spans[2:]))
+            self._properties = PropertyColumns(self._cut(*self._spans[2:4]))
         return self._properties
 
     def ints(self, field: str) -> pa.Array:
@@ -153,7 +246,7 @@ class RecordColumns:
 
     def timestamps(self, field: str) -> pa.Array:
         """`born` or `stored`, as UTC time."""
-        values = self._head["born"] if field == "born" else self._store_ms
+        values = self._head["born"] if field == "born" else self.store_ms
         return pa.array(values.astype(np.int64) * 1000).view(pa.timestamp("us", tz="UTC"))
 
     def hosts(self, field: str) -> pa.Array:
@@ -161,9 +254,9 @@ class RecordColumns:
         which = 0 if field == "born" else 1
         at, sizes = self._hosts[which], self._host_sizes[which]
         if self.count and np.all(sizes == 8):
-            values, index = np.unique(self._gather(at, 8).view(">u8")[:, 0], return_inverse=True)
-            texts = [host_text(int(value).to_bytes(8, "big")) for value in values]
-            return pa.array(texts, pa.string()).take(pa.array(index))
+            raw = pa.array(self._gather(at, 8).view("<u8")[:, 0]).dictionary_encode()
+            texts = [host_text(value.to_bytes(8, "little")) for value in raw.dictionary.to_pylist()]
+            return pa.array(texts, pa.string()).take(raw.indices)
         return pa.array([host_text(host) for host in self._slices(at, at + sizes)], pa.string())
 
     def message_ids(self) -> pa.Array:
@@ -186,8 +279,10 @@ class RecordColumns:
         """Bodies, decompressed where the sys flag says so."""
         if self._bodies is not None:
             return pa.array(self._bodies, pa.binary())
-        bodies = self._slices(*self._spans[:2])
         compressed = np.flatnonzero(self._head["sys_flag"] & sysflag.COMPRESSED)
+        if not len(compressed):
+            return self._cut(*self._spans[:2])
+        bodies = self._slices(*self._spans[:2])
         for row in compressed.tolist():
             bodies[row] = decompress(bodies[row], int(self._head["sys_flag"][row]), MAX_BODY_SIZE)
         return pa.array(bodies, pa.binary())
@@ -214,19 +309,8 @@ class RecordColumns:
             yield self._run(start, self.count, bodies)
 
     def _run(self, start: int, end: int, bodies: list[bytes]) -> "RecordColumns":
-        rows = slice(start, end)
-        run = RecordColumns.__new__(RecordColumns)
-        run._data, run._bytes, run._bodies = self._data, self._bytes, bodies
-        run._head, run._tail, run._store_ms = (
-            self._head[rows],
-            self._tail[rows],
-            self._store_ms[rows],
-        )
-        run._hosts = (self._hosts[0][rows], self._hosts[1][rows])
-        run._host_sizes = (self._host_sizes[0][rows], self._host_sizes[1][rows])
-        run._spans = tuple(each[rows] for each in self._spans)
-        run._properties = None
-        run.count = end - start
+        run = self.part(start, end)
+        run._bodies = bodies
         return run
 
     def message_types(self) -> pa.Array:
@@ -234,13 +318,14 @@ class RecordColumns:
 
         Of several the one named last counts (Apache: TopicMessageType.parseFromMessageProperty).
         """
-        kinds: np.ndarray = np.full(self.count, "normal", dtype=object)
+        kinds: np.ndarray = np.zeros(self.count, dtype=np.int8)
         for name, kind in _KIND_PROPERTIES:
-            kinds[_present(self.properties.column(name))] = kind
-        kinds[self._head["sys_flag"] & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_COMMIT] = (
-            "transaction"
-        )
-        return pa.array(kinds, pa.string())
+            column = self.properties.column(name)
+            if column.null_count < self.count:
+                kinds[_present(column)] = _KINDS.index(kind)
+        committed = self._head["sys_flag"] & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_COMMIT
+        kinds[committed] = _KINDS.index("transaction")
+        return pa.array(_KINDS, pa.string()).take(pa.array(kinds))
 
     def deliver_timestamps(self) -> pa.Array:
         """When a message with an arbitrary time was due: what the broker made of it, else what was asked for.
@@ -264,6 +349,8 @@ class RecordDecoder:
 
     Args:
         schema: columns of schema.py in any order; batches have exactly this Arrow schema.
+        topic: what all records have, where that is known; None: each record's own is read.
+        broker_name: the broker they lie on; None: not known.
         tags: exact tags to keep; empty keeps all. (The broker filters by hash codes only.)
         reserved: property names that stay out of the `properties` map.
     """
@@ -274,8 +361,8 @@ class RecordDecoder:
         self,
         schema: pa.Schema,
         *,
-        topic: str,
-        broker_name: str,
+        topic: str | None,
+        broker_name: str | None,
         tags: Sequence[str] = (),
         reserved: frozenset[str] = frozenset(),
     ) -> None:
@@ -284,6 +371,10 @@ class RecordDecoder:
         self._broker_name = broker_name
         self._tags = list(tags)
         self._reserved = reserved
+
+    def reads(self, column: str) -> bool:
+        """Whether a column is asked for."""
+        return column in self._schema.names
 
     def decode(self, records: RecordColumns) -> pa.RecordBatch:
         """All rows of `records`, save those of other tags."""
@@ -309,9 +400,9 @@ class RecordDecoder:
             return records.properties.column(_PROPERTIES[name])
         match name:
             case "topic":
-                return pa.repeat(pa.scalar(self._topic), records.count)
+                return self._topics(records)
             case "broker_name":
-                return pa.repeat(pa.scalar(self._broker_name), records.count)
+                return pa.repeat(pa.scalar(self._broker_name, pa.string()), records.count)
             case "body":
                 return records.bodies()
             case "msg_id":
@@ -333,7 +424,16 @@ class RecordDecoder:
             case _:
                 raise AssertionError(f"column {name} has no source")
 
+    def _topics(self, records: RecordColumns) -> pa.Array:
+        if self._topic is not None:
+            return pa.repeat(pa.scalar(self._topic), records.count)
+        codes, topics = records.topics()
+        if len(topics) == 1:
+            return pa.repeat(pa.scalar(topics[0]), records.count)
+        return pa.array(topics, pa.string()).take(pa.array(codes))
 
+
+_KINDS = ("normal", "lite", "priority", "fifo", "delay", "transaction")
 _FIELDS = {
     "queue_id": "queue_id",
     "queue_offset": "queue_offset",

@@ -1,0 +1,248 @@
+"""`format("rocketmq_offsets")`: where queues end and where groups are, as a table. Each action asks anew.
+
+Spark finds it through the module `pyspark_rocketmq_offsets`. Each broker is one partition.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from roquette.client.survey import BrokerPlace, QueueState, Survey, wanted_topics
+from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
+from roquette.message.message import MessageQueue
+from roquette.message.names import is_system_group, is_system_topic
+from roquette.spark.option_values import OptionValues
+from roquette.spark.plain_errors import no_stack
+from roquette.spark.schema import arrow_schema
+
+SOURCE = "rocketmq_offsets"
+ALL_GROUPS = "*"
+COLUMNS = {
+    "cluster": "string",
+    "broker_name": "string",
+    "topic": "string",
+    "queue_id": "int",
+    "group": "string",
+    "min_offset": "bigint",
+    "max_offset": "bigint",
+    "committed_offset": "bigint",
+    "lag": "bigint",
+    "last_store_timestamp": "timestamp",
+    "last_consume_timestamp": "timestamp",
+}
+_NAMES = (
+    "namesrvAddr",
+    "nameServer",
+    "subscribe",
+    "topic",
+    "subscribePattern",
+    "group",
+    "includeSystemTopics",
+    "timeoutMs",
+)
+_BATCH = 8_000  # rows of one Arrow batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsOptions:
+    """Checked options of one read."""
+
+    namesrv_addr: str
+    topics: tuple[str, ...] = ()
+    topic_pattern: str = ""
+    groups: tuple[str, ...] = ()  # ("*",): all that have a place; none: queues only
+    include_system_topics: bool = False
+    timeout_ms: int = 30_000
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is asked for. A system's topic must be named, or asked for with all."""
+        if self.topics:
+            return topic in self.topics
+        if not self.include_system_topics and is_system_topic(topic):
+            return False
+        return not self.topic_pattern or re.fullmatch(self.topic_pattern, topic) is not None
+
+
+def offsets_options(options: Mapping[str, str]) -> OffsetsOptions:
+    """Check the options Spark hands over.
+
+    Raises:
+        ConfigError: an option is unknown, missing or malformed; the text names it and what to do.
+    """
+    given = OptionValues(SOURCE, options, _NAMES)
+    address = given.either("namesrvAddr", "nameServer")
+    if not address:
+        raise ConfigError(f'{SOURCE}: option namesrvAddr is required, such as "127.0.0.1:9876"')
+    topics = tuple(sorted(set(given.names(given.either("subscribe", "topic")))))
+    pattern = given.pattern("subscribePattern")
+    if topics and pattern:
+        raise ConfigError(f"{SOURCE}: give subscribe or subscribePattern, not both")
+    groups = tuple(sorted(set(given.names(given.text("group")))))
+    return OffsetsOptions(
+        namesrv_addr=address,
+        topics=topics,
+        topic_pattern=pattern,
+        groups=(ALL_GROUPS,) if ALL_GROUPS in groups else groups,
+        include_system_topics=given.flag("includeSystemTopics", False),
+        timeout_ms=given.integer("timeoutMs", 30_000),
+    )
+
+
+class Cluster(Protocol):
+    """What is asked of a cluster (see Survey)."""
+
+    def topics_of(self, place: BrokerPlace) -> list[str]: ...
+
+    def queue_states(self, place: BrokerPlace, topics: list[str]) -> list[QueueState]: ...
+
+    def committed_offsets(self, place: BrokerPlace) -> dict[tuple[str, str], dict[int, int]]: ...
+
+    def consume_times(
+        self, place: BrokerPlace, groups: list[str]
+    ) -> dict[tuple[str, MessageQueue], int]: ...
+
+
+def broker_rows(
+    cluster: Cluster, place: BrokerPlace, places: tuple[BrokerPlace, ...], options: OffsetsOptions
+) -> Iterator[dict[str, Any]]:
+    """The rows of one broker: each queue by itself, and once for each group that is asked for.
+
+    A group named in the options has a row for every queue; of all groups, those that have committed a place in
+    the topic. Where a group has no place in a queue, all of the queue still lies before it.
+    """
+    topics = wanted_topics(cluster.topics_of(place), options.wants, places)
+    states = cluster.queue_states(place, topics)
+    committed = cluster.committed_offsets(place) if options.groups else {}
+    groups_of = _groups_by_topic(committed, topics, options)
+    times = cluster.consume_times(place, sorted({g for found in groups_of.values() for g in found}))
+    for state in states:
+        queue = state.queue
+        row: dict[str, Any] = {
+            "cluster": place.cluster,
+            "broker_name": place.broker_name,
+            "topic": queue.topic,
+            "queue_id": queue.queue_id,
+            "group": None,
+            "min_offset": state.min_offset,
+            "max_offset": state.max_offset,
+            "committed_offset": None,
+            "lag": None,
+            "last_store_timestamp": _micros(state.last_store_ms),
+            "last_consume_timestamp": None,
+        }
+        yield row
+        for group in groups_of.get(queue.topic, ()):
+            place_of = committed.get((group, queue.topic), {}).get(queue.queue_id)
+            behind = state.max_offset - (state.min_offset if place_of is None else place_of)
+            yield row | {
+                "group": group,
+                "committed_offset": place_of,
+                "lag": max(0, behind),
+                "last_consume_timestamp": _micros(times.get((group, queue), 0)),
+            }
+
+
+def _groups_by_topic(
+    committed: Mapping[tuple[str, str], object], topics: Iterable[str], options: OffsetsOptions
+) -> dict[str, list[str]]:
+    if options.groups != (ALL_GROUPS,):
+        return {topic: list(options.groups) for topic in topics}
+    found: dict[str, list[str]] = {}
+    for group, topic in sorted(committed):
+        if options.include_system_topics or not is_system_group(group):
+            found.setdefault(topic, []).append(group)
+    return found
+
+
+def _micros(milliseconds: int) -> int | None:
+    return milliseconds * 1000 if milliseconds > 0 else None
+
+
+class BrokerPartition(InputPartition):
+    """One broker; None where Spark wants a partition although there is no work."""
+
+    def __init__(self, value: tuple[BrokerPlace, tuple[BrokerPlace, ...]] | None) -> None:
+        super().__init__(value)
+
+
+class OffsetsDataSource(DataSource):
+    """Options: OffsetsOptions; columns: COLUMNS. Batch only: a table of now has no stream."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(...)` and for SQL's USING."""
+        return SOURCE
+
+    def schema(self) -> str:
+        """The columns when the user gives no schema. Raises ConfigError for wrong options."""
+        with no_stack():
+            offsets_options(self.options)
+        return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+
+    def reader(self, schema: StructType) -> "OffsetsReader":
+        """Spark's door."""
+        with no_stack():
+            for field in schema.fields:
+                if COLUMNS.get(field.name) != field.dataType.simpleString():
+                    raise ConfigError(
+                        f"{SOURCE}: no column {field.name} {field.dataType.simpleString()}; known: "
+                        + ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+                    )
+            return OffsetsReader(schema, offsets_options(self.options))
+
+
+class OffsetsReader(DataSourceReader):
+    """Finds the brokers in the driver; a pickled copy asks them in the workers."""
+
+    def __init__(self, schema: StructType, options: OffsetsOptions) -> None:
+        self._schema = schema
+        self._options = options
+
+    def partitions(self) -> list[BrokerPartition]:
+        """One for each broker; never an empty list."""
+        with no_stack():
+            places = self._find_brokers()
+        return [BrokerPartition((place, places)) for place in places] or [BrokerPartition(None)]
+
+    def _find_brokers(self) -> tuple[BrokerPlace, ...]:
+        options = self._options
+        survey = Survey(options.namesrv_addr, timeout_ms=options.timeout_ms)
+        try:
+            places = tuple(survey.brokers())
+            missing = sorted(set(options.topics) - set(survey.topics())) if options.topics else []
+        except (ClientError, RequestTimeout) as error:
+            raise ConfigError(
+                f"{SOURCE}: no name server answers ({error}): is one running at {options.namesrv_addr}?"
+            ) from None
+        finally:
+            survey.close()
+        if missing:
+            raise ConfigError(f"{SOURCE}: no topic {', '.join(missing)}: see 'roquette topic list'")
+        return places
+
+    def read(self, partition: BrokerPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one broker."""
+        if partition is None or partition.value is None:
+            return
+        with no_stack():
+            rows = self._ask(*partition.value)
+        schema = arrow_schema(self._schema)
+        for start in range(0, len(rows), _BATCH):
+            yield pa.RecordBatch.from_pylist(rows[start : start + _BATCH], schema=schema)
+
+    def _ask(self, place: BrokerPlace, places: tuple[BrokerPlace, ...]) -> list[dict[str, Any]]:
+        survey = Survey(self._options.namesrv_addr, timeout_ms=self._options.timeout_ms)
+        try:
+            return list(broker_rows(survey, place, places, self._options))
+        except ClientError as error:
+            kind = "refuses" if isinstance(error, BrokerError) else "does not answer"
+            raise ClientError(
+                f"{SOURCE}: broker {place.broker_name} {kind}: {' '.join(str(error).split())}"
+            ) from None
+        finally:
+            survey.close()
