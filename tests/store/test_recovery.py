@@ -180,3 +180,54 @@ def test_a_clean_stop_needs_no_walk() -> None:
     assert not report.abnormal
     assert report.walked_records == 1
     assert not report.dispatched
+
+
+def sent(store: MessageStore, body: bytes, now_ms: int = START_MS) -> int:
+    done = store.append("T", 0, 0, 0, 0, BORN, 0, "", 0, body, now_ms)
+    return done.physical_offset
+
+
+def test_an_offset_given_twice_takes_nothing_from_the_queue() -> None:
+    """Apache's broker passes over a record when it opens a store, and gives its offset once more later."""
+    files = FaultyFiles()
+    store = MessageStore(small_config(), files, HOST)
+    store.open(START_MS)
+    places = [sent(store, b"%d" % n) for n in range(10)]
+    store.close(START_MS)
+    # The unit of record 6 is lost, those of 7 to 9 stand one place before their offset: so Apache leaves it.
+    path = "/s/consumequeue/T/0/" + files.list_dir("/s/consumequeue/T/0")[0]
+    units = files.read_bytes(path)
+    moved = units[: 6 * 20] + units[7 * 20 : 10 * 20] + bytes(20) + units[10 * 20 :]
+    files.open_file(path).pwrite(moved, 0)
+
+    store = reopened(files)
+    assert store.max_offset("T", 0) == 9
+    again = sent(store, b"9 again")
+    store.close(START_MS)
+    store = reopened(files)
+    assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (0, 10)
+    shown = [store.queue_units("T", 0, n, 1) for n in range(10)]
+    assert [unit[0][0] for unit in shown if unit] == [*places[:6], *places[7:], again]
+
+    files.kill()
+    files.remove_tree("/s/consumequeue")  # all is made anew from the log, the lost record too
+    store = reopened(files)
+    shown = [store.queue_units("T", 0, n, 1) for n in range(store.max_offset("T", 0))]
+    assert [unit[0][0] for unit in shown if unit] == [*places, again]
+    assert store.min_offset("T", 0) == 0
+
+
+@pytest.mark.parametrize("size", [20 * 8, 20 * 24, 20 * 160])
+def test_another_queue_file_size_is_refused_in_words(size: int) -> None:
+    files, _ = filled()
+    paths = [
+        f"/s/consumequeue/T/{queue_id}/{name}"
+        for queue_id in (0, 1)
+        for name in files.list_dir(f"/s/consumequeue/T/{queue_id}")
+    ]
+    before = [files.read_bytes(path) for path in paths]
+
+    with pytest.raises(StoreError, match=f"has 320 bytes, mappedFileSizeConsumeQueue is {size}"):
+        MessageStore(small_config(queue_file_size=size), files, HOST).open(START_MS)
+
+    assert [files.read_bytes(path) for path in paths] == before

@@ -1,10 +1,13 @@
 """All consume queues: topic -> queue id -> ConsumeQueue."""
 
+import os
+
 from roquette.base.files import Files
+from roquette.errors import StoreError
 from roquette.message.record import record_size
 from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, count_valid
 from roquette.store.keys import TopicKeys
-from roquette.store.layout import StoreLayout, parse_offset_name
+from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
 from roquette.store.limits import check_topic
 
 _SCAN_UNITS = 4096
@@ -70,6 +73,9 @@ class ConsumeQueues:
         Args:
             trusted: after a crash, the physical offset up to which units were synced: those behind
                 are looked at one by one, and held for unsynced. None after a clean stop.
+
+        Raises:
+            StoreError: files are of another size than configured.
         """
         for topic in self._files.list_dir(self._layout.consume_queues):
             for name in self._files.list_dir(self._layout.topic(topic)):
@@ -84,8 +90,10 @@ class ConsumeQueues:
         starts = [
             start
             for name in self._files.list_dir(directory)
-            if (start := parse_offset_name(name)) is not None and start % file_size == 0
+            if (start := parse_offset_name(name)) is not None
         ]
+        for start in starts:
+            self._check_size(os.path.join(directory, offset_name(start)), start, file_size)
         if not starts:
             return
         count = 1
@@ -108,6 +116,17 @@ class ConsumeQueues:
             self.mark_dirty(queue)
         else:
             queue.settle(_find_end_of_written(queue, last_base))
+
+    def _check_size(self, path: str, start: int, file_size: int) -> None:
+        """A shorter file is what a crash left, or one of smaller settings that has no successor."""
+        file = self._files.open_file(path)
+        found = file.size
+        file.close()
+        if found > file_size or start % file_size:
+            raise StoreError(
+                f"{path} has {found} bytes, mappedFileSizeConsumeQueue is {file_size}: "
+                "set it back to the value this store was made with"
+            )
 
     def mark_dirty(self, queue: ConsumeQueue) -> None:
         """Remember that a queue has something to sync."""

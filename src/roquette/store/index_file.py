@@ -255,28 +255,20 @@ class IndexFile:
         Returns:
             The physical offset of that last record; -1 when no entry is sound.
         """
-        slots: list[int] = [0] * self._slots
         begin_ms: i64 = self.begin_timestamp_ms
-        count: i64 = self._sound_prefix(slots, log_end)
+        self._clear(HEADER_SIZE, self._entries_at)
+        self.slots_used = 0
+        count: i64 = self._sound_prefix(log_end)
         last: i64 = -1
         if count > 1:
             last = self._physical_of(count - 1)
             while count > 1 and self._physical_of(count - 1) == last:
                 count -= 1
-                self._take_back(slots, count)
-        self._map[HEADER_SIZE : self._entries_at] = struct.pack(f">{self._slots}i", *slots)
-        first: i64 = self._entries_at + count * ENTRY_SIZE
-        while first < len(self._map):
-            end: i64 = first + _CHUNK_ENTRIES * ENTRY_SIZE
-            end = min(end, len(self._map))
-            zeros = bytes(end - first)
-            if self._map[first:end] != zeros:  # most of a file was never touched: leave it so
-                self._map[first:end] = zeros
-            first = end
+                self._take_back(count)
+        self._clear(self._entries_at + count * ENTRY_SIZE, len(self._map))
         self.count = count
         self._written = count
         self._entries = BytesWriter()
-        self.slots_used = sum(1 for slot in slots if slot)
         self.dirty = True
         if count == 1:
             self.begin_timestamp_ms = 0
@@ -291,7 +283,18 @@ class IndexFile:
             self.end_timestamp_ms = begin_ms + seconds * 1000
         return last
 
-    def _sound_prefix(self, slots: list[int], log_end: i64) -> i64:
+    def _clear(self, first: i64, limit: i64) -> None:
+        """Zeros over a range of the file; what holds none but zeros is not touched: most of a file never was."""
+        while first < limit:
+            end: i64 = first + _CHUNK_ENTRIES * ENTRY_SIZE
+            end = min(end, limit)
+            zeros = bytes(end - first)
+            if self._map[first:end] != zeros:
+                self._map[first:end] = zeros
+            first = end
+
+    def _sound_prefix(self, log_end: i64) -> i64:
+        slots = self._slot_view
         number: i64 = 1
         floor: i64 = 0
         while number < self._capacity:
@@ -308,10 +311,13 @@ class IndexFile:
                     return number
                 if key_hash == 0 and physical == 0 and number >= self.count:
                     return number
-                slot = key_hash % self._slots
-                if slots[slot] != previous:
+                slot: i64 = key_hash % self._slots
+                before = _big_endian(slots[slot])
+                if before != previous:
                     return number
-                slots[slot] = number
+                if before == 0:
+                    self.slots_used += 1
+                slots[slot] = _big_endian(number)
                 floor = physical
                 number += 1
                 position += ENTRY_SIZE
@@ -325,12 +331,14 @@ class IndexFile:
         entry_at: i64 = self._entries_at + number * ENTRY_SIZE
         return read_i64_be(self._map[entry_at : entry_at + ENTRY_SIZE], 4)
 
-    def _take_back(self, slots: list[int], number: i64) -> None:
+    def _take_back(self, number: i64) -> None:
         entry_at: i64 = self._entries_at + number * ENTRY_SIZE
         entry = self._map[entry_at : entry_at + ENTRY_SIZE]
         key_hash: int = read_i32_be(entry, 0)
         previous: int = read_i32_be(entry, 16)
-        slots[key_hash % self._slots] = previous
+        self._slot_view[key_hash % self._slots] = _big_endian(previous)
+        if previous == 0:
+            self.slots_used -= 1
 
     def close(self) -> None:
         """Release the file; the map goes with its last reference."""

@@ -19,6 +19,7 @@ from roquette.store.config import StoreConfig
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
 from roquette.store.layout import StoreLayout, parse_offset_name
+from roquette.store.log_scan import Scanned, scan_dispatched, scan_sound
 from roquette.store.reading import store_time_at
 from roquette.store.reput import Reput, parse_delay_levels
 from roquette.store.segment import Segment
@@ -27,6 +28,11 @@ log = logging.getLogger("roquette.store")
 
 _WINDOW = 1 << 20
 _SECTOR = 512
+_PROGRESS = 256 << 20  # bytes of log between two lines that tell of a long walk
+_ZEROS = bytes(_WINDOW)
+_NEVER = 1 << 62  # a physical offset behind every log
+
+Passing = Callable[[bytes, int, int], int]
 
 
 @dataclass(slots=True)
@@ -91,12 +97,30 @@ def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[
 
 
 def walk(
-    log_: CommitLog, start: int, check_crc: bool, on_record: Callable[[StoredRecord], None]
+    log_: CommitLog,
+    start: int,
+    check_crc: bool,
+    on_record: Callable[[StoredRecord], None],
+    passing: Passing | None = None,
 ) -> int:
-    """Give every sound record from `start` on to `on_record`; returns where the log ends."""
+    """Give every sound record from `start` on to `on_record`; returns where the log ends.
+
+    Args:
+        passing: goes past records that need no attention: see `log_scan`.
+    """
     reader = _Reader(log_, check_crc)
-    offset = start
+    offset = shown = start
     while True:
+        if passing is not None:
+            offset = reader.skip(offset, passing)
+        if offset - shown >= _PROGRESS:
+            shown = offset
+            log.info(
+                "recovery: read the log from %d to %d, it ends before %d",
+                start,
+                offset,
+                log_.end_offset,
+            )
         if reader.blank_at(offset):
             offset += log_.segment_size - offset % log_.segment_size
             continue
@@ -128,6 +152,13 @@ class _Reader:
             self._window = self._log.read(offset, offset + min(max(size, _WINDOW), left))
             position = 0
         return position if position + size <= len(self._window) else -1
+
+    def skip(self, offset: int, passing: Passing) -> int:
+        """Let `passing` go on from an offset as far as it can; returns how far."""
+        position = self._reach(offset, 8)
+        if position < 0:
+            return offset
+        return self._start + passing(self._window, position, self._start)
 
     def blank_at(self, offset: int) -> bool:
         """Does the blank that fills a file begin here?"""
@@ -221,17 +252,22 @@ class Recovery:
                 self.report.rebuilt_index = True
             self._index.load()
         start = self._last_dispatched() if trusted is None else trusted
-        end = self._walk(start, self._note)
+        end = self._find_end(start)
         if end == start and not abnormal:  # nothing where the queues say the last record is
             start = self._trusted_start(trusted_ms)
-            end = self._walk(start, self._note)
+            end = self._find_end(start)
         self._truncate_log(start, end)
         report.walked_from = self._redo_from(start, end, abnormal, trusted_ms)
         self._rebuild_index(report.walked_from)
-        self._walk(report.walked_from, self._reput.dispatch)
+        self._dispatch(report.walked_from)
         self._truncate_queues(end)
         self._rebuild_gaps()
         report.dispatched = self._reput.dispatched
+        for (topic, queue_id), count in self._reput.shifted.items():
+            report.warnings.append(
+                f"{count} records of queue {topic}/{queue_id} have offsets that were given before: they stand "
+                "behind those, as Apache's broker put them"
+            )
         report.min_physical_offset = self._log.min_offset
         report.max_physical_offset = end
         for warning in report.warnings:
@@ -243,8 +279,35 @@ class Recovery:
         self.report.last_store_ms = record.store_timestamp_ms
         self.report.last_record_offset = record.physical_offset
 
-    def _walk(self, start: int, on_record: Callable[[StoredRecord], None]) -> int:
-        return walk(self._log, start, self._config.check_crc_on_recover, on_record)
+    def _walk(
+        self, start: int, on_record: Callable[[StoredRecord], None], passing: Passing | None = None
+    ) -> int:
+        return walk(self._log, start, self._config.check_crc_on_recover, on_record, passing)
+
+    def _find_end(self, start: int) -> int:
+        """Where the sound part of the log ends; what is in it goes to the report."""
+        scanned, check_crc = Scanned(), self._config.check_crc_on_recover
+
+        def passing(data: bytes, position: int, base: int) -> int:
+            return scan_sound(data, position, base, check_crc, scanned)
+
+        end = self._walk(start, self._note, passing)
+        report = self.report
+        report.walked_records += scanned.records
+        if scanned.last_offset > report.last_record_offset:
+            report.last_record_offset = scanned.last_offset
+            report.last_store_ms = scanned.last_store_ms
+        return end
+
+    def _dispatch(self, start: int) -> None:
+        """Give queues and index what they do not have yet."""
+        queues = self._queues
+        index_from = self._reput.index_from if self._index is not None else _NEVER
+
+        def passing(data: bytes, position: int, base: int) -> int:
+            return scan_dispatched(data, position, base, queues, index_from)
+
+        self._walk(start, self._reput.dispatch, passing)
 
     def _trusted_start(self, trusted_ms: int) -> int:
         """The newest file whose first record the checkpoint vouches for, or the oldest file."""
@@ -374,8 +437,8 @@ def _wipe(segment: Segment, position: int) -> int:
     while position < segment.size:
         size = min(_WINDOW, segment.size - position)
         data = segment.file.pread(size, position)
-        sound = data.rstrip(b"\0")
-        if sound:
+        if data != _ZEROS[: len(data)]:
+            sound = data.rstrip(b"\0")
             segment.file.pwrite(bytes(len(sound)), position)
             wiped += len(sound)
         position += size

@@ -46,6 +46,8 @@ class Reput:
         self.index_from = 0
         self.dispatched = 0
         self.gaps: dict[tuple[str, int], None] = {}
+        # Queues whose records stand behind others with the same or a greater offset, and how many did so.
+        self.shifted: dict[tuple[str, int], int] = {}
 
     def tags_code(self, record: StoredRecord) -> int:
         """The unit's tags code: hash of TAGS, or when a delayed record is due.
@@ -80,8 +82,8 @@ class Reput:
         if record.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return
         queue = self._queue(record)
-        if record.queue_offset < queue.next_offset and queue.file_count:
-            queue = self._queues.reset(queue)  # the topic was deleted and made again
+        if self._begins_anew(queue, record):
+            queue = self._queues.reset(queue)
         if queue.file_count == 0:
             queue.start_at(record.queue_offset)
         elif record.queue_offset > queue.next_offset:
@@ -92,19 +94,33 @@ class Reput:
         queue = self._queue(record)
         offset = record.queue_offset
         if record.physical_offset < queue.end_physical():
-            known = queue.physical_at(offset)
-            if known == record.physical_offset:
+            if queue.physical_at(offset) == record.physical_offset or _holds(queue, record):
                 return
             # A crash has lost a file of the queue, or the topic was deleted and made again since.
             self.gaps[(record.topic, record.queue_id)] = None
             return
-        if offset < queue.next_offset:  # the topic was deleted and made again
+        if self._begins_anew(queue, record):
             queue = self._queues.reset(queue)
-        if offset != queue.next_offset or (queue.file_count == 0 and offset > 0):
+        if offset > queue.next_offset or (queue.file_count == 0 and offset > 0):
             self.gaps[(record.topic, record.queue_id)] = None
             return
         if (record.topic, record.queue_id) not in self.gaps:
             self._append(queue, record)
+
+    def _begins_anew(self, queue: ConsumeQueue, record: StoredRecord) -> bool:
+        """Was the topic deleted and made again before this record came?
+
+        A queue begins at 0 then. Another offset that is not the next one was given twice: Apache's broker does
+        so after it has left a record undispatched (CommitLog.recoverNormally passes over the first one that the
+        queues do not have). Its messages stay where they are, one behind the other.
+        """
+        if record.queue_offset >= queue.next_offset or not queue.file_count:
+            return False
+        if record.queue_offset == 0:
+            return True
+        place = (record.topic, record.queue_id)
+        self.shifted[place] = self.shifted.get(place, 0) + 1
+        return False
 
     def _queue(self, record: StoredRecord) -> ConsumeQueue:
         found = self._queues.find(record.topic, record.queue_id)
@@ -126,3 +142,15 @@ class Reput:
             tags_of(record.properties),
         )
         index.put_message(hashes, record.physical_offset, record.store_timestamp_ms)
+
+
+def _holds(queue: ConsumeQueue, record: StoredRecord) -> bool:
+    """Does any unit of the queue point to the record? Places only grow."""
+    low, high = queue.first_base, queue.next_offset
+    while low < high:
+        middle = (low + high) // 2
+        if queue.physical_at(middle) < record.physical_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return queue.physical_at(low) == record.physical_offset

@@ -36,6 +36,7 @@ log = logging.getLogger("roquette.store")
 _PAGE = 4096
 FOR_EVER_MS: Final = 1 << 62
 _ENDS_PER_PASS: Final = 32  # each may have to come from the disk
+_CHECKPOINT_BYTES = 256 << 20  # of log, after which the checkpoint moves before its time
 
 
 class Upkeep:
@@ -115,12 +116,16 @@ class Upkeep:
     def plan_queue_flush(self, now_ms: int | None, last_store_ms: int) -> QueueFlushPlan | None:
         """Sync queues with enough unsynced pages; all of them, index and checkpoint when due.
 
-        Apache: FlushConsumeQueueService. `now_ms` None means it is due.
+        Apache: FlushConsumeQueueService. `now_ms` None means it is due. It is also due when the log has grown
+        by so much that recovery would take long.
         """
         if self._queue_flush_running:
             return None
         due = self.config.queue_flush_thorough_interval_ms
-        thorough = now_ms is None or now_ms - self._last_thorough_ms >= due
+        grown = self._log.end_offset - self.checkpoint.logical_offset
+        thorough = (
+            now_ms is None or now_ms - self._last_thorough_ms >= due or grown >= _CHECKPOINT_BYTES
+        )
         least = 1 if thorough else self.config.queue_flush_least_pages * _PAGE // UNIT_SIZE
         touched: list[File] = []
         directories: dict[str, None] = {}
