@@ -152,6 +152,14 @@ class CommitLog:
             self._files.remove(path)
             raise
 
+    def drop_spare(self) -> None:
+        """Remove the file made ahead: the next who opens the store may not know of it."""
+        spare = self.spare
+        if spare is not None:
+            self.spare = None
+            spare.close()
+            self._files.remove(spare.path)
+
     def ahead_path(self) -> str | None:
         """Where the next segment should be made ahead; None when that is not yet worth it."""
         active = self.active

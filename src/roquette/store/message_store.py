@@ -24,6 +24,7 @@ from roquette.store.disk_guard import DiskGuard
 from roquette.store.filtered import Predicate, Source, read_filtered
 from roquette.store.index import Index, KeySearch
 from roquette.store.keys import tags_of
+from roquette.store.kinds import refuse_other_kinds
 from roquette.store.layout import StoreLayout
 from roquette.store.limits import raise_illegal
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
@@ -86,13 +87,10 @@ class MessageStore:
         """Recover and accept writes. Blocks.
 
         Raises:
-            StoreError: another process has the store, or its files do not fit the configuration.
+            StoreError: another process has the store, it is of another kind, or its files do not fit the configuration.
         """
         files, layout = self._files, self.layout
-        if "," in layout.commit_log:
-            raise StoreError(
-                f"storePathCommitLog={layout.commit_log} names several directories: this store keeps its log in one"
-            )
+        refuse_other_kinds(files, layout)
         files.make_dirs(layout.root)
         lock = files.lock_file(layout.lock)
         try:
@@ -131,6 +129,7 @@ class MessageStore:
         sound = self._refusal is None or self._full
         if sound:
             self.flush_all()
+            self._log.drop_spare()
             self._files.remove(self.layout.abort)
             self._files.sync_dir(self.layout.root)
         self._refusal = "the store is closed"
