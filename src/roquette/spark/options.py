@@ -93,12 +93,12 @@ WRITE_NAMES = (
 # What we know of and cannot do, with what to do instead. Their values are never shown.
 _NO_ACL = "Roquette's client signs no requests: read from a listener without access control"
 _NOT_SUPPORTED = {
-    "accesskey": _NO_ACL,
-    "secretkey": _NO_ACL,
-    "securitytoken": _NO_ACL,
+    "accessKey": _NO_ACL,
+    "secretKey": _NO_ACL,
+    "securityToken": _NO_ACL,
     "namespace": "write names in full, as namespace%topic",
-    "pushdownfilters": "narrow the read with tags, filterSql, startingTimestamp and endingTimestamp",
-    "readfrom": 'read a store\'s files with format("rocketmq_commitlog")',
+    "pushDownFilters": "narrow the read with tags, filterSql, startingTimestamp and endingTimestamp",
+    "readFrom": 'read a store\'s files with format("rocketmq_commitlog")',
 }
 
 
@@ -213,9 +213,11 @@ def refuse_ending(options: ReadOptions) -> None:
 
 def refuse_unsupported(options: Mapping[str, str]) -> None:
     """Raise ConfigError for options that exist elsewhere and that we can not honour; no value is shown."""
-    for name in options:
-        lower = name.lower().removeprefix("rocketmq.")
-        what = _NOT_SUPPORTED.get(lower)
+    by_lower = {name.lower(): name for name in _NOT_SUPPORTED}
+    for given in options:
+        lower = given.lower().removeprefix("rocketmq.")
+        name = by_lower.get(lower, given)
+        what = _NOT_SUPPORTED.get(name)
         if lower.startswith("tls."):
             what = "Roquette's client speaks no TLS: read from a listener without it"
         if what is not None:
