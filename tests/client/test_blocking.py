@@ -236,6 +236,22 @@ def test_a_replica_answers_while_the_master_is_away(cluster: FakeCluster) -> Non
         reader.close()
 
 
+def test_a_connection_that_grew_stale_sends_nobody_to_a_replica(cluster: FakeCluster) -> None:
+    with FakeCluster(cluster.queues) as names, FakeCluster(cluster.queues) as master:
+        names.addresses = {0: master.address, 1: cluster.address}
+        reader = BlockingReader(names.address, group="g", retry_interval_ms=1)
+        reader.max_offset(Q0)
+
+        master.hang_up_after = len(master.requests)
+        assert reader.max_offset(Q0) == 1000
+        master.hang_up_after = len(master.requests)
+        assert reader.max_offsets([Q0, Q1]) == {Q0: 1000, Q1: 0}
+
+        assert not reader.from_replica(Q0)
+        assert not cluster.requests
+        reader.close()
+
+
 def test_nobody_answers_for_a_broker(cluster: FakeCluster) -> None:
     with FakeCluster(cluster.queues) as names:
         names.addresses = {0: "127.0.0.1:1", 1: cluster.address}

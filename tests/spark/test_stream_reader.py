@@ -435,6 +435,23 @@ def test_ends_are_asked_for_once_per_interval(cluster: ListReader) -> None:
     assert cluster.asked == 6
 
 
+def test_name_servers_may_be_away_while_brokers_answer(
+    cluster: ListReader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(topic: str) -> list[MessageQueue]:
+        raise ConnectError("connect to x:1 failed")
+
+    ends = QueueEnds(cluster, options(), Clock())
+    ends.find()
+    monkeypatch.setattr(cluster, "queues", away)
+    cluster.records[A0] += [make_record(10)]
+
+    assert ends.find() == {A0: 11, A1: 4, B0: 0}
+    assert "no name server answers" in caplog.text
+    with pytest.raises(ConnectError):
+        QueueEnds(cluster, options(), Clock()).find()
+
+
 def test_progress_shows_what_is_known_without_asking(cluster: ListReader) -> None:
     reader = RocketmqStreamReader(SCHEMA, options())
     assert reader.reportLatestOffset() is None

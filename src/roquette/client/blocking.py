@@ -148,15 +148,11 @@ class BlockingReader:
 
     def min_offset(self, queue: MessageQueue) -> int:
         """The oldest offset the broker has."""
-        return self._bound(
-            queue, self._ask(queue, RequestCode.GET_MIN_OFFSET, _min_header(queue)), _read_min
-        )
+        return _read_min(self._ask(queue, RequestCode.GET_MIN_OFFSET, _min_header(queue)))
 
     def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message will get."""
-        return self._bound(
-            queue, self._ask(queue, RequestCode.GET_MAX_OFFSET, _max_header(queue)), _read_max
-        )
+        return _read_max(self._ask(queue, RequestCode.GET_MAX_OFFSET, _max_header(queue)))
 
     def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """`min_offset` of many queues, asked side by side."""
@@ -222,9 +218,7 @@ class BlockingReader:
         for start in range(0, len(wanted), _POST_AHEAD):
             found |= self._bounds_of_block(wanted[start : start + _POST_AHEAD], code, header, read)
         return {
-            queue: found[queue]
-            if queue in found
-            else self._bound(queue, self._ask(queue, code, header(queue)), read)
+            queue: found[queue] if queue in found else read(self._ask(queue, code, header(queue)))
             for queue in wanted
         }
 
@@ -253,13 +247,10 @@ class BlockingReader:
                     answer = connection.receive(opaque)
                     if answer.code == ResponseCode.SUCCESS:
                         self._replica_brokers.discard(queue.broker_name)
-                        found[queue] = self._bound(queue, answer, read)
+                        found[queue] = read(answer)
             except (ConnectError, RequestTimeout):
-                self._drop(address)
+                self._drop(address, avoid=False)
         return found
-
-    def _bound(self, queue: MessageQueue, answer: Command, read: Callable[[Command], int]) -> int:
-        return max(0, read(answer))  # old brokers say -1 for a queue without files
 
     # messages
 
@@ -323,7 +314,7 @@ class BlockingReader:
                 if pulled.next_offset != offset + count:
                     return
         except (ConnectError, RequestTimeout):
-            self._drop(address)
+            self._drop(address, avoid=False)  # the next pull, made by itself, finds out
             flying.clear()
         finally:  # also when the caller stops early: later requests must not meet old answers
             if flying:
@@ -377,10 +368,8 @@ class BlockingReader:
                 continue
             for broker_id, address in addresses:
                 try:
-                    connection = self._connect(address)
-                    answer = connection.receive(connection.send(code, header))
+                    answer = self._exchange(address, code, header)
                 except (ConnectError, RequestTimeout) as error:
-                    self._drop(address)
                     failure = error
                     continue
                 if answer.code == ResponseCode.SUCCESS or answer.code in also:
@@ -436,24 +425,32 @@ class BlockingReader:
         """The first name server that has an answer."""
         failure: ClientError | None = None
         for address in self._namesrvs:
-            for _ in range(2):  # a kept connection may have been closed by the peer meanwhile
-                kept = address in self._connections
-                try:
-                    connection = self._connect(address)
-                    answer = connection.receive(connection.send(code, header))
-                except (ConnectError, RequestTimeout) as error:
-                    self._drop(address)
-                    failure = error
-                    if kept:
-                        continue
-                    break
-                if answer.code == ResponseCode.SUCCESS:
-                    return answer
-                failure = BrokerError(answer.code, answer.remark or "", address=address)
-                if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                    failure = RouteNotFound(topic)
-                break
+            try:
+                answer = self._exchange(address, code, header)
+            except (ConnectError, RequestTimeout) as error:
+                failure = error
+                continue
+            if answer.code == ResponseCode.SUCCESS:
+                return answer
+            failure = BrokerError(answer.code, answer.remark or "", address=address)
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                failure = RouteNotFound(topic)
         raise failure or RouteNotFound(topic, "no name server address is given")
+
+    def _exchange(self, address: str, code: RequestCode, header: msgspec.Struct) -> Command:
+        """A request and its answer. A kept connection, which may have been closed meanwhile, fails once for free."""
+        kept = address in self._connections
+        try:
+            connection = self._connect(address)
+            return connection.receive(connection.send(code, header))
+        except ConnectError:
+            self._drop(address, avoid=not kept)
+            if not kept:
+                raise
+        except RequestTimeout:
+            self._drop(address)
+            raise
+        return self._exchange(address, code, header)
 
     def _connect(self, address: str) -> BlockingConnection:
         connection = self._connections.get(address)
@@ -484,11 +481,11 @@ def _max_header(queue: MessageQueue) -> GetMaxOffsetRequestHeader:
 
 
 def _read_min(answer: Command) -> int:
-    return decode_ext(GetMinOffsetResponseHeader, answer.ext).offset
+    return max(0, decode_ext(GetMinOffsetResponseHeader, answer.ext).offset)  # old brokers say -1
 
 
 def _read_max(answer: Command) -> int:
-    return decode_ext(GetMaxOffsetResponseHeader, answer.ext).offset
+    return max(0, decode_ext(GetMaxOffsetResponseHeader, answer.ext).offset)
 
 
 def _pulled(answer: Command, address: str) -> Pulled:

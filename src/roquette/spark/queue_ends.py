@@ -1,14 +1,17 @@
 """The ends of all queues of a stream, asked for no more often than options say; Trigger.AvailableNow freezes them."""
 
+import logging
 from collections.abc import Collection
 
 from roquette.base.clock import Clock
-from roquette.errors import RouteNotFound
+from roquette.errors import ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.spark.offsets import Offsets
 from roquette.spark.options import ReadOptions
 from roquette.spark.positions import bounds_of, find_queues, missing_error
 from roquette.spark.queues import QueueReader
+
+log = logging.getLogger("roquette.spark")
 
 
 class QueueEnds:
@@ -69,6 +72,11 @@ class QueueEnds:
         return bounds_of(self._reader, fresh, fail_on_data_loss=False) if fresh else {}
 
     def _discover(self, now_ms: int) -> None:
-        self._queues, self._missing = find_queues(self._reader, self._options)
         self._queues_at_ms = now_ms
+        try:
+            self._queues, self._missing = find_queues(self._reader, self._options)
+        except (ConnectError, RequestTimeout) as error:
+            if not self._queues:
+                raise
+            log.warning("queues were not looked for: no name server answers error=%s", error)
         self._ends_at_ms = 0
