@@ -190,21 +190,20 @@ def test_apaches_broker_reads_by_pattern_time_and_queue(spark: Any, apache: str)
     time.sleep(0.01)
     second = produce(apache, "pattern-two", range(40))
     given = {"namesrvAddr": apache, "subscribePattern": "pattern-.*"}
+    by_time = {
+        "startingTimestamp": str(between_ms),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
 
-    frame = spark.read.format("rocketmq").options(**given)
-    later = frame.option("startingTimestamp", str(between_ms)).option(
-        "startingOffsetsByTimestampStrategy", "latest"
-    )
-    one_queue = spark.read.format("rocketmq").options(
-        namesrvAddr=apache, assign='{"pattern-two":{"broker-a":[1]}}'
-    )
+    def rows_of(**options: str) -> Any:
+        return spark.read.format("rocketmq").options(**options).load().collect()
 
-    rows = frame.load().collect()
-    assert len(rows) == len(first) + len(second)
-    found = later.load().collect()
+    assert len(rows_of(**given)) == len(first) + len(second)
+    found = rows_of(**given, **by_time)
     assert {row.topic for row in found} == {"pattern-two"}
     assert len(found) == 40
-    assert sorted(row.queue_offset for row in one_queue.load().collect()) == sorted(
+    one_queue = rows_of(namesrvAddr=apache, assign='{"pattern-two":{"broker-a":[1]}}')
+    assert sorted(row.queue_offset for row in one_queue) == sorted(
         offset for queue_id, offset in second if queue_id == 1
     )
 
