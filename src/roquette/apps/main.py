@@ -8,6 +8,7 @@ import typer
 
 from roquette.cli import register as register_people_verbs
 from roquette.errors import ConfigError, RoquetteError
+from roquette.spark.pipelines.command import register as register_pipelines
 
 app = typer.Typer(
     name="roquette",
@@ -106,6 +107,7 @@ def dev(
 
 
 register_people_verbs(app)
+register_pipelines(app)
 
 
 def main() -> None:

@@ -1,0 +1,491 @@
+"""`roquette pipeline archive`: topics to Parquet tables, each message exactly once.
+
+A batch is written to a folder of its own, moved to its place, and counts when the table's log says so, in one
+entry together with the batch's number. Killed anywhere, the next run removes what did not count and Spark's
+checkpoint asks for the same batch again. docs/decisions/0013 weighs this against other ways.
+"""
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from roquette.base.entropy import Entropy
+from roquette.errors import ConfigError
+from roquette.spark.pipelines import archive_rows as forms
+from roquette.spark.pipelines.archive_report import QueueCount, TopicResult, build_result
+from roquette.spark.pipelines.frame import Job, Pipeline, PipelineError, Plan, Result
+from roquette.spark.pipelines.options import PipelineOptions, option
+from roquette.spark.pipelines.source import (
+    checkpoint_offsets,
+    read_sample,
+    start_stream,
+    stream_options,
+)
+from roquette.spark.pipelines.stream import Batches, await_end
+from roquette.spark.pipelines.table import OWN_FOLDER, Compaction, Table, open_table
+from roquette.spark.pipelines.table_log import Commit
+from roquette.spark.pipelines.topics import QueueState, describe, find_topics, folder_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
+STREAM_SETTING, FORM_SETTING = "roquette.stream", "roquette.rows"
+START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
+Offsets = dict[tuple[str, int], int]  # by broker and queue
+QUARANTINE = ".quarantine"  # after the topic's folder name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOptions(PipelineOptions):
+    """Options of `archive`."""
+
+    topics: tuple[str, ...] = option("Topics, with commas or repeated.", metavar="TOPIC")
+    to: str = option("Directory or address (s3a://...) for the tables.", metavar="DIR")
+    format: str = option("What bodies are.", default="json", choices=forms.FORMATS)
+    schema: str = option(
+        'Columns of a JSON body, such as "id int, name string"; default is inferred once from a sample and '
+        "kept. For Avro: the file of the writer's schema.",
+        default="",
+        metavar="COLUMNS",
+    )
+    day_of: str = option(
+        "Partition by the day of this: store_timestamp, born_timestamp, or a column of the body.",
+        default="store_timestamp",
+        metavar="COLUMN",
+    )
+    keep_body: bool = option("Keep each body as it is, too, as column _body.", default=False)
+    starting: str = option(
+        "Where a new table begins: earliest, latest, or milliseconds since 1970.",
+        default="earliest",
+        metavar="WHERE",
+    )
+    tags: str = option("Only messages with these tags.", default="*", metavar='"A || B"')
+    follow: bool = option("Go on with what comes, until stopped.", default=False)
+    interval_s: int = option(
+        "With --follow: seconds between batches.", default=60, metavar="SECONDS", least=1
+    )
+    batch: int = option("Messages in one batch, at most.", default=200_000, least=1)
+    max_rate: int = option(
+        "Messages a second, at most; 0 is no limit.", default=0, metavar="N", least=0
+    )
+    sample: int = option("Messages looked at to infer a schema.", default=10_000, least=1)
+    compact: bool = option("Join small files of a day into large ones.", default=True)
+    target_mb: int = option("Size of a large file.", default=128, metavar="MB", least=1)
+    small_files: int = option(
+        "Join when a day has as many small files.", default=8, metavar="N", least=2
+    )
+    keep_replaced_minutes: int = option(
+        "How long files stay that compaction replaced, for readers that still use them.",
+        default=60,
+        metavar="MINUTES",
+        least=0,
+    )
+    check: bool = option("At the end, compare the tables with the topics.", default=True)
+    source_option: tuple[str, ...] = option(
+        "An option of the source, such as failOnDataLoss=false; may be repeated.",
+        default=(),
+        metavar="KEY=VALUE",
+        split=False,
+    )
+
+
+def plan(options: ArchiveOptions) -> Plan:
+    """What would be read and written."""
+    states = find_topics(options.namesrv, options.topics, stream_options(options))
+    writes, notes = [], []
+    for topic in options.topics:
+        table = open_table(f"{options.to}/{folder_name(topic)}")
+        there = table.snapshot
+        what = f"{there.rows:,} rows in {len(there.files)} files" if there.version >= 0 else "new"
+        writes.append(f"table {table.files.root}: {what}")
+        if options.format != "raw":
+            writes.append(f"table {table.files.root}{QUARANTINE}: rows that can not be read")
+        if options.format == "json" and not options.schema and there.version < 0:
+            notes.append(f"schema of {topic}: to be inferred from {options.sample:,} messages")
+    notes.append("until stopped" if options.follow else "until what there is now has been read")
+    return Plan(reads=describe(states), writes=writes, notes=notes)
+
+
+def run(options: ArchiveOptions, job: Job) -> Result:
+    """All topics; one after another, or at the same time with --follow."""
+    states = find_topics(options.namesrv, options.topics, stream_options(options))
+    job.progress.step("starting Spark")
+    spark = job.open_spark()
+    begin = time.monotonic()
+    archives: list[TopicArchive] = []
+    try:
+        for topic in options.topics:
+            mine = [state for state in states if state.topic == topic]
+            archives.append(TopicArchive(topic, mine, options, job, spark))
+        groups = [archives] if options.follow else [[each] for each in archives]
+        for group in groups:
+            _stream(group, options, job)
+        if options.check and not options.follow and not job.stop.is_set():
+            for each in archives:
+                each.check()
+        results = [each.result() for each in archives]
+    finally:
+        for each in archives:
+            each.close()
+    return build_result(results, time.monotonic() - begin)
+
+
+def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> None:
+    """Read some topics at the same time, to their end or until stopped; then join small files."""
+    if job.stop.is_set():
+        return
+    names = ", ".join(each.topic for each in group)
+    job.progress.step(f"archiving {names}")
+    queries = [each.start() for each in group]
+    total = None if options.follow else sum(each.waiting for each in group)
+    batches = group[0].batches if len(group) == 1 else _Sum(group)
+    await_end(job, queries, batches, total)
+    for each in group:
+        each.tidy()
+
+
+class _Sum:
+    """The batches of several topics, counted together."""
+
+    def __init__(self, group: "list[TopicArchive]") -> None:
+        self._group = group
+
+    @property
+    def rows(self) -> int:
+        return sum(each.batches.rows for each in self._group)
+
+    @property
+    def count(self) -> int:
+        return sum(each.batches.count for each in self._group)
+
+
+class TopicArchive:
+    """One topic on its way into its table and its quarantine."""
+
+    def __init__(
+        self,
+        topic: str,
+        states: list[QueueState],
+        options: ArchiveOptions,
+        job: Job,
+        spark: "SparkSession",
+    ) -> None:
+        self.topic = topic
+        self.batches = Batches(job, options.max_rate)
+        self._states = states
+        self._options = options
+        self._job = job
+        self._spark = spark
+        self._counts: list[QueueCount] | None = None
+        self._compaction = Compaction()
+        root = f"{options.to}/{folder_name(topic)}"
+        self.table = open_table(root, clock=job.clock)
+        self.table.begin_writing()
+        self.quarantine: Table | None = None
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            if self.table.snapshot.version == 0 and not self._checkpoint_offsets():
+                self.table.drop()  # the run that created it ended before it began to read
+            self.form = self._form()
+            self._stream_id = self._prepare()
+            undo.pop_all()
+        done = self._checkpoint_offsets()
+        self.waiting = sum(
+            state.end - max(state.start, done.get((state.broker_name, state.queue_id), 0))
+            for state in states
+        )
+
+    def close(self) -> None:
+        """Let others write to the tables."""
+        self.table.close()
+        if self.quarantine is not None:
+            self.quarantine.close()
+
+    def _form(self) -> forms.RowForm:
+        """As the table keeps it, or for a new table as the options say."""
+        kept = self.table.snapshot.settings.get(FORM_SETTING)
+        options = self._options
+        if kept is not None:
+            form = forms.RowForm(**json.loads(kept))
+            given = (options.format, options.keep_body, options.day_of)
+            if given != (form.kind, form.keep_body, form.day_of):
+                raise ConfigError(
+                    f"archive: the table {self.table.files.root} was begun with --format {form.kind}, "
+                    f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}: give the same, or "
+                    "another --to"
+                )
+            if options.schema and self._given_schema()[0] != form.body_schema:
+                raise ConfigError(
+                    f"archive: the table {self.table.files.root} has another schema than --schema: leave it "
+                    "out, or give another --to"
+                )
+            return form
+        schema, avro = self._given_schema()
+        return forms.RowForm(options.format, schema, avro, options.keep_body, options.day_of)
+
+    def _given_schema(self) -> tuple[str, str]:
+        """Spark's JSON of the body's columns, and the Avro schema if it is one."""
+        options = self._options
+        if options.format == "raw":
+            return "", ""
+        if options.format == "avro":
+            from roquette.spark.pipelines.avro_bodies import read_avro_schema
+
+            return read_avro_schema(options.schema, self._job.files)
+        if options.schema:
+            return forms.schema_of_text(self._spark, options.schema), ""
+        if self.table.snapshot.version >= 0:
+            return "", ""
+        self._job.progress.step(f"looking at messages of {self.topic} for their columns")
+        return self._inferred(), ""
+
+    def _inferred(self) -> str:
+        sample = read_sample(
+            self._spark,
+            stream_options(self._options),
+            self.topic,
+            self._states,
+            rows=self._options.sample,
+        )
+        return forms.infer_json_schema(self._spark, sample, self.topic)
+
+    def _prepare(self) -> str:
+        """Create the tables where they are missing; returns the id of the stream that fills them."""
+        forms.check_names(self.form)
+        empty = self._spark.createDataFrame([], forms.source_schema())
+        rows = forms.marked(empty, self.form)
+        if self.table.snapshot.version < 0:
+            settings = {
+                STREAM_SETTING: f"archive-{Entropy().token(8)}",
+                FORM_SETTING: json.dumps(_form_dict(self.form)),
+                START_SETTING: json.dumps(self._starting_offsets()),
+            }
+            self.table.files.remove_tree(CHECKPOINT)
+            schema = forms.good_rows(rows, self.form).schema.json()
+            self.table.create(schema, (forms.DAY,), settings)
+        stream: str = self.table.snapshot.settings[STREAM_SETTING]
+        if self.form.kind != "raw":
+            self.quarantine = open_table(
+                f"{self.table.files.root}{QUARANTINE}", clock=self._job.clock
+            )
+            self.quarantine.begin_writing()
+            if self.quarantine.snapshot.version < 0:
+                schema = forms.bad_rows(rows).schema.json()
+                self.quarantine.create(schema, (forms.DAY,), {STREAM_SETTING: stream})
+        if self.table.done(stream) >= 0 and not self.table.files.exists(f"{CHECKPOINT}/offsets"):
+            raise PipelineError(
+                f"archive: {self.table.files.address(CHECKPOINT)} is gone, so nobody knows where to go on: "
+                "restore it, or archive to another --to"
+            )
+        return stream
+
+    def _checkpoint_offsets(self) -> Offsets:
+        return checkpoint_offsets(self.table.files, CHECKPOINT).get(self.topic, {})
+
+    def _starting_offsets(self) -> dict[str, dict[str, int]]:
+        """Where a new table begins, so that what is missing can be known; empty when a time says it."""
+        where = self._options.starting
+        if where.isdigit():
+            return {}
+        if where not in ("earliest", "latest"):
+            raise ConfigError(
+                f"archive: --starting {where} is none of earliest, latest, milliseconds since 1970"
+            )
+        found: dict[str, dict[str, int]] = {}
+        for state in self._states:
+            offset = state.start if where == "earliest" else state.end
+            found.setdefault(state.broker_name, {})[str(state.queue_id)] = offset
+        return found
+
+    def start(self) -> "StreamingQuery":
+        """Begin to read."""
+        options = self._options
+        given = {
+            **stream_options(options),
+            "subscribe": self.topic,
+            "tags": options.tags,
+            "maxOffsetsPerTrigger": str(options.batch),
+        }
+        start = json.loads(self.table.snapshot.settings[START_SETTING])
+        if start:
+            given["startingOffsets"] = json.dumps({self.topic: start})
+        else:
+            given["startingTimestamp"] = options.starting
+        return start_stream(
+            self._spark,
+            given,
+            self._write,
+            checkpoint=self.table.files.address(CHECKPOINT),
+            interval_s=options.interval_s if options.follow else None,
+        )
+
+    def _write(self, messages: "DataFrame", number: int) -> None:
+        """One batch: both tables have it when this returns, however often it is called for it."""
+        if self.table.done(self._stream_id) >= number:
+            return
+        begin = time.monotonic()
+        rows = forms.marked(messages, self.form)
+        prefix = f"batch-{number:010}"
+        staging = self.table.new_staging()
+        bad = _write_rows(rows, self.form, self.table, staging)
+        if bad and self.quarantine is not None and self.quarantine.done(self._stream_id) < number:
+            apart = self.quarantine.new_staging()
+            writer = forms.bad_rows(rows).write.mode("overwrite").partitionBy(forms.DAY)
+            writer.parquet(self.quarantine.files.address(apart))
+            adds = self.quarantine.publish(apart, prefix)
+            _expect(bad, sum(file.rows for file in adds), number)
+            commit = Commit(adds=adds, batch=(self._stream_id, number))
+            self.quarantine.commit(commit, "STREAMING UPDATE")
+        adds = self.table.publish(staging, prefix)
+        count = sum(file.rows for file in adds)
+        commit = Commit(
+            adds=adds,
+            batch=(self._stream_id, number),
+            info={"rows": count, "quarantined": bad},
+        )
+        self.table.commit(commit, "STREAMING UPDATE")
+        self.batches.done(number, count + bad, time.monotonic() - begin)
+        if self._options.follow:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Join small files, and delete what was replaced long enough ago."""
+        options = self._options
+        for table in (self.table, self.quarantine):
+            if table is None:
+                continue
+            if options.compact:
+                done = table.compact(
+                    self._spark,
+                    target_bytes=options.target_mb << 20,
+                    at_least=options.small_files,
+                    stop=self._job.stop.is_set,
+                )
+                before = self._compaction
+                self._compaction = Compaction(
+                    before.partitions + done.partitions,
+                    before.files_before + done.files_before,
+                    before.files_after + done.files_after,
+                    before.rows + done.rows,
+                )
+            table.vacuum(keep_ms=options.keep_replaced_minutes * 60_000)
+
+    def check(self) -> None:
+        """Count what the tables have of each queue, by themselves."""
+        self._job.progress.step(f"comparing the table of {self.topic} with the topic")
+        name = "" if self.form.kind == "raw" else "_"
+        columns = [f"{name}{each}" for each in ("broker_name", "queue_id", "queue_offset")]
+        places = self.table.frame(self._spark).selectExpr(
+            *(f"{given} as {plain}" for given, plain in zip(columns, PLACE, strict=True))
+        )
+        if self.quarantine is not None:
+            places = places.unionAll(self.quarantine.frame(self._spark).select(*PLACE))
+        starts = {
+            (broker, int(queue)): offset
+            for broker, queues in json.loads(self.table.snapshot.settings[START_SETTING]).items()
+            for queue, offset in queues.items()
+        }
+        every = self._options.tags == "*"
+        self._counts = count_places(places, starts, self._checkpoint_offsets(), every=every)
+
+    def result(self) -> TopicResult:
+        """What there is to tell."""
+        return TopicResult(
+            topic=self.topic,
+            root=self.table.files.root,
+            snapshot=self.table.snapshot,
+            quarantined=0 if self.quarantine is None else self.quarantine.snapshot.rows,
+            reasons=self._reasons(),
+            batches=self.batches,
+            compaction=self._compaction,
+            counts=self._counts,
+            form=self.form,
+        )
+
+    def _reasons(self) -> list[tuple[str, int]]:
+        """Bad rows by what is wrong with them."""
+        if self.quarantine is None or not self.quarantine.snapshot.files:
+            return []
+        rows = self.quarantine.frame(self._spark).groupBy(forms.ERROR).count().collect()
+        return sorted(((row[0], row[1]) for row in rows), key=lambda row: -row[1])
+
+
+PLACE = ("broker_name", "queue_id", "queue_offset")
+
+
+def count_places(
+    places: "DataFrame", starts: Offsets, ends: Offsets, *, every: bool
+) -> list[QueueCount]:
+    """Rows, rows too many, and offsets that are not there, per queue.
+
+    Args:
+        starts: where the stream began; a queue that is not named began at its first row.
+        ends: where the stream has come to.
+        every: every offset between must be there: no tags were asked for.
+    """
+    from pyspark.sql import functions as f
+
+    rows = (
+        places.groupBy(*PLACE)
+        .count()
+        .groupBy("broker_name", "queue_id")
+        .agg(
+            f.sum("count").alias("rows"),
+            f.count("*").alias("distinct"),
+            f.min("queue_offset").alias("first"),
+            f.max("queue_offset").alias("last"),
+        )
+        .collect()
+    )
+    found = {(row["broker_name"], row["queue_id"]): row for row in rows}
+    counts = []
+    for queue in sorted(found.keys() | ends.keys()):
+        row = found.get(queue)
+        total, distinct = (row["rows"], row["distinct"]) if row is not None else (0, 0)
+        end = ends.get(queue, 0 if row is None else row["last"] + 1)
+        start = min(starts.get(queue, end if row is None else row["first"]), end)
+        missing = max(0, end - start - distinct) if every else 0
+        counts.append(QueueCount(*queue, rows=total, twice=total - distinct, missing=missing))
+    return counts
+
+
+def _write_rows(rows: "DataFrame", form: forms.RowForm, table: Table, staging: str) -> int:
+    """Write the good rows; returns how many are bad, counted in the same pass."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    address = table.files.address(staging)
+    if form.kind == "raw":
+        forms.good_rows(rows, form).write.mode("overwrite").partitionBy(forms.DAY).parquet(address)
+        return 0
+    seen = Observation()
+    watched = rows.observe(seen, f.count(f.col(forms.BAD)).alias("bad"))
+    good = forms.good_rows(watched, form)
+    good.write.mode("overwrite").partitionBy(forms.DAY).parquet(address)
+    return int(seen.get["bad"] or 0)
+
+
+def _expect(wanted: int, found: int, number: int) -> None:
+    if wanted != found:
+        raise PipelineError(
+            f"archive: batch {number} has {wanted} bad rows, {found} came to the quarantine: nothing was changed"
+        )
+
+
+def _form_dict(form: forms.RowForm) -> dict[str, Any]:
+    return {name: getattr(form, name) for name in form.__slots__}
+
+
+PIPELINE: Pipeline[ArchiveOptions] = Pipeline(
+    name="archive",
+    help="Copy topics to Parquet tables, each message exactly once.\n\n"
+    "One table per topic, partitioned by day, readable by everything that reads Parquet or Delta. Rows that "
+    "can not be read go to a table beside it. Ends when it has caught up, or follows.",
+    options=ArchiveOptions,
+    plan=plan,
+    run=run,
+)

@@ -1,0 +1,494 @@
+"""`roquette pipeline current-state`: change events to the current row of each key.
+
+Each batch merges its changes into a new snapshot of the table, which replaces the old one in one entry of the
+table's log. Of all changes of a key the one with the highest version wins, in whatever order they come; deleted
+keys are remembered for a while, so that a late older change does not bring them back.
+"""
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from roquette.base.entropy import Entropy
+from roquette.errors import ConfigError
+from roquette.spark.pipelines import archive_rows as forms
+from roquette.spark.pipelines.frame import Job, Pipeline, PipelineError, Plan, Result
+from roquette.spark.pipelines.options import PipelineOptions, option
+from roquette.spark.pipelines.page import Page, Section, lines, table
+from roquette.spark.pipelines.source import (
+    checkpoint_offsets,
+    read_sample,
+    start_stream,
+    stream_options,
+)
+from roquette.spark.pipelines.stream import Batches, await_end, rates, summary_of
+from roquette.spark.pipelines.table import OWN_FOLDER, Table, open_table
+from roquette.spark.pipelines.table_log import Commit
+from roquette.spark.pipelines.topics import QueueState, describe, find_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
+STREAM_SETTING, FORM_SETTING = "roquette.stream", "roquette.changes"
+POINTER = "CURRENT"  # for readers that know no Delta: which folder is the table now
+DELETED, VERSION = "deleted", "_version"
+TIES = (
+    "_store_timestamp",
+    "_broker_name",
+    "_queue_id",
+    "_queue_offset",
+)  # equal versions: the later one
+QUARANTINE = ".quarantine"
+ENVELOPES = ("none", "debezium")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentStateOptions(PipelineOptions):
+    """Options of `current-state`."""
+
+    topic: str = option("The topic of change events; bodies are JSON.", metavar="TOPIC")
+    to: str = option("Directory or address of the table.", metavar="DIR")
+    key: tuple[str, ...] = option("The columns that are the key.", metavar="COLUMN")
+    version: str = option(
+        "Expression of a change's version, such as updated_at: the highest wins. Default is the time the broker "
+        "stored it; with --envelope debezium its ts_ms.",
+        default="",
+        metavar="EXPRESSION",
+        split=False,
+    )
+    delete_when: str = option(
+        "Expression that is true for a deletion, such as \"op = 'd'\".",
+        default="",
+        metavar="EXPRESSION",
+    )
+    envelope: str = option("How changes are wrapped.", default="none", choices=ENVELOPES)
+    schema: str = option(
+        "Columns of the JSON body; default is inferred once and kept.",
+        default="",
+        metavar="COLUMNS",
+    )
+    follow: bool = option("Go on with what comes, until stopped.", default=False)
+    interval_s: int = option(
+        "With --follow: seconds between batches.", default=60, metavar="SECONDS", least=1
+    )
+    batch: int = option("Changes in one batch, at most.", default=500_000, least=1)
+    sample: int = option("Messages looked at to infer a schema.", default=10_000, least=1)
+    keep_deleted_days: float = option(
+        "How long a deleted key is remembered, counted back from the newest change in the table.",
+        default=7.0,
+        metavar="DAYS",
+        least=0,
+    )
+    keep_replaced_minutes: int = option(
+        "How long replaced snapshots stay, for readers that still use them.",
+        default=60,
+        metavar="MINUTES",
+        least=0,
+    )
+    source_option: tuple[str, ...] = option(
+        "An option of the source; may be repeated.", default=(), metavar="KEY=VALUE", split=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How a body becomes a change; kept with the table."""
+
+    body_schema: str
+    key: tuple[str, ...]
+    version: str
+    delete_when: str
+    envelope: str
+
+
+def plan(options: CurrentStateOptions) -> Plan:
+    """What would be read and written."""
+    states = find_topics(options.namesrv, [options.topic], stream_options(options))
+    state = open_table(options.to)
+    there = state.snapshot
+    what = f"{there.rows:,} rows, version {there.version}" if there.version >= 0 else "new"
+    return Plan(
+        reads=describe(states),
+        writes=[
+            f"table {state.files.root}: {what}, by {', '.join(options.key)}",
+            f"table {state.files.root}{QUARANTINE}: messages that can not be read",
+        ],
+        notes=["until stopped" if options.follow else "until what there is now has been read"],
+    )
+
+
+def run(options: CurrentStateOptions, job: Job) -> Result:
+    """Bring the table up to date, or keep it so."""
+    states = find_topics(options.namesrv, [options.topic], stream_options(options))
+    job.progress.step("starting Spark")
+    state = CurrentState(states, options, job, job.open_spark())
+    try:
+        job.progress.step(f"bringing {state.table.files.root} up to date")
+        query = state.start()
+        await_end(job, [query], state.batches, None if options.follow else state.waiting)
+        state.tidy()
+        return state.result()
+    finally:
+        state.close()
+
+
+class CurrentState:
+    """The table, its quarantine, and the stream into them."""
+
+    def __init__(
+        self,
+        states: list[QueueState],
+        options: CurrentStateOptions,
+        job: Job,
+        spark: "SparkSession",
+    ) -> None:
+        self.batches = Batches(job)
+        self._options = options
+        self._states = states
+        self._job = job
+        self._spark = spark
+        self.table = open_table(options.to, clock=job.clock)
+        self.table.begin_writing()
+        self.quarantine = open_table(f"{self.table.files.root}{QUARANTINE}", clock=job.clock)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            self.quarantine.begin_writing()
+            self.changes = self._find_changes()
+            self._stream_id = self._prepare()
+            undo.pop_all()
+        done = checkpoint_offsets(self.table.files, CHECKPOINT).get(options.topic, {})
+        self.waiting = sum(
+            each.end - max(each.start, done.get((each.broker_name, each.queue_id), 0))
+            for each in states
+        )
+
+    def close(self) -> None:
+        """Let others write."""
+        self.table.close()
+        self.quarantine.close()
+
+    def _find_changes(self) -> Changes:
+        options = self._options
+        kept = self.table.snapshot.settings.get(FORM_SETTING)
+        if kept is not None:
+            found = json.loads(kept)
+            changes = Changes(**{**found, "key": tuple(found["key"])})
+            given = (options.key, options.version, options.delete_when, options.envelope)
+            if given != (changes.key, changes.version, changes.delete_when, changes.envelope):
+                raise ConfigError(
+                    f"current-state: the table {options.to} was begun with --key {','.join(changes.key)} "
+                    f"--version {changes.version!r} --delete-when {changes.delete_when!r} --envelope "
+                    f"{changes.envelope}: give the same, or another --to"
+                )
+            return changes
+        if options.schema:
+            schema = forms.schema_of_text(self._spark, options.schema)
+        else:
+            self._job.progress.step("looking at messages for their columns")
+            sample = read_sample(
+                self._spark,
+                stream_options(options),
+                options.topic,
+                self._states,
+                rows=options.sample,
+            )
+            schema = forms.infer_json_schema(self._spark, sample, options.topic)
+        return Changes(schema, options.key, options.version, options.delete_when, options.envelope)
+
+    def _prepare(self) -> str:
+        """Create the tables where they are missing; returns the stream's id."""
+        empty = self._spark.createDataFrame([], forms.source_schema())
+        rows = mark_changes(empty, self.changes)
+        schema = changes_of(rows, self.changes).schema
+        if self.table.snapshot.version < 0:
+            kept = {name: getattr(self.changes, name) for name in type(self.changes).__slots__}
+            settings = {
+                STREAM_SETTING: f"current-state-{Entropy().token(8)}",
+                FORM_SETTING: json.dumps(kept),
+            }
+            self.table.files.remove_tree(CHECKPOINT)
+            self.table.create(schema.json(), (DELETED,), settings)
+        stream: str = self.table.snapshot.settings[STREAM_SETTING]
+        if self.quarantine.snapshot.version < 0:
+            self.quarantine.create(
+                forms.bad_rows(rows).schema.json(), (forms.DAY,), {STREAM_SETTING: stream}
+            )
+        if self.table.done(stream) >= 0 and not self.table.files.exists(f"{CHECKPOINT}/offsets"):
+            raise PipelineError(
+                f"current-state: {self.table.files.address(CHECKPOINT)} is gone, so nobody knows where to go on: "
+                "restore it, or make the table anew in another --to"
+            )
+        self._point()
+        return stream
+
+    def start(self) -> Any:
+        """Begin to read."""
+        options = self._options
+        return start_stream(
+            self._spark,
+            {
+                **stream_options(options),
+                "subscribe": options.topic,
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": str(options.batch),
+            },
+            self._merge,
+            checkpoint=self.table.files.address(CHECKPOINT),
+            interval_s=options.interval_s if options.follow else None,
+        )
+
+    def _merge(self, messages: "DataFrame", number: int) -> None:
+        """One batch; the new snapshot counts when the log says so."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        if self.table.done(self._stream_id) >= number:
+            return
+        begin = time.monotonic()
+        rows = mark_changes(messages, self.changes)
+        seen = Observation()
+        watched = rows.observe(
+            seen,
+            f.count("*").alias("rows"),
+            f.count(forms.BAD).alias("bad"),
+            f.max("store_timestamp").alias("newest"),
+        )
+        new = latest(changes_of(watched, self.changes), self.changes.key)
+        current = self.table.frame(self._spark).select(*new.columns)
+        merged = self._without_old_deletions(
+            latest(current.unionAll(new), self.changes.key), current
+        )
+        staging = self.table.new_staging()
+        name = f"snapshot-{number:010}"
+        writer = merged.write.mode("overwrite").partitionBy(DELETED)
+        writer.parquet(self.table.files.address(f"{staging}/{name}"))
+        found = seen.get
+        if found["bad"]:
+            self._put_aside(rows, int(found["bad"]), number)
+        adds = self.table.publish(staging, "part")
+        self.table.commit(
+            Commit(
+                adds=adds,
+                removes=list(self.table.snapshot.files.values()),
+                batch=(self._stream_id, number),
+                info={"changes": found["rows"], "quarantined": found["bad"]},
+            ),
+            "MERGE",
+        )
+        self._point()
+        self.batches.done(number, int(found["rows"]), time.monotonic() - begin)
+        if self._options.follow:
+            self.tidy()
+
+    def _without_old_deletions(self, merged: "DataFrame", current: "DataFrame") -> "DataFrame":
+        """Deletions long before the newest change that the table had: the same each time a batch is done."""
+        from pyspark.sql import functions as f
+
+        newest = current.agg(f.max("_store_timestamp")).first()
+        if newest is None or newest[0] is None:
+            return merged
+        horizon = newest[0] - timedelta(days=self._options.keep_deleted_days)
+        return merged.where(~f.col(DELETED) | (f.col("_store_timestamp") >= f.lit(horizon)))
+
+    def _put_aside(self, rows: "DataFrame", count: int, number: int) -> None:
+        """Bad messages go to the quarantine, once."""
+        if self.quarantine.done(self._stream_id) >= number:
+            return
+        staging = self.quarantine.new_staging()
+        writer = forms.bad_rows(rows).write.mode("overwrite").partitionBy(forms.DAY)
+        writer.parquet(self.quarantine.files.address(staging))
+        adds = self.quarantine.publish(staging, f"batch-{number:010}")
+        written = sum(file.rows for file in adds)
+        if written != count:
+            raise PipelineError(
+                f"current-state: batch {number} has {count} bad messages, {written} came to the quarantine"
+            )
+        commit = Commit(adds=adds, batch=(self._stream_id, number))
+        self.quarantine.commit(commit, "STREAMING UPDATE")
+
+    def _point(self) -> None:
+        """CURRENT follows the log: after a crash between the two, the next start mends it."""
+        found = self.table.snapshot
+        folders = {path.partition("/")[0] for path in found.files}
+        text = json.dumps(
+            {
+                "version": found.version,
+                "snapshot": min(folders, default=""),
+                "rows": live_rows(self.table),
+            }
+        )
+        self.table.files.write(POINTER, text.encode() + b"\n")
+
+    def tidy(self) -> None:
+        """Forget old deletions' snapshots and replaced files."""
+        keep_ms = self._options.keep_replaced_minutes * 60_000
+        self.table.vacuum(keep_ms=keep_ms)
+        self.quarantine.vacuum(keep_ms=keep_ms)
+
+    def result(self) -> Result:
+        """What there is to tell; that no key is there twice is looked at."""
+        frame = self.table.frame(self._spark)
+        twice = frame.groupBy(*self.changes.key).count().where("count > 1").count()
+        snapshot = self.table.snapshot
+        live = live_rows(self.table)
+        summary = {
+            "table": self.table.files.root,
+            "version": snapshot.version,
+            "rows": live,
+            "deleted_remembered": snapshot.rows - live,
+            "quarantined": self.quarantine.snapshot.rows,
+            "keys_twice": twice,
+            "this_run": summary_of(self.batches),
+        }
+        page = Page(
+            title=f"Current state of {self._options.topic}",
+            lead=f"One row per {', '.join(self.changes.key)}: the newest change of each.",
+            facts=[
+                (f"{live:,}", "rows now"),
+                (f"{snapshot.rows - live:,}", "deleted keys remembered"),
+                (f"{self.batches.rows:,}", "changes in this run"),
+                (f"{self.quarantine.snapshot.rows:,}", "messages in quarantine"),
+            ],
+            sections=[
+                Section(
+                    "Pace",
+                    "Changes a second of each batch of this run, over seconds.",
+                    lines(rates(self.batches), "changes a second"),
+                ),
+                Section(
+                    "The table",
+                    "Readers without Delta find the folder of the current snapshot in the file CURRENT.",
+                    table(
+                        ["", ""],
+                        [
+                            ["version", snapshot.version],
+                            ["files", len(snapshot.files)],
+                            ["bytes", snapshot.size],
+                            ["keys that are there twice", twice],
+                        ],
+                    ),
+                ),
+            ],
+        )
+        line = f"{self.batches.rows:,} changes applied, {live:,} rows now"
+        return Result(ok=twice == 0, summary=summary, page=page, last_line=line)
+
+
+def live_rows(state: Table) -> int:
+    """Rows that are not deleted."""
+    return sum(
+        file.rows
+        for file in state.snapshot.files.values()
+        if dict(file.partition).get(DELETED) != "true"
+    )
+
+
+def mark_changes(messages: "DataFrame", changes: Changes) -> "DataFrame":
+    """Messages with the parsed body, and BAD where a body or its key can not be read.
+
+    Raises:
+        ConfigError: a key column or an expression does not fit the body's columns.
+    """
+    from pyspark.sql import functions as f
+
+    form = forms.RowForm("json", changes.body_schema)
+    # A deletion in Debezium's manner is followed by a message without a body, for compacted topics.
+    kept = messages if changes.envelope == "none" else messages.where(f.length("body") > 0)
+    rows = forms.marked(kept, form)
+    body = rows.schema[forms.PARSED].dataType
+    root = forms.PARSED
+    if changes.envelope == "debezium":
+        if "payload" in body.names:
+            body, root = body["payload"].dataType, f"{root}.payload"
+        missing = {"op", "before", "after", "ts_ms"} - set(body.names)
+        if missing:
+            raise ConfigError(
+                f"current-state: bodies have no {', '.join(sorted(missing))}: that is not Debezium's envelope"
+            )
+        body = body["after"].dataType
+    unknown = [name for name in changes.key if name not in body.names]
+    if unknown:
+        raise ConfigError(
+            f"current-state: --key {', '.join(unknown)} is no column of the body; those are: "
+            f"{', '.join(name for name in body.names if name != forms.CORRUPT)}"
+        )
+    no_key = f.lit(False)
+    for name in changes.key:
+        no_key = no_key | _column(changes, root, name).isNull()
+    reason = f.coalesce(f.col(forms.BAD), f.when(no_key, "a column of the key is null"))
+    return rows.withColumn(forms.BAD, reason)
+
+
+def _column(changes: Changes, root: str, name: str) -> Any:
+    from pyspark.sql import functions as f
+
+    if changes.envelope == "none":
+        return f.col(f"{root}.`{name}`")
+    return f.coalesce(f.col(f"{root}.after.`{name}`"), f.col(f"{root}.before.`{name}`"))
+
+
+def changes_of(rows: "DataFrame", changes: Changes) -> "DataFrame":
+    """The columns of the table, one row per change.
+
+    Raises:
+        ConfigError: an expression names what is not there.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as f
+
+    body = rows.schema[forms.PARSED].dataType
+    root, names = forms.PARSED, body.names
+    version, delete = changes.version or "store_timestamp", changes.delete_when or "false"
+    if changes.envelope == "debezium":
+        if "payload" in body.names:
+            body, root = body["payload"].dataType, f"{root}.payload"
+        names = body["after"].dataType.names
+        version, delete = changes.version or "ts_ms", changes.delete_when or "op = 'd'"
+    good = rows.where(f.col(forms.BAD).isNull())
+    # Expressions see the body's columns, and those columns of the message that are not called alike.
+    seen = [name for name in body.names if name != forms.CORRUPT]
+    lower = {name.lower() for name in (*seen, forms.PARSED, forms.BAD)}
+    wide = good.select(
+        f.struct(*good.columns).alias("_row"),
+        *(f.col(f"{root}.`{name}`").alias(name) for name in seen),
+        *(name for name in good.columns if name.lower() not in lower),
+    )
+    try:
+        marked = wide.select(
+            "_row.*",
+            f.expr(version).alias(VERSION),
+            f.coalesce(f.expr(delete).cast("boolean"), f.lit(False)).alias(DELETED),
+        )
+    except PySparkException as error:
+        line = " ".join(str(error).split("\n", 1)[0].split())[:300]
+        raise ConfigError(
+            f"current-state: --version {version!r} or --delete-when {delete!r} can not be used: {line}"
+        ) from None
+    columns = [_column(changes, root, name).alias(name) for name in names if name != forms.CORRUPT]
+    columns += [f.col(name.removeprefix("_")).alias(name) for name in TIES]
+    return marked.select(*columns, VERSION, DELETED)
+
+
+def latest(rows: "DataFrame", key: tuple[str, ...]) -> "DataFrame":
+    """The winning change of each key."""
+    from pyspark.sql import functions as f
+
+    names = rows.columns
+    order = f.struct(VERSION, *TIES)
+    best = rows.groupBy(*key).agg(f.max_by(f.struct(*names), order).alias("best"))
+    return best.select(*(f.col(f"best.`{name}`").alias(name) for name in names))
+
+
+PIPELINE: Pipeline[CurrentStateOptions] = Pipeline(
+    name="current-state",
+    help="Keep a table of the current row of each key, from change events.\n\n"
+    "Changes may come in any order, twice, and with deletions. Each batch makes a new snapshot, which "
+    "replaces the old one at once; readers see one or the other.",
+    options=CurrentStateOptions,
+    plan=plan,
+    run=run,
+)

@@ -1,0 +1,47 @@
+"""What a table has, read by pyarrow alone: no line of ours or of Spark's between."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+Place = tuple[str, int, int]  # broker, queue, offset
+
+
+def log_files(root: Path) -> list[Path]:
+    """The live files by the log's own words: adds without removes, all versions from 0."""
+    live: dict[str, None] = {}
+    entries = sorted((root / "_delta_log").glob("*.json"))
+    assert [int(entry.stem) for entry in entries] == list(range(len(entries)))
+    for entry in entries:
+        for line in entry.read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                assert unquote(action["add"]["path"]) not in live
+                live[unquote(action["add"]["path"])] = None
+            elif "remove" in action:
+                del live[unquote(action["remove"]["path"])]
+    return [root / path for path in live]
+
+
+def folder_files(root: Path) -> list[Path]:
+    """The files that a reader of plain folders sees."""
+    return sorted(
+        path
+        for path in root.rglob("*.parquet")
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    )
+
+
+def rows(files: list[Path]) -> list[dict[str, Any]]:
+    """All rows, without the partition's column."""
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def places(found: list[dict[str, Any]]) -> list[Place]:
+    """Where each row was in the topic, sorted."""
+    prefix = "" if not found or "queue_id" in found[0] else "_"
+    names = ("broker_name", "queue_id", "queue_offset")
+    return sorted(tuple(row[prefix + name] for name in names) for row in found)

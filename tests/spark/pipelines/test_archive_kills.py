@@ -1,0 +1,144 @@
+"""kill -9 of an archive's driver, its JVM and its workers at random moments: the table equals the topic."""
+
+import json
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.client.fake_cluster import FakeCluster
+from tests.spark.pipelines.processes import SHORT_LIFE, PipelineProcess, kill, wait_until
+from tests.spark.pipelines.tables import folder_files, log_files, places, rows
+from tests.spark.records import make_record
+
+from roquette.message.message import MessageQueue
+
+pytestmark = pytest.mark.spark
+
+QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(3)]
+START_S = 120
+
+
+def body(queue_id: int, offset: int) -> bytes:
+    if (queue_id * 7 + offset) % 41 == 0:
+        return b"bad %d %d" % (queue_id, offset)
+    return json.dumps({"queue": queue_id, "n": offset, "text": "x" * (offset % 50)}).encode()
+
+
+def grow(cluster: FakeCluster, count: int) -> None:
+    """`count` more messages in each queue."""
+    for queue in QUEUES:
+        records = cluster.queues[queue]
+        records += [
+            make_record(i, body(queue.queue_id, i), queue_id=queue.queue_id)
+            for i in range(len(records), len(records) + count)
+        ]
+
+
+class Killer:
+    """Starts the pipeline again and again, and kills a part of it each time."""
+
+    def __init__(self, folder: Path, cluster: FakeCluster, seed: int) -> None:
+        self.folder = folder
+        self.random = random.Random(seed)
+        self.cluster = cluster
+        self.killed: Counter[str] = Counter()
+        self.runs: list[PipelineProcess] = []
+
+    def start(self, batch: int) -> PipelineProcess:
+        words = ["archive", "-n", self.cluster.address, "--topics", "T"]
+        words += ["--to", str(self.folder / "lake"), "--report", str(self.folder / "report")]
+        words += ["--batch", str(batch), "--master", "local[2]", "--spark-conf", SHORT_LIFE]
+        words += ["--schema", "queue int, n int, text string", "--small-files", "6"]
+        words += ["--keep-replaced-minutes", "0"]
+        process = PipelineProcess(words, self.folder / "log")
+        self.runs.append(process)
+        return process
+
+    def versions(self) -> int:
+        return len(list((self.folder / "lake/T/_delta_log").glob("*.json")))
+
+    def kill_once(self, victim: str, batch: int) -> None:
+        process = self.start(batch)
+        before = self.versions()
+        if self.random.random() < 0.15:  # anywhere, also before the first batch
+            time.sleep(self.random.uniform(0, 8))
+        else:
+            started = lambda: process.ended() or self.versions() > max(before, 1)  # noqa: E731
+            assert wait_until(started, START_S), process.log.read_text()[-3000:]
+            time.sleep(self.random.uniform(0, 2))
+        if not process.ended() and self._kill(victim, process):
+            self.killed[victim] += 1
+        if victim == "worker":  # its task is tried again, or the run fails: both are right
+            process.wait(START_S)
+        process.child.poll()
+        if victim == "driver" and self.random.random() < 0.5:
+            return  # the orphaned JVM may live on for a moment beside the next run
+        process.kill_group()
+
+    def _kill(self, victim: str, process: PipelineProcess) -> bool:
+        if victim == "driver":
+            process.child.kill()
+            process.wait(10)
+            return True
+        if victim == "jvm":
+            done = kill(process.jvm())
+            process.wait(START_S)
+            return done
+        workers = process.workers()
+        return kill(self.random.choice(workers)) if workers else False
+
+    def end(self) -> None:
+        for process in self.runs:
+            process.kill_group()
+
+
+def check(folder: Path, count: int) -> None:
+    """Table and quarantine are the topic: by the log, and as plain folders."""
+    lake = folder / "lake"
+    expected = [("broker-a", q.queue_id, i) for q in QUEUES for i in range(count)]
+    for find in (log_files, folder_files):
+        good, bad = rows(find(lake / "T")), rows(find(lake / "T.quarantine"))
+        assert sorted(places(good) + places(bad)) == expected, find.__name__
+        for row in good:
+            wanted = json.loads(body(row["_queue_id"], row["_queue_offset"]))
+            assert {name: row[name] for name in wanted} == wanted
+        for row in bad:
+            assert row["body"] == body(row["queue_id"], row["queue_offset"])
+
+
+def run_kills(folder: Path, victims: list[str], seed: int, per_round: int, batch: int) -> Killer:
+    with FakeCluster({queue: [] for queue in QUEUES}, per_pull=200) as cluster:
+        killer = Killer(folder, cluster, seed)
+        try:
+            for victim in victims:
+                grow(cluster, per_round)
+                killer.kill_once(victim, batch)
+            last = killer.start(10_000)
+            assert last.wait(180) == 0, last.log.read_text()[-3000:]
+        finally:
+            killer.end()
+        check(folder, per_round * len(victims))
+    return killer
+
+
+@pytest.mark.timeout(600)
+def test_five_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    victims = ["driver", "worker", "jvm", "driver", "driver"]
+
+    killer = run_kills(tmp_path, victims, seed=int(time.time()), per_round=400, batch=60)
+
+    assert killer.killed["driver"] >= 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_a_hundred_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    rounds = random.Random(7)
+    victims = [rounds.choice(["driver", "driver", "jvm", "worker"]) for _ in range(125)]
+
+    killer = run_kills(tmp_path, victims, seed=7, per_round=400, batch=60)
+
+    print(f"killed: {dict(killer.killed)}")
+    assert killer.killed.total() >= 100

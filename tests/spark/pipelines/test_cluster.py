@@ -1,0 +1,120 @@
+"""The same pipeline on a real standalone cluster of two workers that have nothing of ours installed."""
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.client.fake_cluster import FakeCluster
+from tests.spark.pipelines.processes import (
+    PipelineProcess,
+    command,
+    descendants,
+    kill,
+    wait_until,
+)
+from tests.spark.pipelines.standalone import Standalone, bare_python, standalone
+from tests.spark.pipelines.tables import folder_files, places, rows
+from tests.spark.records import make_record
+
+from roquette.message.message import MessageQueue
+
+pytestmark = pytest.mark.spark
+
+QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
+
+
+def body(queue_id: int, offset: int) -> bytes:
+    return json.dumps({"queue": queue_id, "n": offset, "text": "x" * (offset % 90)}).encode()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with standalone(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic() -> Iterator[FakeCluster]:
+    queues = {
+        queue: [
+            make_record(i, body(queue.queue_id, i), queue_id=queue.queue_id) for i in range(900)
+        ]
+        for queue in QUEUES
+    }
+    with FakeCluster(queues, per_pull=200) as topic:
+        yield topic
+
+
+def archive(
+    folder: Path, topic: FakeCluster, master: str, batch: int, python: Path | None
+) -> PipelineProcess:
+    folder.mkdir(exist_ok=True)
+    words = ["archive", "-n", topic.address, "--topics", "T", "--to", str(folder / "lake")]
+    words += ["--report", str(folder / "report"), "--batch", str(batch), "--master", master]
+    words += ["--schema", "queue int, n int, text string", "--no-compact"]
+    conf = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
+    for key, value in conf.items():
+        words += ["--spark-conf", f"{key}={value}"]
+    environ = {"SPARK_LOCAL_IP": "127.0.0.1"}
+    if python is not None:
+        environ["PYSPARK_PYTHON"] = str(python)
+    return PipelineProcess(words, folder / "log", environ)
+
+
+def finish(process: PipelineProcess) -> None:
+    try:
+        assert process.wait(200) == 0, process.log.read_text()[-4000:]
+    finally:
+        process.kill_group()
+
+
+def content(folder: Path) -> list[tuple[int, int, str]]:
+    found = rows(folder_files(folder / "lake/T"))
+    return sorted((row["queue"], row["n"], row["text"]) for row in found)
+
+
+@pytest.mark.timeout(600)
+def test_two_workers_with_nothing_of_ours_give_the_same_table_though_an_executor_dies(
+    cluster: Standalone, topic: FakeCluster, tmp_path: Path
+) -> None:
+    python = bare_python(tmp_path)
+    there = archive(tmp_path / "there", topic, cluster.address, 150, python)
+    log = tmp_path / "there/lake/T/_delta_log"
+
+    def executors() -> list[int]:
+        workers = cluster.worker_pids()
+        return [p for w in workers for p in descendants(w) if command(p) == "java"]
+
+    assert wait_until(lambda: there.ended() or len(list(log.glob("*.json"))) > 3, 150)
+    assert not there.ended(), there.log.read_text()[-4000:]
+    running = executors()
+    killed = kill(random.choice(running))
+    finish(there)
+    here = archive(tmp_path / "here", topic, "local[2]", 4000, None)
+    finish(here)
+
+    assert (killed, len(running)) == (True, 2)
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+    expected = [("broker-a", q.queue_id, i) for q in QUEUES for i in range(900)]
+    assert places(rows(folder_files(tmp_path / "there/lake/T"))) == expected
+    summary = json.loads((tmp_path / "there/report/summary.json").read_text())
+    assert summary["result"]["topics"]["T"]["missing"] == 0
+
+
+def test_the_bare_python_has_libraries_but_not_roquette(tmp_path: Path) -> None:
+    import subprocess
+
+    code = "import pyarrow, msgspec; import importlib.util as u; print(u.find_spec('roquette'))"
+    done = subprocess.run(
+        [bare_python(tmp_path), "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin"},
+        cwd=tmp_path,
+    )
+
+    assert (done.stdout.strip(), done.returncode) == ("None", 0), done.stderr + sys.version
