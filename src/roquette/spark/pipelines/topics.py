@@ -32,17 +32,9 @@ def find_topics(
     """
     given = {"namesrvAddr": namesrv, "subscribe": ",".join(topics), **(options or {})}
     reader = open_reader(read_options(given))
-    return [
-        QueueState(
-            queue.topic,
-            queue.broker_name,
-            queue.queue_id,
-            reader.min_offset(queue),
-            reader.max_offset(queue),
-        )
-        for topic in topics
-        for queue in reader.queues(topic)
-    ]
+    queues = [queue for topic in topics for queue in reader.queues(topic)]
+    starts, ends = reader.min_offsets(queues), reader.max_offsets(queues)
+    return [QueueState(q.topic, q.broker_name, q.queue_id, starts[q], ends[q]) for q in queues]
 
 
 def describe(states: Iterable[QueueState]) -> list[str]:
