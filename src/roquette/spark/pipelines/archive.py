@@ -449,7 +449,7 @@ def count_places(
         end = ends.get(queue, 0 if row is None else row["last"] + 1)
         start = min(starts.get(queue, end if row is None else row["first"]), end)
         missing = max(0, end - start - distinct) if every else 0
-        counts.append(QueueCount(*queue, total, total - distinct, missing))
+        counts.append(QueueCount(queue[0], queue[1], total, total - distinct, missing))
     return counts
 
 

@@ -3,6 +3,7 @@
 import re
 
 from roquette.errors import RoquetteError
+from roquette.spark.plain_errors import plain_message
 
 # A Python error inside Spark's text: "  roquette.errors.ConfigError: rocketmq: option ..."
 _OURS = re.compile(r"^\W*roquette\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
@@ -40,6 +41,9 @@ def explain(error: BaseException) -> str:
     text = str(error)
     kind = type(error).__name__
     if not isinstance(error, RoquetteError):
+        told = plain_message(error)
+        if told is not None:  # the source has said what to do
+            return " ".join(told.split())[:_LIMIT]
         ours = _OURS.findall(text)
         theirs = _PYTHON.findall(text)
         if ours:
