@@ -158,6 +158,12 @@ class BrokerConfig:
     max_held_pulls: int = setting(
         100_000, java="maxHeldPulls", help="Pulls held at once; further ones are answered at once."
     )
+    reject_pull_consumer_enable: bool = setting(
+        False,
+        java="rejectPullConsumerEnable",
+        help="Refuse pull consumers that are in no group of push consumers.",
+        mutable=True,
+    )
     lite_pull_message_enable: bool = setting(
         True, java="litePullMessageEnable", help="Serve LITE_PULL_MESSAGE (361).", mutable=True
     )

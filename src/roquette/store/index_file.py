@@ -309,7 +309,9 @@ class IndexFile:
                 previous: int = read_i32_be(chunk, position + 16)
                 if key_hash < 0 or physical < floor or physical >= log_end or seconds < 0:
                     return number
-                if key_hash == 0 and physical == 0 and number >= self.count:
+                if (
+                    key_hash == 0
+                ):  # nothing was written here, or a sector was lost: keys of a hash 0 come again
                     return number
                 slot: i64 = key_hash % self._slots
                 before = _big_endian(slots[slot])

@@ -47,7 +47,11 @@ class TopicCreator(Protocol):
 
 
 class HeartbeatProcessor:
-    """Requests 34, 35 and 38, and what a lost connection means."""
+    """Requests 34, 35 and 38, and what a lost connection means.
+
+    Args:
+        reject_pull: whether groups of pull consumers are passed over (rejectPullConsumerEnable).
+    """
 
     def __init__(
         self,
@@ -57,12 +61,14 @@ class HeartbeatProcessor:
         create_topic: TopicCreator,
         *,
         on_group_changed: Callable[[str], None] | None = None,
+        reject_pull: Callable[[], bool] = lambda: False,
     ) -> None:
         self._consumers = consumers
         self._producers = producers
         self._groups = groups
         self._create_topic = create_topic
         self._on_group_changed = on_group_changed
+        self._reject_pull = reject_pull
 
     def heart_beat(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """HEART_BEAT: register every producer and consumer group of one client."""
@@ -82,7 +88,10 @@ class HeartbeatProcessor:
         fingerprint = data.heartbeat_fingerprint
         without_sub = data.without_sub and fingerprint != 0
         changed = fingerprint == 0
+        reject_pull = self._reject_pull()
         for consumer in data.consumer_data_set:
+            if reject_pull and consumer.consume_type == "CONSUME_ACTIVELY":
+                continue
             if self._must_send_subscriptions(
                 ctx.peer, consumer.group_name, fingerprint, without_sub
             ):

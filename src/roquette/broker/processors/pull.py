@@ -24,7 +24,7 @@ from roquette.broker.offsets import OffsetTable
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import Topic, TopicTable
 from roquette.errors import ExpressionError, Refused
-from roquette.message.names import RETRY_PREFIX
+from roquette.message.names import PREDEFINED_GROUPS, RETRY_PREFIX, is_system_group
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Held, Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
@@ -152,6 +152,8 @@ class PullProcessor:
             )
         sys_flag: int = header.sys_flag
         if sys_flag & SUBSCRIPTION_FLAG:
+            if self._live.current.reject_pull_consumer_enable:
+                self._reject_puller(ctx, header)
             chosen = self._brought(header)
         else:
             chosen = self._subscribed(ctx, header, group)
@@ -298,6 +300,20 @@ class PullProcessor:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 f"parse the consumer's subscription failed: {error}",
             ) from None
+
+    def _reject_puller(self, ctx: RequestContext, header: PullMessageRequestHeader) -> None:
+        """rejectPullConsumerEnable: only members of a group pull, and tools; a push consumer's group is let through."""
+        name: str = header.consumer_group
+        online = self._consumers.find(name)
+        if online is not None and (
+            online.consume_type != "CONSUME_ACTIVELY" or ctx.peer.id in online.channels
+        ):
+            return
+        if not (name in PREDEFINED_GROUPS or is_system_group(name)):
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}",
+            )
 
     def _for_topic(
         self, chosen: SubscriptionFilter, header: PullMessageRequestHeader

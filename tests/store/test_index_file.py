@@ -1,0 +1,24 @@
+"""What recovery of an index file keeps, where a lost sector can not be told by the chains of its slots."""
+
+from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexFile, index_file_size
+from roquette.testing.faulty_files import FaultyFiles
+
+
+def test_an_entry_whose_hash_was_lost_is_not_sound_though_its_chain_fits() -> None:
+    """A sector that never reached the disk took the four bytes of a hash; with one slot every chain fits."""
+    files = FaultyFiles()
+    file = files.open_file("/i", index_file_size(1, 20), create=True)
+    index = IndexFile(file, "/i", 1, 20)
+    for number in range(1, 9):
+        index.put(1000 + number, number * 100, 1_700_000_000_000)
+    index.write_header()
+    at = HEADER_SIZE + SLOT_SIZE + 5 * ENTRY_SIZE
+    file.pwrite(bytes(4), at)
+
+    again = IndexFile(file, "/i", 1, 20)
+    assert again.rebuild(10_000) == 400, (
+        "the last record whose entries are whole; it comes again, too"
+    )
+    assert again.count == 4
+    assert again.find(1005, 8, 0, 1 << 60) == []
+    assert again.find(1003, 8, 0, 1 << 60) == [300]
