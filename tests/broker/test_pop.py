@@ -6,7 +6,9 @@ import base64
 import pytest
 from tests.broker.pop_frames import ack, body, pop, pop_ext, popped
 
+from roquette.broker.stats import PAIRS, BrokerStats
 from roquette.store.config import FlushDiskType
+from roquette.wire.bodies import BrokerStatsData
 from roquette.wire.json_body import decode_body
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -1031,3 +1033,35 @@ def test_an_assignment_tells_how_to_consume(run_broker):
         assert unknown == {}
 
     run_broker(scenario)
+
+
+def test_acknowledgements_and_check_points_are_counted_by_topic_and_group(run_broker):
+    async def counted(client, name, key):
+        reply = await client.call(315, {"statsName": name, "statsKey": key})
+        return decode_body(BrokerStatsData, reply.body).stats_minute.sum if reply.code == 0 else 0
+
+    async def scenario(case):
+        client = await case.client()
+        await send(client, 3)
+        first, second, _ = await pop(case, client)
+        await ack(client, first)
+        await ack(client, second)
+        case.broker._sample_rates()
+        assert await counted(client, "GROUP_ACK_NUMS", "T@g") == 2
+        assert await counted(client, "GROUP_CK_NUMS", "T@g") == 1
+        assert await counted(client, "BROKER_ACK_NUMS", "DefaultCluster") == 2
+        assert await counted(client, "BROKER_CK_NUMS", "DefaultCluster") == 1
+
+        case.broker.stats.forget_group("g")
+        assert case.broker.stats.acks == case.broker.stats.check_points == {}
+
+    run_broker(scenario)
+
+
+def test_counted_pairs_of_names_that_clients_choose_are_bounded():
+    stats = BrokerStats(0)
+    for number in range(PAIRS + 10):
+        stats.acked("T", f"g{number}", 1)
+    stats.acked("T", "g0", 4)
+    assert len(stats.acks) == PAIRS
+    assert stats.acks["T", "g0"] == 5

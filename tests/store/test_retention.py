@@ -275,7 +275,6 @@ def test_a_restart_under_the_wrong_clock_deletes_nothing() -> None:
     jumped = last + TEN_YEARS_MS
     store.close(last)
     store = opened(files, jumped, delete_when=EVERY_HOUR)
-    store.flush_all()
     gone = delete(store, jumped, elapsed_ms=50)
     assert gone > 0, "what was old before the jump goes as ever"
     kept = store.max_physical_offset - store.min_physical_offset
@@ -286,7 +285,6 @@ def test_a_restart_under_the_wrong_clock_deletes_nothing() -> None:
     store = opened(
         files, jumped + 2 * HOUR_MS, delete_when=EVERY_HOUR
     )  # the log has both times now
-    store.flush_all()
     assert delete(store, jumped + 2 * HOUR_MS, elapsed_ms=50) == 0
 
 

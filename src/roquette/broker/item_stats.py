@@ -17,9 +17,13 @@ TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"  # key: topic@group
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"  # key: topic@group
+GROUP_ACK_NUMS: Final = "GROUP_ACK_NUMS"  # key: topic@group; of POP
+GROUP_CK_NUMS: Final = "GROUP_CK_NUMS"
 QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"  # key: topic@queueId
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"  # key: cluster
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+BROKER_ACK_NUMS: Final = "BROKER_ACK_NUMS"
+BROKER_CK_NUMS: Final = "BROKER_CK_NUMS"
 BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC: Final = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
 BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC: Final = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
 
@@ -202,6 +206,13 @@ class StatsFeed:
             items.set_total(GROUP_GET_SIZE, f"{name}@{group}", gets.size, gets.times)
         for (name, group), count in stats.send_backs.items():
             items.set_total(SNDBCK_PUT_NUMS, f"{name}@{group}", count, count)
+        for one, of_all, counts in (
+            (GROUP_ACK_NUMS, BROKER_ACK_NUMS, stats.acks),
+            (GROUP_CK_NUMS, BROKER_CK_NUMS, stats.check_points),
+        ):
+            for (name, group), count in counts.items():
+                items.set_total(one, f"{name}@{group}", count, count)
+            items.set_total(of_all, self._cluster, sum(counts.values()))
         puts, got = stats.put_messages.total, stats.get_messages.total
         items.set_total(BROKER_PUT_NUMS, self._cluster, puts)
         items.set_total(BROKER_GET_NUMS, self._cluster, got)

@@ -7,6 +7,7 @@ from collections import deque
 
 _WINDOWS_S = (10, 60, 600)
 _DAY_MS = 86_400_000
+PAIRS = 20_000  # of topic and group whose acknowledgements are counted
 
 
 class Counter:
@@ -97,13 +98,22 @@ class Durations:
         return " ".join(f"[{name}]:{n}" for (_, name), n in zip(_CLASSES, counts, strict=True))
 
 
+def _add(counts: dict[tuple[str, str], int], key: tuple[str, str], count: int) -> None:
+    """Clients choose the names: beyond PAIRS no more are counted."""
+    known = counts.get(key)
+    if known is not None or len(counts) < PAIRS:
+        counts[key] = (known or 0) + count
+
+
 class BrokerStats:
     """What a broker counts. `put` and `get` are called once per request, with counts."""
 
     __slots__ = (
         "_day",
         "_put_times_seen",
+        "acks",
         "boot_ms",
+        "check_points",
         "get_durations",
         "get_found",
         "get_messages",
@@ -134,6 +144,8 @@ class BrokerStats:
         self.put_durations = Durations()
         self.get_durations = Durations()
         self.group_gets: dict[tuple[str, str], Gets] = {}  # by (topic, group)
+        self.acks: dict[tuple[str, str], int] = {}  # of POP, by (topic, group)
+        self.check_points: dict[tuple[str, str], int] = {}
         self._put_times_seen = 0
         self._day = boot_ms // _DAY_MS
 
@@ -186,13 +198,25 @@ class BrokerStats:
         self.send_back.total += 1
         self.send_backs[topic, group] = self.send_backs.get((topic, group), 0) + 1
 
+    def acked(self, topic: str, group: str, count: int) -> None:
+        """A group acknowledged messages of POP."""
+        _add(self.acks, (topic, group), count)
+
+    def checked(self, topic: str, group: str) -> None:
+        """A check-point was made for messages of POP."""
+        _add(self.check_points, (topic, group), 1)
+
     def forget_topic(self, topic: str) -> None:
         """A topic is deleted."""
+        self.acks = {key: n for key, n in self.acks.items() if key[0] != topic}
+        self.check_points = {key: n for key, n in self.check_points.items() if key[0] != topic}
         self.group_gets = {key: n for key, n in self.group_gets.items() if key[0] != topic}
         self.send_backs = {key: n for key, n in self.send_backs.items() if key[0] != topic}
 
     def forget_group(self, group: str) -> None:
         """A group is deleted."""
+        self.acks = {key: n for key, n in self.acks.items() if key[1] != group}
+        self.check_points = {key: n for key, n in self.check_points.items() if key[1] != group}
         self.group_gets = {key: n for key, n in self.group_gets.items() if key[1] != group}
         self.send_backs = {key: n for key, n in self.send_backs.items() if key[1] != group}
 

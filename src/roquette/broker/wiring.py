@@ -281,7 +281,7 @@ def _pop(p: Parts) -> tuple[PopProcessor, AckProcessor, PopInfoProcessor, Assign
             durable=p.log_sync.wait,
             sync_flush=p.sync_flush,
         ),
-        AckProcessor(p.store, p.offsets, p.pop, checks, sync_flush=p.sync_flush),
+        AckProcessor(p.store, p.offsets, p.pop, checks, p.stats, sync_flush=p.sync_flush),
         PopInfoProcessor(
             p.live, p.store, p.topics, p.stats, p.entropy, p.pop, checks, places, p.filters
         ),

@@ -114,6 +114,8 @@ class MessageStore:
         self._refusal = None
         if report.abnormal or report.dispatched or report.rebuilt_index:
             self.flush_all()
+        else:  # the stop before this start has synced everything
+            self._upkeep.all_synced()
         if report.rebuilt_index:
             files.remove(layout.index_building)
         files.open_file(layout.abort, create=True).close()

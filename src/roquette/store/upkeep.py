@@ -83,6 +83,10 @@ class Upkeep:
         if last_store_ms:
             self.checkpoint.physical_ms = last_store_ms
 
+    def all_synced(self) -> None:
+        """Everything found at start is on the disk, queues included: expired files may go at once."""
+        self._queues_synced = self._log.end_offset
+
     def plan_sync(self, last_store_ms: int) -> SyncPlan | None:
         """Sync what was written; None when there is nothing, or one is under way."""
         commit_log = self._log

@@ -320,6 +320,7 @@ class PopProcessor:
                 batch.end_offset = self._pop.log.append_check_point(
                     point, batch.revive_qid, ctx.now_ms
                 )
+                self._stats.checked(name, group)
             except Refused:
                 return False
             self._offsets.commit(group, name, queue_id, found.next_begin_offset, ctx.now_ms)

@@ -10,6 +10,7 @@ from roquette.broker.pop.order import ILLEGAL
 from roquette.broker.pop.receipt import parse_extra_info, real_topic
 from roquette.broker.pop.state import PopState
 from roquette.broker.processors.heartbeat import decode_request
+from roquette.broker.stats import BrokerStats
 from roquette.errors import Refused
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Reply
@@ -41,6 +42,7 @@ class AckProcessor:
         offsets: OffsetTable,
         pop: PopState,
         checks: PopChecks,
+        stats: BrokerStats,
         *,
         sync_flush: bool,
     ) -> None:
@@ -48,6 +50,7 @@ class AckProcessor:
         self._offsets = offsets
         self._pop = pop
         self._checks = checks
+        self._stats = stats
         self._sync_flush = sync_flush
 
     def ack_message(
@@ -161,6 +164,7 @@ class AckProcessor:
         )
         self._own_queue(receipt.revive_qid)
         self._pop.log.append_check_point(point, receipt.revive_qid, ctx.now_ms)
+        self._stats.checked(header.topic, header.consumer_group)
         ack = Ack(
             ack_offset=header.offset,
             start_offset=receipt.start_offset,
@@ -224,6 +228,7 @@ class AckProcessor:
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, "
                 f"commit:{offset}, next:{following}, {ctx.peer.remote}",
             )
+        self._stats.acked(topic, group, 1)
         if following < 0:
             return 0
         end = self._pop.log_order(topic, group, queue_id, ctx.now_ms)
@@ -237,7 +242,9 @@ class AckProcessor:
 
     def _append(self, ack: Ack, revive_qid: int, deliver_ms: int, now_ms: int) -> int:
         self._own_queue(revive_qid)
-        return self._pop.log.append(ack, revive_qid, deliver_ms=deliver_ms, now_ms=now_ms)
+        end = self._pop.log.append(ack, revive_qid, deliver_ms=deliver_ms, now_ms=now_ms)
+        self._stats.acked(ack.topic or "", ack.group or "", len(ack.acknowledged))
+        return end
 
     def _own_queue(self, revive_qid: int) -> None:
         """Refuse a receipt that names a revive queue nobody reads; Apache writes there, and it grows."""
