@@ -1,6 +1,7 @@
 """OsFiles and FaultyFiles keep the same promises."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,48 @@ def test_calls_fail_when_told_and_a_full_disk_is_full() -> None:
         file.pwrite(b"2", 0)
     with pytest.raises(OSError, match="No space"):
         file.allocate(1001)
+
+
+def test_a_write_that_the_system_shortens_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:3], at))
+    file = OsFiles().open_file(f"{tmp_path}/a", create=True)
+
+    file.pwrite(b"0123456789", 5)
+
+    assert file.pread(20, 0) == bytes(5) + b"0123456789"
+
+
+def test_a_write_that_takes_nothing_is_an_error_and_no_endless_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: 0)
+    file = OsFiles().open_file(f"{tmp_path}/a", create=True)
+
+    with pytest.raises(OSError, match="no more bytes"):
+        file.pwrite(b"x", 0)
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "fsync"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_sync_that_failed_is_never_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    calls: list[int] = []
+
+    def failing(fd: int) -> None:
+        calls.append(fd)
+        raise OSError(error, os.strerror(error))
+
+    files = OsFiles()
+    file = files.open_file(f"{tmp_path}/a", create=True)
+    monkeypatch.setattr(os, call, failing)
+    for _ in range(2):
+        with pytest.raises(OSError):
+            file.sync() if call == "fdatasync" else files.sync_dir(str(tmp_path))
+
+    lost = error == errno.EIO  # a full disk loses nothing that was promised
+    assert len(calls) == (1 if lost else 2)
+    assert (files.sync_error is not None) is lost

@@ -79,3 +79,30 @@ def test_a_broker_writes_topics_groups_and_offsets_and_reads_them_back(run_broke
     assert topics["dataVersion"]["counter"] >= 1
     assert groups["subscriptionGroupTable"]["g"]["retryMaxTimes"] == 16
     assert (config / "topics.json.bak").exists()
+
+
+def test_messages_without_topics_are_not_forgotten(run_broker, tmp_path):
+    config = tmp_path / "store" / "config"
+
+    async def first(case):
+        client = await case.client()
+        await client.produce("Mine", d=2, e=1)
+
+    async def second(case):
+        assert case.broker.topics.find("Mine").read_queues == 2
+
+    def lose_topics():
+        for file in config.iterdir():
+            if file.name.startswith("topics.json"):
+                file.unlink()
+
+    run_broker(first)
+    lose_topics()
+    with pytest.raises(
+        StoreError, match=r"topics\.json and its backups are gone, but the store has messages"
+    ):
+        run_broker(second)
+    (
+        tmp_path / "store" / "abort"
+    ).touch()  # after a crash, which may have come before the first one was written
+    run_broker(second)

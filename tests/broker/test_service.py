@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 
 import pytest
 
@@ -31,6 +32,7 @@ class FailingFiles(OsFiles):
     """A disk that fails when told."""
 
     def __init__(self):
+        super().__init__()
         self.fail = {}
 
     def open_file(self, path, size=None, create=False):
@@ -93,6 +95,23 @@ def test_a_sync_that_fails_in_the_kernel_ends_the_broker_too(run_broker, monkeyp
         assert "Input/output error" in await case.broker.wait_failed()
 
     run_broker(scenario, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
+
+
+def test_a_sync_of_any_file_that_fails_ends_the_broker(run_broker, monkeypatch):
+    def failing(fd):
+        if "config" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(5, "Input/output error")
+
+    async def scenario(case):
+        monkeypatch.setattr(os, "fdatasync", failing)
+        monkeypatch.setattr(os, "fsync", failing)
+        client = await case.client()
+        await client.produce("Fresh")  # topics.json is written
+
+        assert "Input/output error" in await case.broker.wait_failed()
+        assert (await client.produce("Fresh")).code == 14
+
+    run_broker(scenario)
 
 
 def test_a_sync_that_takes_too_long_answers_flush_disk_timeout(run_broker):

@@ -1,5 +1,6 @@
 """The timer's files byte by byte, and the wheel against a heap."""
 
+import errno
 import heapq
 import struct
 from typing import Any
@@ -207,7 +208,8 @@ def test_bits_of_what_is_delivered() -> None:
     assert 99 not in known and 128 not in known
 
 
-def test_files_that_can_not_be_written_are_due_again() -> None:
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_files_that_can_not_be_written_are_due_again(error: int) -> None:
     files = FaultyFiles()
     store = timer_store(files)
     store.recover(NOW)
@@ -215,12 +217,16 @@ def test_files_that_can_not_be_written_are_due_again() -> None:
     plan = store.plan_flush(NOW)
     assert plan is not None
     assert store.plan_flush(NOW) is None  # one at a time
-    files.fail("sync")
+    files.fail("sync", error=error)
     plan.run()
     store.flushed(plan)
     again = store.plan_flush(NOW + 1)
     assert again is not None and again.pieces == plan.pieces
     again.run()
     store.flushed(again)
+    if error == errno.EIO:  # a sync that has failed is not tried again: the broker ends
+        assert files.sync_error is not None and again.error is not None
+        assert store.saved.log_position == 0
+        return
     assert store.saved.log_position == 52
     assert store.plan_flush(NOW + 2) is None

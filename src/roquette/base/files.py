@@ -11,7 +11,7 @@ import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from roquette.errors import StoreError
@@ -81,6 +81,12 @@ class FileLock(Protocol):
 class Files(Protocol):
     """A file system."""
 
+    @property
+    def sync_error(self) -> str | None:
+        """Which sync has failed, if any. The system may have dropped what was to be synced, so nobody can know
+        any more what the device holds: the process must end. A sync is never tried again."""
+        ...
+
     def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
         """Open for reading and writing; with `size`, allocate up to it. Makes no directories.
 
@@ -148,11 +154,12 @@ class Files(Protocol):
 class OsFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd", "_path")
+    __slots__ = ("_fd", "_path", "_syncs")
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, syncs: "SyncState | None" = None) -> None:
         self._path = path
         self._fd = fd
+        self._syncs = syncs or SyncState()
 
     @property
     def path(self) -> str:
@@ -165,7 +172,10 @@ class OsFile:
     def pwrite(self, data: bytes, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
         while written < len(data):  # a signal or a nearly full disk shortens a write
-            written += os.pwrite(self._fd, data[written:], position + written)
+            more = os.pwrite(self._fd, data[written:], position + written)
+            if more <= 0:
+                raise OSError(errno.EIO, "the system takes no more bytes", self._path)
+            written += more
 
     def pread(self, size: int, position: int) -> bytes:
         return os.pread(self._fd, size, position)
@@ -175,7 +185,7 @@ class OsFile:
         return mmap.mmap(self._fd, 0, access=access)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        self._syncs.run(os.fdatasync, self._fd, self._path)
 
     @property
     def descriptor(self) -> int | None:
@@ -229,12 +239,39 @@ class OsFileLock:
             self._fd = -1
 
 
+class SyncState:
+    """Remembers the first sync that failed, and lets no other one run after it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: str | None = None
+
+    def run(self, call: Callable[[int], None], fd: int, path: str) -> None:
+        """Sync one descriptor; raises OSError."""
+        if self.error is not None:
+            raise OSError(errno.EIO, f"not synced after an earlier failure: {self.error}", path)
+        try:
+            call(fd)
+        except OSError as error:
+            if error.errno not in NO_SPACE:  # a full disk loses nothing that was promised
+                self.error = f"{path}: {error.strerror}"
+            raise
+
+
 class OsFiles:
     """The operating system's files."""
 
+    def __init__(self) -> None:
+        self._syncs = SyncState()
+
+    @property
+    def sync_error(self) -> str | None:
+        return self._syncs.error
+
     def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        file = OsFile(path, os.open(path, flags, 0o644))
+        file = OsFile(path, os.open(path, flags, 0o644), self._syncs)
         if size is not None and (have := file.size) < size:
             try:
                 file.allocate(size)
@@ -250,19 +287,7 @@ class OsFiles:
             return stream.read()
 
     def write_atomic(self, path: str, data: bytes, keep_backup: bool = True) -> None:
-        directory = os.path.dirname(path) or "."
-        self.make_dirs(directory)
-        temporary = path + ".tmp"
-        with open(temporary, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if keep_backup and os.path.exists(path):
-            # The main file is whole at every moment, so the backup itself needs no sync.
-            shutil.copyfile(path, path + ".bak.tmp")
-            os.replace(path + ".bak.tmp", path + ".bak")
-        os.replace(temporary, path)
-        self.sync_dir(directory)
+        replace_file(self, path, data, keep_backup)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -290,7 +315,7 @@ class OsFiles:
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            self._syncs.run(os.fsync, fd, path)
         finally:
             os.close(fd)
 
@@ -319,6 +344,32 @@ class OsFiles:
                 "Stop it, or give this one another storePathRootDir."
             ) from error
         return OsFileLock(fd)
+
+
+def replace_file(files: Files, path: str, data: bytes, keep_backup: bool) -> None:
+    """What `Files.write_atomic` does, step by step."""
+    directory = os.path.dirname(path) or "."
+    if not files.exists(directory):
+        files.make_dirs(directory)
+        files.sync_dir(os.path.dirname(directory) or ".")
+    _write_whole(files, path + ".tmp", data, sync=True)
+    if keep_backup and files.exists(path):
+        # The main file is whole at every moment, so the backup itself needs no sync.
+        _write_whole(files, path + ".bak.tmp", files.read_bytes(path), sync=False)
+        files.rename(path + ".bak.tmp", path + ".bak")
+    files.rename(path + ".tmp", path)
+    files.sync_dir(directory)
+
+
+def _write_whole(files: Files, path: str, data: bytes, *, sync: bool) -> None:
+    files.remove(path)  # what an earlier attempt has left
+    file = files.open_file(path, create=True)
+    try:
+        file.pwrite(data, 0)
+        if sync:
+            file.sync()
+    finally:
+        file.close()
 
 
 def zero_fill(file: File, size: int, sync_every: int = 16 << 20) -> None:

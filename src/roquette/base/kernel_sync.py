@@ -7,6 +7,7 @@ None, and threads serve. The numbers are those of Linux's headers linux/aio_abi.
 
 import asyncio
 import ctypes
+import errno
 import os
 import platform
 import struct
@@ -60,16 +61,21 @@ class KernelSync:
             os.eventfd_read(self._bell)
         except BlockingIOError:
             return
-        if self._call(self._get_events, self._context, 1, 1, self._event, None) != 1:
-            return
+        result = self._take()
         waiting, self._waiting = self._waiting, None
         if waiting is None or waiting.done():
             return
-        result = _EVENT.unpack(self._event)[2]
         if result < 0:
             waiting.set_exception(OSError(-result, os.strerror(-result)))
         else:
             waiting.set_result(None)
+
+    def _take(self) -> int:
+        """The result of the sync that has ended: 0, or the negative number of its error."""
+        while self._call(self._get_events, self._context, 1, 1, self._event, None) != 1:
+            if ctypes.get_errno() != errno.EINTR:
+                return -errno.EIO  # the result is lost: nobody may take the data for synced
+        return int(_EVENT.unpack(self._event)[2])
 
     def close(self) -> None:
         """Give it back; blocks until a sync on its way has ended."""

@@ -26,6 +26,7 @@ from roquette.broker.item_stats import ItemStats, StatsFeed
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
 from roquette.broker.long_polling import HeldPull, HoldTable
+from roquette.broker.lost_topics import restore_topics
 from roquette.broker.members import MemberWatch
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.outbound import Outbound
@@ -57,6 +58,7 @@ from roquette.remoting.server import Server
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.copies import scan_copies
 from roquette.store.message_store import MessageStore
+from roquette.store.recovery import RecoveryReport
 from roquette.store.reput import parse_delay_levels
 from roquette.store.results import Found
 from roquette.store.timer_store import TimerStore
@@ -139,7 +141,7 @@ class Broker:
         self._build(store_host)
         started = False
         try:
-            self._load(report.last_record_offset)
+            self._load(report)
             await run_blocking(self._recover_delayed)
             await self._listen()
             started = True
@@ -359,14 +361,17 @@ class Broker:
             delivered=self._delivered,
         )
 
-    def _load(self, last_record_offset: int) -> None:
+    def _load(self, report: RecoveryReport) -> None:
+        now_ms = self._clock.now_ms()
         self.changes.load()
+        is_system = self.deletions.is_system
+        restore_topics(self.topics, self.store, is_system, now_ms, clean=not report.abnormal)
         self.pop_files.load()
         self.pop.reviver.recover(self._clock.now_ms())
         timer_wheel = self.timer is not None
         self.topics.add_system(system_topics(self.live.current, timer_wheel=timer_wheel))
         self.changes.watch()
-        self.checks.load(last_record_offset)
+        self.checks.load(report.last_record_offset)
 
     def _recover_delayed(self) -> None:
         """Timer and delay levels take note of what they delivered after their files were written. Blocks."""
@@ -540,6 +545,10 @@ class Broker:
         self._rerun(self.holds.expire(self._clock.now_ms()))
         self._pop_driver.expire()
         self.log_sync.expire()
+        error = self._files.sync_error or self.store.failure
+        if error is not None:  # whatever file it was: what the disk holds is not known any more
+            self.store.fail(f"the disk failed: {error}")
+            self.log_sync.abandon(f"the disk failed: {error}")
 
     def _recheck_holds(self) -> None:
         self._rerun(self.holds.behind(self.store.max_offset))

@@ -14,23 +14,51 @@ import random
 from typing import Final
 
 from roquette.base.entropy import Entropy
-from roquette.base.files import File, FileLock
+from roquette.base.files import NO_SPACE, File, FileLock, replace_file
 from roquette.errors import StoreError
 
 SECTOR: Final = 512
 
 
-class _Node:
+class Node:
     """One file: `seen` by programs, `held` by the device."""
 
-    def __init__(self) -> None:
-        self.seen = mmap.mmap(-1, mmap.PAGESIZE)
-        self.size = 0
-        self.held = mmap.mmap(-1, mmap.PAGESIZE)
-        self.held_size = 0
+    def __init__(self, image: bytes = b"") -> None:
+        """`image`: what programs see and the device holds; its memory is made when somebody asks."""
+        self._image: bytes = image
+        self._seen: mmap.mmap | None = None
+        self._held: mmap.mmap | None = None
+        self.size = len(image)
+        self.held_size = len(image)
         self.dirty: dict[int, None] = {}  # sectors written by call since the last sync
         self.mapped = False  # written through memory too: compare everything
         self.modified_ms = 0
+
+    @property
+    def seen(self) -> mmap.mmap:
+        """What programs see; at least `size` bytes."""
+        if self._seen is None:
+            self._seen = _memory_of(self._image)
+        return self._seen
+
+    @seen.setter
+    def seen(self, memory: mmap.mmap) -> None:
+        self._seen = memory
+
+    @property
+    def held(self) -> mmap.mmap:
+        """What the device holds."""
+        if self._held is None:
+            self._held = _memory_of(self._image)
+        return self._held
+
+    @held.setter
+    def held(self, memory: mmap.mmap) -> None:
+        self._held = memory
+
+    def content(self) -> bytes:
+        """What programs read."""
+        return self._image if self._seen is None else self._seen[: self.size]
 
     def resize(self, size: int) -> None:
         """Set the size; fresh bytes are zeros."""
@@ -90,10 +118,10 @@ class _Node:
         self.hold(self.dirty_sectors())
         self.held_size = self.size
 
-    def after_crash(self, rng: random.Random, share: float) -> "_Node":
+    def after_crash(self, rng: random.Random, share: float) -> "Node":
         """The file that the device has: some unsynced sectors made it, some did not."""
         self.hold([sector for sector in self.dirty_sectors() if rng.random() < share])
-        found = _Node()
+        found = Node()
         size = self.size if rng.random() < share else self.held_size
         size = max(size, self.held_size if self.size >= self.held_size else self.size)
         found.resize(size)
@@ -106,6 +134,12 @@ class _Node:
         return found
 
 
+def _memory_of(image: bytes) -> mmap.mmap:
+    memory = mmap.mmap(-1, len(image) or mmap.PAGESIZE)
+    memory[: len(image)] = image
+    return memory
+
+
 def _grown(memory: mmap.mmap, size: int) -> mmap.mmap:
     pages = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     bigger = mmap.mmap(-1, max(pages, len(memory)))
@@ -116,7 +150,7 @@ def _grown(memory: mmap.mmap, size: int) -> mmap.mmap:
 class FaultyFile:
     """An open file of `FaultyFiles`."""
 
-    def __init__(self, files: "FaultyFiles", path: str, node: _Node) -> None:
+    def __init__(self, files: "FaultyFiles", path: str, node: Node) -> None:
         self._files = files
         self._path = path
         self._node = node
@@ -149,16 +183,18 @@ class FaultyFile:
         if writable:
             self._node.mapped = True
         memory = self._node.seen
-        if len(memory) == self._node.size:
-            return memory
-        exact = mmap.mmap(-1, self._node.size)  # programs see the file's size in len(map)
-        exact[:] = memory[: self._node.size]
-        self._node.seen = exact
-        return exact
+        if len(memory) != self._node.size:
+            exact = mmap.mmap(-1, self._node.size)  # programs see the file's size in len(map)
+            exact[:] = memory[: self._node.size]
+            self._node.seen = memory = exact
+        if writable:
+            self._files.note_map(self._node)
+        return memory
 
     def sync(self) -> None:
-        self._files.count("sync")
-        self._node.sync()
+        self._files.note_sync("sync", self._path)
+        if self._files.forgets:
+            self._node.sync()
 
     @property
     def descriptor(self) -> int | None:
@@ -201,11 +237,14 @@ class FaultyFiles:
         self._random = Entropy(seed).random
         self._capacity = capacity
         self._memory = memory
-        self._seen: dict[str, _Node] = {}
-        self._held: dict[str, _Node] = {}
+        self._seen: dict[str, Node] = {}
+        self._held: dict[str, Node] = {}
         self._directories: dict[str, None] = {"": None, "/": None, ".": None}
         self._locked: dict[str, None] = {}
         self._faults: dict[str, list[tuple[int, int]]] = {}
+        self._sync_error: str | None = None
+        self._children: dict[str, list[str]] | None = None  # names by directory, made when asked
+        self.forgets = True  # a power cut may come: remember what the device holds
         self.calls: dict[str, int] = {}
         self.now_ms = 0
         self.write_back_share = 0.02  # the system writes pages back whenever it likes
@@ -252,7 +291,7 @@ class FaultyFiles:
         """Bytes all files take."""
         return sum(node.size for node in self._seen.values())
 
-    def write_back(self, node: _Node) -> None:
+    def write_back(self, node: Node) -> None:
         """Now and then the device takes some of what was written, unasked."""
         if self._random.random() < self.write_back_share:
             sectors = node.dirty_sectors()
@@ -268,7 +307,7 @@ class FaultyFiles:
         found = FaultyFiles(rng.randrange(1 << 30), self._capacity, self._memory)
         found._directories = dict(self._directories)
         found.now_ms = self.now_ms
-        after: dict[int, _Node] = {}
+        after: dict[int, Node] = {}
         for path in sorted(set(self._seen) | set(self._held)):
             seen, held = self._seen.get(path), self._held.get(path)
             node = seen if seen is held or rng.random() < share else held
@@ -282,8 +321,43 @@ class FaultyFiles:
     def kill(self) -> None:
         """The processes died, the system did not: everything written is there, locks are free."""
         self._locked.clear()
+        self._sync_error = None
 
     # Files
+
+    @property
+    def sync_error(self) -> str | None:
+        return self._sync_error
+
+    def note_sync(self, call: str, path: str) -> None:
+        """Count a sync; after one that failed none is tried again."""
+        if self._sync_error is not None:
+            raise OSError(errno.EIO, f"not synced after an earlier failure: {self._sync_error}")
+        try:
+            self.count(call)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                self._sync_error = f"{path}: {error.strerror}"
+            raise
+
+    def note_map(self, node: Node) -> None:
+        """A file was mapped for writing."""
+
+    def _new_node(self, path: str) -> Node:
+        return Node()
+
+    @classmethod
+    def holding(cls, images: dict[str, bytes], directories: list[str]) -> "FaultyFiles":
+        """A file system with these files and directories, which loses no power any more: `crash` must not come."""
+        found = cls()
+        found.write_back_share = 0.0
+        found.forgets = False
+        for path in directories:
+            found._directories[path] = None
+        for path, image in images.items():
+            found._seen[path] = Node(image)
+        found._held = dict(found._seen)
+        return found
 
     def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
         self.count("open")
@@ -293,7 +367,8 @@ class FaultyFiles:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if os.path.dirname(path) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-            node = self._seen[path] = _Node()
+            self._children = None
+            node = self._seen[path] = self._new_node(path)
             node.modified_ms = self.now_ms
         file = FaultyFile(self, path, node)
         if size is not None:
@@ -309,46 +384,41 @@ class FaultyFiles:
         node = self._seen.get(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return node.seen[: node.size]
+        return node.content()
 
     def write_atomic(self, path: str, data: bytes, keep_backup: bool = True) -> None:
-        directory = os.path.dirname(path)
-        self.make_dirs(directory)
-        self._put(path + ".tmp", data).sync()
-        if keep_backup and path in self._seen:
-            self._put(path + ".bak.tmp", self.read_bytes(path))
-            self.rename(path + ".bak.tmp", path + ".bak")
-        self.rename(path + ".tmp", path)
-        self.sync_dir(directory)
-
-    def _put(self, path: str, data: bytes) -> File:
-        self._seen.pop(path, None)
-        file = self.open_file(path, create=True)
-        file.pwrite(data, 0)
-        return file
+        replace_file(self, path, data, keep_backup)
 
     def exists(self, path: str) -> bool:
         return path in self._seen or path in self._directories
 
     def list_dir(self, path: str) -> list[str]:
-        prefix = path.rstrip("/") + "/"
-        names = {
-            known[len(prefix) :].split("/", 1)[0]
-            for known in (*self._seen, *self._directories)
-            if known.startswith(prefix) and known != prefix
-        }
-        return sorted(names)
+        if self._children is None:
+            children: dict[str, dict[str, None]] = {}
+            for known in (*self._seen, *self._directories):
+                while known and known not in ("/", "."):
+                    parent, _, name = known.rpartition("/")
+                    names = children.setdefault(parent, {})
+                    if name in names:
+                        break
+                    names[name] = None
+                    known = parent
+            self._children = {parent: sorted(names) for parent, names in children.items()}
+        return list(self._children.get(path.rstrip("/"), ()))
 
     def make_dirs(self, path: str) -> None:
+        self._children = None
         while path and path not in self._directories:
             self._directories[path] = None
             path = os.path.dirname(path)
 
     def remove(self, path: str) -> None:
         self.count("remove")
+        self._children = None
         self._seen.pop(path, None)
 
     def remove_tree(self, path: str) -> None:
+        self._children = None
         prefix = path.rstrip("/") + "/"
         for known in [p for p in self._seen if p.startswith(prefix)]:
             del self._seen[known]
@@ -357,12 +427,15 @@ class FaultyFiles:
 
     def rename(self, source: str, target: str) -> None:
         self.count("rename")
+        self._children = None
         if source not in self._seen:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         self._seen[target] = self._seen.pop(source)
 
     def sync_dir(self, path: str) -> None:
-        self.count("sync_dir")
+        self.note_sync("sync_dir", path)
+        if not self.forgets:
+            return
         prefix = path.rstrip("/") + "/"
 
         def inside(name: str) -> bool:
