@@ -524,6 +524,7 @@ def make_crash(path, position, root):
         file.seek(position)
         file.write(bytes(size - position))
     (root / "abort").touch()
+    (root / "checkpoint").unlink()  # it would say that the log was longer
     for file in (root / "config").glob("consumerOffset.json*"):
         file.unlink()  # progress is never ahead of the log, here it would be
 

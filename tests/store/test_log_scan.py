@@ -39,8 +39,8 @@ def careful(data: bytes, check_crc: bool) -> tuple[int, int, int, int]:
             record = decode_record(data, position, check_crc)
         except CorruptRecord:
             return position, count, last, last_ms
-        zeros = "\0" in record.properties
-        if record.physical_offset != BASE + position or zeros:
+        odd = "\0" in record.properties or "\0" in record.topic or "/" in record.topic
+        if record.physical_offset != BASE + position or odd:
             return position, count, last, last_ms
         last, last_ms = BASE + position, record.store_timestamp_ms
         position += record.size

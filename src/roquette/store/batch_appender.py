@@ -65,6 +65,8 @@ class BatchAppender:
                 properties = cursor.properties
                 if not properties.isascii():
                     properties.decode()
+                if properties.endswith(b"\0"):  # at a record's end they look torn to recovery
+                    raise MessageIllegal("the properties of a batch's message end in a zero byte")
                 count += 1
         except (CorruptRecord, UnicodeDecodeError) as error:
             raise MessageIllegal(f"the batch is not one: {error}") from None

@@ -26,6 +26,7 @@ class CommitLog:
         "_files",
         "_first_index",
         "active",
+        "broken",
         "directory",
         "directory_dirty",
         "pending_bytes",
@@ -51,6 +52,7 @@ class CommitLog:
         self.spare_offset: i64 = -1
         self._first_index: i64 = 0
         self.pending_bytes: i64 = 0
+        self.broken: bool = False  # a file could not be written to its end
 
     @property
     def min_offset(self) -> i64:
@@ -125,7 +127,11 @@ class CommitLog:
             if remaining > 0:  # 0 when recovery found a full file and no next one
                 assert remaining >= BLANK_SIZE
                 last.append(encode_blank(i32(remaining)))
+                self.broken = (
+                    True  # unless this succeeds: nothing may follow the blank in this file
+                )
                 last.fill()
+                self.broken = False
             self.pending_bytes = 0
         else:
             self._first_index = base // self.segment_size

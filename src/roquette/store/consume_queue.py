@@ -23,6 +23,7 @@ from roquette.base.files import File, Files
 from roquette.store.layout import offset_name
 
 UNIT_SIZE: Final = 20
+_SECTOR: Final = 512
 FILLER_SIZE: Final = 0x7FFFFFFF
 _UNIT: Final = struct.Struct(">qiq")
 _FILLER: Final = _UNIT.pack(0, FILLER_SIZE, 0)
@@ -62,6 +63,7 @@ class ConsumeQueue:
         "flushed_offset",
         "limit",
         "next_offset",
+        "opened_end",
         "queue_id",
         "topic",
     )
@@ -83,6 +85,9 @@ class ConsumeQueue:
         self._min_offset: i64 = 0
         self._min_known_for: i64 = -1
         self.flushed_offset: i64 = 0
+        self.opened_end: i64 = (
+            0  # units before it were found at start: what they point to is checked
+        )
         self.dirty: bool = False
         self.directory_dirty: bool = False
 
@@ -137,6 +142,23 @@ class ConsumeQueue:
             opened.solid = True
         self._map = opened.map
         self._map_base = base
+
+    def may_be_torn(self, queue_offset: i64) -> bool:
+        """Does a unit lie in two sectors, and not before what was synced? A crash can leave half of it."""
+        if queue_offset < self.flushed_offset:
+            return False
+        return queue_offset % self._units_per_file * UNIT_SIZE % _SECTOR > _SECTOR - UNIT_SIZE
+
+    def mend(self, queue_offset: i64, physical_offset: i64, size: i64, tags_code: i64) -> bool:
+        """Write a unit again unless it is whole; True when it was not."""
+        opened = self._open(queue_offset - queue_offset % self._units_per_file, False)
+        position = queue_offset % self._units_per_file * UNIT_SIZE
+        unit = _UNIT.pack(physical_offset, size, tags_code)
+        if opened.read(position, position + UNIT_SIZE) == unit:
+            return False
+        opened.file.pwrite(unit, position)
+        self.flushed_offset = min(self.flushed_offset, queue_offset)
+        return True
 
     def append(self, physical_offset: i64, size: i64, tags_code: i64) -> None:
         """Add one unit; `reserve` was called before."""

@@ -128,12 +128,17 @@ class Index:
         self.full = self._active is None or self._active.full
 
     def recover(
-        self, trusted_ms: int, log_end: int, store_time_of: Callable[[int], int]
+        self,
+        trusted_ms: int,
+        trusted_offset: int,
+        log_end: int,
+        store_time_of: Callable[[int], int],
     ) -> int | None:
         """Mend the files that a crash may have torn.
 
         Args:
-            trusted_ms: the checkpoint: files that end before it were synced whole.
+            trusted_ms: the checkpoint: files that were full before it were synced whole.
+            trusted_offset: the same by the offset of their last record; 0: not known.
             log_end: records from here on do not exist any more.
             store_time_of: store time of the record at a physical offset, -1 when it is gone.
 
@@ -144,7 +149,11 @@ class Index:
         redo: int | None = 0 if self._torn else None
         for place, index_file in enumerate(self._index_files):
             ended = index_file.end_timestamp_ms
-            whole = 0 < ended < trusted_ms and index_file.end_physical < log_end
+            whole = index_file.full and ended > 0 and index_file.end_physical < log_end
+            if trusted_offset:
+                whole = whole and index_file.end_physical < trusted_offset
+            else:
+                whole = whole and ended < trusted_ms
             if whole and place < len(self._index_files) - 1:
                 redo = index_file.end_physical  # its later keys may be in the next file
                 continue

@@ -46,6 +46,7 @@ def scan_sound(data: bytes, position: i64, base: i64, check_crc: bool, scanned: 
         in its properties, which a torn one would have; the end of `data` when there is none.
     """
     limit: i64 = len(data)
+    good = b""
     while position + _SMALLEST <= limit:
         size: int = read_i32_be(data, position)
         magic: int = read_i32_be(data, position + 4)
@@ -83,6 +84,11 @@ def scan_sound(data: bytes, position: i64, base: i64, check_crc: bool, scanned: 
             rest -= 1
         if topic_len < 0 or topic_len > rest:
             return position
+        topic = data[place : place + topic_len]
+        if topic != good:
+            if b"\0" in topic or b"/" in topic:  # torn, or damaged
+                return position
+            good = topic
         rest -= topic_len
         place += topic_len
         properties_len: int = read_i16_be(data, place)
@@ -145,7 +151,10 @@ def scan_dispatched(
                     return position
             queue_id: int = read_i32_be(data, position + 12)
             queue = entry.queues.get(queue_id)
-            if queue is None or queue.physical_at(read_i64_be(data, position + 20)) != physical:
+            if queue is None:
+                return position
+            offset = read_i64_be(data, position + 20)
+            if queue.physical_at(offset) != physical or queue.may_be_torn(offset):
                 return position
         position = end
     return position

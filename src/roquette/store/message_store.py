@@ -31,6 +31,7 @@ from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, S
 from roquette.store.recovery import Recovery, RecoveryReport
 from roquette.store.results import Appended, Arrival, BatchAppended, Found, GetStatus
 from roquette.store.upkeep import Upkeep
+from roquette.store.verified import read_verified
 
 log = logging.getLogger("roquette.store")
 
@@ -69,6 +70,7 @@ class MessageStore:
         self._last_store_ms: i64 = 0
         self._refusal: str | None = "the store is not open"
         self._full: bool = False  # the refusal is for want of space, and may pass
+        self.failure: str | None = None  # why it can not go on, for good
         self.disk: DiskGuard = DiskGuard(files, self.layout, config)
         # Why senders' messages are refused while acknowledgements and deliveries go on; None: they are not.
         self.send_refusal: str | None = None
@@ -95,8 +97,11 @@ class MessageStore:
         lock = files.lock_file(layout.lock)
         try:
             self.disk.opening()
-            recovery = Recovery(files, layout, self.config, self._log, self._queues, self._index)
-            report = recovery.run(self._upkeep.load_checkpoint())
+            checkpoint = self._upkeep.load_checkpoint()
+            recovery = Recovery(
+                files, layout, self.config, self._log, self._queues, self._index, checkpoint
+            )
+            report = recovery.run()
             files.open_file(layout.checkpoint, CHECKPOINT_SIZE, create=True).close()
             self._lock = lock
         except OSError as error:
@@ -112,6 +117,8 @@ class MessageStore:
         self.disk.reconfigure(self.config)
         self._upkeep.started(now_ms, report.last_store_ms)
         self._refusal = None
+        for queue in self._queues.all():
+            queue.opened_end = queue.next_offset
         if report.abnormal or report.dispatched or report.rebuilt_index:
             self.flush_all()
         else:  # the stop before this start has synced everything
@@ -146,6 +153,7 @@ class MessageStore:
         """End the store's life as a writer, for good: what is on the disk is not known any more."""
         if self._refusal is None or self._full:
             log.error("store closed for writes: %s", why)
+            self.failure = why
             self._refusal = why
             self._full = False
 
@@ -194,6 +202,8 @@ class MessageStore:
             self._raise_refusal()
         entry = self._queues.topics.get(topic) or self._queues.topic(topic)
         data = properties.encode()
+        if data.endswith(b"\0"):
+            data += b"\2"  # an empty property more: zeros at a record's end look torn to recovery
         size: i64 = entry.fixed_size + len(data) + len(body)
         size += len(born_host) + len(self._store_host)
         if len(body) > self._max_body or len(data) > MAX_PROPERTIES or size > self._max_record:
@@ -247,6 +257,8 @@ class MessageStore:
             raise self._no_space(error) from error
 
     def _no_space(self, error: OSError) -> StoreFull:
+        if self._log.broken:
+            self._fail_write(error)
         words = self.disk.no_space(error)
         self.send_refusal = self.disk.refusal
         return StoreFull(words)
@@ -387,6 +399,20 @@ class MessageStore:
             return Found(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, first, last)
         if queue_offset > last:
             return Found(GetStatus.OFFSET_OVERFLOW_BADLY, last, first, last)
+        if queue_offset < queue.opened_end:
+            return read_verified(
+                self.config,
+                self._log,
+                queue,
+                queue_offset,
+                max_count,
+                max_bytes,
+                codes,
+                predicate,
+                self._hot_bytes,
+                self._log.synced if self._sync_flush else _EVERYTHING,
+                defer_cold,
+            )
         if predicate is not None:
             return read_filtered(
                 self.config,
@@ -502,6 +528,7 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Drop a topic's queues; the log forgets its records when their files expire."""
         self._queues.drop_topic(topic)
+        self._upkeep.queues_dropped()
         self._arrivals = [arrival for arrival in self._arrivals if arrival.topic != topic]
 
     # Offsets

@@ -118,7 +118,11 @@ def store_time_at(commit_log: CommitLog, offset: int) -> int:
     """The store time (epoch ms) of the record at a physical offset; -1 when there is none."""
     if offset < 0:
         return -1
-    head = commit_log.read(offset, offset + _HEAD_SIZE)
+    return first_store_time(commit_log.read(offset, offset + _HEAD_SIZE), offset)
+
+
+def first_store_time(head: bytes, offset: int) -> int:
+    """The store time of the record whose first bytes these are; -1 when none begins at this offset."""
     if len(head) < _HEAD_SIZE or read_i32_be(head, 4) not in (RECORD_MAGIC_V1, RECORD_MAGIC_V2):
         return -1
     if read_i64_be(head, 28) != offset:

@@ -6,21 +6,25 @@ CommitLog.recoverNormally, recoverAbnormally, ConsumeQueueStore.recover). Runs b
 served; everything it changes is synced before new bytes are written.
 """
 
+import enum
 import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roquette.base.files import Files
-from roquette.errors import CorruptRecord, StoreError
+from roquette.errors import CorruptRecord, MessageIllegal, StoreError
 from roquette.message.record import BLANK_MAGIC, StoredRecord, decode_record, peek_size_magic
+from roquette.store.checkpoint import Checkpoint
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
+from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
-from roquette.store.layout import StoreLayout, parse_offset_name
+from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
+from roquette.store.limits import check_topic
 from roquette.store.log_scan import Scanned, scan_dispatched, scan_sound
-from roquette.store.reading import store_time_at
+from roquette.store.reading import first_store_time, store_time_at
 from roquette.store.reput import Reput, parse_delay_levels
 from roquette.store.segment import Segment
 
@@ -57,17 +61,13 @@ def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[
     """Open the files of the log, oldest first, as if they were full.
 
     A file of 0 bytes and a missing one are what a crash left of a creation that was never synced:
-    the log ends there, and what stands behind is removed.
+    the log ends there. Changes nothing.
 
     Raises:
         StoreError: a file has another size than configured.
     """
-    files.make_dirs(layout.commit_log)
-    for name in files.list_dir(layout.ahead):
-        files.remove(os.path.join(layout.ahead, name))
-    names = [n for n in files.list_dir(layout.commit_log) if parse_offset_name(n) is not None]
     segments: list[Segment] = []
-    for name in names:
+    for name in _log_names(files, layout):
         base = int(name)
         path = os.path.join(layout.commit_log, name)
         if segments and base != segments[-1].base_offset + segment_size:
@@ -83,7 +83,19 @@ def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[
                 "set it back to the value this store was made with"
             )
         segments.append(Segment(file, base, segment_size, segment_size))
-    for name in names[len(segments) :]:
+    return segments
+
+
+def _log_names(files: Files, layout: StoreLayout) -> list[str]:
+    return [n for n in files.list_dir(layout.commit_log) if parse_offset_name(n) is not None]
+
+
+def remove_behind(files: Files, layout: StoreLayout, count: int) -> None:
+    """Remove the files of the log behind the first `count`, and what was made ahead."""
+    for name in files.list_dir(layout.ahead):
+        files.remove(os.path.join(layout.ahead, name))
+    names = _log_names(files, layout)[count:]
+    for name in names:
         path = os.path.join(layout.commit_log, name)
         log.warning("recovery: removing %s, the log ends before it", path)
         file = files.open_file(path)
@@ -91,9 +103,8 @@ def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[
         file.sync()
         file.close()
         files.remove(path)
-    if len(segments) < len(names):
+    if names:
         files.sync_dir(layout.commit_log)
-    return segments
 
 
 def walk(
@@ -101,11 +112,13 @@ def walk(
     start: int,
     check_crc: bool,
     on_record: Callable[[StoredRecord], None],
+    synced: int = 0,
     passing: Passing | None = None,
 ) -> int:
     """Give every sound record from `start` on to `on_record`; returns where the log ends.
 
     Args:
+        synced: what lies before was on the disk, so no crash has torn it.
         passing: goes past records that need no attention: see `log_scan`.
     """
     reader = _Reader(log_, check_crc)
@@ -128,7 +141,8 @@ def walk(
         if record is None:
             return offset
         following = offset + record.size
-        if _may_be_torn(record) and not reader.sound_at(following):
+        torn = _torn(record) if offset >= synced else None
+        if torn is Torn.SURELY or (torn is Torn.PERHAPS and not reader.sound_at(following)):
             return offset
         on_record(record)
         offset = following
@@ -142,6 +156,7 @@ class _Reader:
         self._check_crc = check_crc
         self._start = 0
         self._window = b""
+        self._topic = ""  # the last one that was seen
 
     def _reach(self, offset: int, size: int) -> int:
         """Have `size` bytes from an offset on in the window; returns their position, -1: can not."""
@@ -189,28 +204,93 @@ class _Reader:
             record = decode_record(self._window, position, self._check_crc)
         except CorruptRecord:
             return None
-        return record if record.physical_offset == offset else None
+        if record.physical_offset != offset or not self._names_topic(record.topic):
+            return None
+        return record
+
+    def _names_topic(self, topic: str) -> bool:
+        """May the record's topic be one? Zeros are what a torn record has there."""
+        if topic != self._topic:
+            try:
+                check_topic(topic)
+            except MessageIllegal:
+                return False
+            self._topic = topic
+        return True
 
 
-def _may_be_torn(record: StoredRecord) -> bool:
-    """Is a piece of the properties that shares one disk sector all zeros?
+class Torn(enum.Enum):
+    """Is a sector of a record missing?"""
 
-    The CRC covers the body only. A record whose last sector never reached the disk passes it, with
-    zeros for properties. That alone proves nothing, so the caller drops such a record only when
-    nothing sound follows it.
+    SURELY = "a whole sector of the properties is zeros"
+    PERHAPS = "the properties' end in the last sector is zeros"
+
+
+def _torn(record: StoredRecord) -> Torn | None:
+    """Did a sector of the properties never reach the disk?
+
+    The CRC covers the body only: such a record passes it, with zeros for properties. Where a sector holds other
+    parts of the record, too, these would not fit. Nobody sends a sector full of zeros as properties; zeros at the
+    end may be meant, and count only when nothing sound follows (`MessageStore` lets no properties end so).
     """
     text = record.properties
     if "\0" not in text:
-        return False
+        return None
     data = text.encode(errors="surrogatepass")
     end = record.physical_offset + record.size
-    start = end - len(data)
+    first = start = end - len(data)
     while start < end:
         stop = min(end, start - start % _SECTOR + _SECTOR)
-        piece = data[start - end + len(data) : stop - end + len(data)]
-        if piece == bytes(len(piece)):
-            return True
+        # One byte in: of the length before it, the half in this sector may rightly be 0.
+        begins = start % _SECTOR == 0 or (start == first and start % _SECTOR == 1)
+        if begins and not any(data[start - first : stop - first]):
+            return Torn.SURELY if stop % _SECTOR == 0 else Torn.PERHAPS
         start = stop
+    return None
+
+
+def refuse_lost_files(
+    files: Files, layout: StoreLayout, log_: CommitLog, checkpoint: Checkpoint, *, clean: bool
+) -> None:
+    """Raise StoreError when files of the log are gone that were on the disk: never start empty, never cut them off.
+
+    `clean`: the store was closed, so that nothing can be missing for want of a sync.
+    """
+    end = log_.end_offset
+    behind = [int(name) for name in _log_names(files, layout) if int(name) >= end]
+    if checkpoint.log_synced:
+        lost = end < checkpoint.log_synced
+    elif behind:
+        lost = any(0 <= _first_ms(files, layout, one) <= checkpoint.physical_ms for one in behind)
+    elif not log_.segments:
+        lost = checkpoint.physical_ms > 0 or (clean and _has_units(files, layout))
+    else:
+        return
+    if lost:
+        path = os.path.join(layout.commit_log, offset_name(end))
+        raise StoreError(
+            f"{path} is missing or empty, but the store had messages there. Nothing was changed. Put the commit "
+            f"log's files back (storePathCommitLog names their directory); to begin anew, empty {layout.root}"
+        )
+
+
+def _first_ms(files: Files, layout: StoreLayout, offset: int) -> int:
+    """Store time of the first record of a file; -1 when it has none."""
+    file = files.open_file(os.path.join(layout.commit_log, offset_name(offset)))
+    try:
+        return first_store_time(file.pread(128, 0), offset)
+    finally:
+        file.close()
+
+
+def _has_units(files: Files, layout: StoreLayout) -> bool:
+    """Does any consume queue know of a message?"""
+    for topic in files.list_dir(layout.consume_queues):
+        for queue in files.list_dir(layout.topic(topic)):
+            directory = os.path.join(layout.topic(topic), queue)
+            for name in files.list_dir(directory)[-1:]:
+                if any(files.read_bytes(os.path.join(directory, name))):
+                    return True
     return False
 
 
@@ -225,8 +305,10 @@ class Recovery:
         commit_log: CommitLog,
         queues: ConsumeQueues,
         index: Index | None,
+        checkpoint: Checkpoint,
     ) -> None:
         self._files = files
+        self._checkpoint = checkpoint
         self._layout = layout
         self._config = config
         self._log = commit_log
@@ -235,29 +317,47 @@ class Recovery:
         self._reput = Reput(queues, index, parse_delay_levels(config.delay_levels))
         self.report = RecoveryReport()
 
-    def run(self, trusted_ms: int) -> RecoveryReport:
+    def run(self) -> RecoveryReport:
         """Load and recover everything. Blocks.
 
-        Args:
-            trusted_ms: the checkpoint's word: what was stored before is on the disk.
+        Raises:
+            StoreError: something is missing or damaged that was on the disk. Nothing was changed.
         """
-        report = self.report
-        abnormal = report.abnormal = self._files.exists(self._layout.abort)
-        self._log.install(load_segments(self._files, self._layout, self._config.segment_size))
-        trusted = self._trusted_start(trusted_ms) if abnormal else None
+        report, files, layout = self.report, self._files, self._layout
+        abnormal = report.abnormal = files.exists(layout.abort)
+        for directory in (layout.commit_log, layout.consume_queues, layout.config):
+            files.make_dirs(directory)
+        segments = load_segments(files, layout, self._config.segment_size)
+        self._log.install(segments)
+        refuse_lost_files(files, layout, self._log, self._checkpoint, clean=not abnormal)
+        trusted = self._trusted_start() if abnormal else None
+        start, end = trusted or 0, 0
+        if trusted is not None:
+            end = self._find_end(trusted)
+            self._refuse_damage(end)
+        remove_behind(files, layout, len(segments))
         self._queues.load(trusted)
         if self._index is not None:
-            if self._files.exists(self._layout.index_building):  # killed while it was made anew
-                self._files.remove_tree(self._layout.index)
-                self.report.rebuilt_index = True
+            if files.exists(layout.index_building):  # killed while it was made anew
+                files.remove_tree(layout.index)
+                report.rebuilt_index = True
             self._index.load()
-        start = self._last_dispatched() if trusted is None else trusted
-        end = self._find_end(start)
-        if end == start and not abnormal:  # nothing where the queues say the last record is
-            start = self._trusted_start(trusted_ms)
+        if trusted is None:
+            start = self._last_dispatched()
             end = self._find_end(start)
+            if end == start:  # nothing where the queues say the last record is
+                start = self._trusted_start()
+                end = self._find_end(start)
+            self._refuse_damage(end)
+        lost = self._lost_units(clean=not abnormal)
         self._truncate_log(start, end)
-        report.walked_from = self._redo_from(start, end, abnormal, trusted_ms)
+        report.walked_from = self._redo_from(start, end, abnormal)
+        if lost:
+            report.warnings.append(
+                f"queue files are gone, cut or damaged, {abs(lost)} messages: all of the log is read for them"
+            )
+            report.walked_from = self._log.min_offset
+            self._reput.mends = True
         self._rebuild_index(report.walked_from)
         self._dispatch(report.walked_from)
         self._truncate_queues(end)
@@ -274,6 +374,19 @@ class Recovery:
             log.warning("recovery: %s", warning)
         return report
 
+    def _refuse_damage(self, end: int) -> None:
+        """A crash takes nothing back that was synced: what is unsound before that is damage, and is not cut away."""
+        synced = self._checkpoint.log_synced
+        if end >= synced:
+            return
+        size = self._log.segment_size
+        path = os.path.join(self._log.directory, offset_name(end - end % size))
+        raise StoreError(
+            f"{path} is damaged at byte {end % size}: no sound record begins there, but the log was on the disk up "
+            f"to offset {synced}. Nothing was changed. Put a good copy there, or see `roquette store fsck` and "
+            f"`repair`; without {self._layout.checkpoint} the log is cut off at the damage"
+        )
+
     def _note(self, record: StoredRecord) -> None:
         self.report.walked_records += 1
         self.report.last_store_ms = record.store_timestamp_ms
@@ -282,7 +395,8 @@ class Recovery:
     def _walk(
         self, start: int, on_record: Callable[[StoredRecord], None], passing: Passing | None = None
     ) -> int:
-        return walk(self._log, start, self._config.check_crc_on_recover, on_record, passing)
+        check_crc = self._config.check_crc_on_recover
+        return walk(self._log, start, check_crc, on_record, self._checkpoint.log_synced, passing)
 
     def _find_end(self, start: int) -> int:
         """Where the sound part of the log ends; what is in it goes to the report."""
@@ -307,10 +421,14 @@ class Recovery:
         def passing(data: bytes, position: int, base: int) -> int:
             return scan_dispatched(data, position, base, queues, index_from)
 
-        self._walk(start, self._reput.dispatch, passing)
+        self._walk(start, self._reput.dispatch, None if self._reput.mends else passing)
 
-    def _trusted_start(self, trusted_ms: int) -> int:
-        """The newest file whose first record the checkpoint vouches for, or the oldest file."""
+    def _trusted_start(self) -> int:
+        """The start of the newest file that the checkpoint vouches for, or of the oldest file."""
+        offset = self._checkpoint.trusted_offset
+        if offset:
+            return max(offset - offset % self._log.segment_size, self._log.min_offset)
+        trusted_ms = self._checkpoint.trusted_ms
         for segment in reversed(self._log.segments):
             first_ms = store_time_at(self._log, segment.base_offset)
             if 0 <= first_ms <= trusted_ms:
@@ -325,6 +443,18 @@ class Recovery:
         if last < self._log.min_offset:
             return self._log.min_offset
         return last
+
+    def _lost_units(self, *, clean: bool) -> int:
+        """How many units the queues lack that were on the disk; 0 as well when that is not known."""
+        checkpoint = self._checkpoint
+        if not checkpoint.log_synced:
+            return 0
+        if clean:
+            return checkpoint.queue_ends - sum(queue.next_offset for queue in self._queues.all())
+        synced = checkpoint.queues_synced
+        return checkpoint.queue_ends - sum(
+            _first_behind(queue, synced) for queue in self._queues.all()
+        )
 
     def _truncate_log(self, start: int, end: int) -> None:
         """Drop all after `end`: later files removed, zeros over the rest of its file, synced.
@@ -361,13 +491,18 @@ class Recovery:
                 "were unsynced or damaged and are dropped"
             )
 
-    def _redo_from(self, start: int, end: int, abnormal: bool, trusted_ms: int) -> int:
+    def _redo_from(self, start: int, end: int, abnormal: bool) -> int:
         if self._index is None:
             return start
         if not abnormal:
             self._reput.index_from = self._index.end_physical + 1 if self._index.file_count else 0
             return start
-        redo = self._index.recover(trusted_ms, end, lambda offset: store_time_at(self._log, offset))
+        redo = self._index.recover(
+            self._checkpoint.trusted_ms,
+            self._checkpoint.trusted_offset,
+            end,
+            lambda offset: store_time_at(self._log, offset),
+        )
         if redo is None:
             return start
         self._reput.index_from = redo
@@ -404,13 +539,7 @@ class Recovery:
     def _truncate_queues(self, end: int) -> None:
         """Drop units that point behind the end of the log."""
         for queue in self._queues.all():
-            low, high = queue.first_base, queue.next_offset
-            while low < high:  # ends only grow: find the first one beyond the log
-                middle = (low + high) // 2
-                if queue.end_physical_at(middle) > end:
-                    high = middle
-                else:
-                    low = middle + 1
+            low = _first_behind(queue, end)
             if low < queue.next_offset:
                 self.report.warnings.append(
                     f"queue {queue.topic}/{queue.queue_id} knew {queue.next_offset - low} "
@@ -429,6 +558,18 @@ class Recovery:
                 self._queues.reset(queue)
         self.report.rebuilt_queues = len(gaps)
         self._walk(self._log.min_offset, lambda record: self._reput.rebuild(record, gaps))
+
+
+def _first_behind(queue: ConsumeQueue, end: int) -> int:
+    """The first unit that points behind an offset of the log. Ends only grow."""
+    low, high = queue.first_base, queue.next_offset
+    while low < high:
+        middle = (low + high) // 2
+        if queue.end_physical_at(middle) > end:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _wipe(segment: Segment, position: int) -> int:

@@ -44,6 +44,7 @@ class Reput:
         self._index = index
         self._delay_ms = delay_ms
         self.index_from = 0
+        self.mends = False  # look at every unit that is there, whole
         self.dispatched = 0
         self.gaps: dict[tuple[str, int], None] = {}
         # Queues whose records stand behind others with the same or a greater offset, and how many did so.
@@ -94,7 +95,12 @@ class Reput:
         queue = self._queue(record)
         offset = record.queue_offset
         if record.physical_offset < queue.end_physical():
-            if queue.physical_at(offset) == record.physical_offset or _holds(queue, record):
+            known = queue.physical_at(offset)
+            if known == record.physical_offset:
+                if self.mends or queue.may_be_torn(offset):
+                    self._mend(queue, record)
+                return
+            if _holds(queue, record):
                 return
             # A crash has lost a file of the queue, or the topic was deleted and made again since.
             self.gaps[(record.topic, record.queue_id)] = None
@@ -121,6 +127,12 @@ class Reput:
         place = (record.topic, record.queue_id)
         self.shifted[place] = self.shifted.get(place, 0) + 1
         return False
+
+    def _mend(self, queue: ConsumeQueue, record: StoredRecord) -> None:
+        code = self.tags_code(record)
+        if queue.mend(record.queue_offset, record.physical_offset, record.size, code):
+            self._queues.mark_dirty(queue)
+            self.dispatched += 1
 
     def _queue(self, record: StoredRecord) -> ConsumeQueue:
         found = self._queues.find(record.topic, record.queue_id)

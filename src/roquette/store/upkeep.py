@@ -72,10 +72,10 @@ class Upkeep:
         self._synced_to: list[tuple[Segment, int]] = []
         self.checkpoint = Checkpoint()
 
-    def load_checkpoint(self) -> int:
-        """Read the checkpoint; returns the time before which everything is on the disk."""
+    def load_checkpoint(self) -> Checkpoint:
+        """Read the checkpoint: what is on the disk."""
         self.checkpoint = load_checkpoint(self._files, self._layout.checkpoint)
-        return self.checkpoint.trusted_ms
+        return self.checkpoint
 
     def started(self, now_ms: int, last_store_ms: int) -> None:
         """Recovery is over: what it found is on the disk."""
@@ -158,6 +158,9 @@ class Upkeep:
             self._last_thorough_ms = self._last_thorough_ms if now_ms is None else now_ms
             self.checkpoint.logical_ms = last_store_ms
             self.checkpoint.logical_offset = self._log.end_offset
+            self.checkpoint.queues_synced = self._log.end_offset
+            self.checkpoint.queue_ends = sum(queue.next_offset for queue in self._queues.all())
+            self.checkpoint.log_synced = self._log.synced
             if self._index is not None:
                 self.checkpoint.index_ms = self._index.end_timestamp_ms
             checkpoint = self.checkpoint.encode()
@@ -172,6 +175,10 @@ class Upkeep:
             checkpoint,
             self._log.end_offset,
         )
+
+    def queues_dropped(self) -> None:
+        """A topic is deleted: the checkpoint must not count its queues for long, or recovery would look for them."""
+        self._last_thorough_ms = 0
 
     def queues_flushed(self, plan: QueueFlushPlan) -> None:
         """A queue flush has come back without error."""

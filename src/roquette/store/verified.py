@@ -1,0 +1,237 @@
+"""Reading what was in the log before this process began: every record is checked before it is served. HOT.
+
+What this process has appended stands in the page cache as it was written. What it found may have come from a disk
+that lies. So a read of such a part of a queue compares each record with its unit and
+its body with its CRC; what does not fit is told and left out, and the next one is served.
+"""
+
+import logging
+from typing import Final
+
+from librt.strings import read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from roquette.message.record import is_sound
+from roquette.store.commit_log import CommitLog
+from roquette.store.config import StoreConfig
+from roquette.store.consume_queue import FILLER_SIZE, UNIT_SIZE, ConsumeQueue
+from roquette.store.filtered import (
+    SCAN_COST,
+    SCAN_UNITS,
+    FileSource,
+    Predicate,
+    Source,
+    properties_in,
+)
+from roquette.store.results import Found, GetStatus
+
+log = logging.getLogger("roquette.store")
+
+_NO_SHIFT: Final = -(1 << 62)
+
+
+class VerifiedRead:
+    """One read of a queue whose offset is within it; `run` may block when the source does."""
+
+    __slots__ = (
+        "_bytes_limit",
+        "_codes",
+        "_count_limit",
+        "_first",
+        "_lead",
+        "_max_offset",
+        "_min_physical",
+        "_near",
+        "_predicate",
+        "_queue_id",
+        "_queue_offset",
+        "_source",
+        "_topic",
+        "_units",
+        "_visible_end",
+    )
+
+    def __init__(
+        self,
+        source: Source,
+        queue: ConsumeQueue,
+        units: bytes,
+        queue_offset: i64,
+        codes: set[int] | frozenset[int] | None,
+        predicate: Predicate | None,
+        count_limit: i64,
+        bytes_limit: i64,
+        min_physical: i64,
+        visible_end: i64,
+    ) -> None:
+        self._source: Source = source
+        self._topic: bytes = queue.topic.encode()
+        self._queue_id: int = queue.queue_id
+        self._first: i64 = queue.min_offset(min_physical)
+        self._max_offset: i64 = queue.next_offset
+        self._units: bytes = units
+        before = queue.read_units(queue_offset - 1, 1)
+        after = queue.read_units(queue_offset + len(units) // UNIT_SIZE, 1)
+        self._near: bytes = before + units + after
+        self._lead: i64 = len(before)
+        self._queue_offset: i64 = queue_offset
+        self._codes: set[int] | frozenset[int] | None = codes
+        self._predicate: Predicate | None = predicate
+        self._count_limit: i64 = count_limit
+        self._bytes_limit: i64 = bytes_limit
+        self._min_physical: i64 = min_physical
+        self._visible_end: i64 = visible_end
+
+    def run(self) -> Found:
+        """Scan, read and check; the answer has its records, each a run of its own."""
+        runs: list[bytes] = []
+        spans: list[tuple[i64, i64]] = []
+        units = self._units
+        codes = self._codes
+        predicate = self._predicate
+        weight: i64 = predicate.weight if predicate is not None else 0
+        count: i64 = 0
+        total: i64 = 0
+        cost: i64 = 0
+        position: i64 = 0
+        end: i64 = len(units)
+        removed = False
+        while position < end and count < self._count_limit and cost < SCAN_COST:
+            offset = read_i64_be(units, position)
+            size: int = read_i32_be(units, position + 8)
+            if codes is not None:
+                code: int = read_i32_be(units, position + 16)
+                if code not in codes:
+                    position += UNIT_SIZE
+                    continue
+            if size == FILLER_SIZE or offset < self._min_physical:
+                removed = True
+                position += UNIT_SIZE
+                continue
+            if count and total + size > self._bytes_limit:
+                break
+            record = b""
+            if size > 0 and offset + size <= self._visible_end:
+                record = self._source.read(offset, offset + size)
+            place: i64 = self._queue_offset + position // UNIT_SIZE
+            sound = is_sound(record, size, offset, self._topic, self._queue_id)
+            if sound and read_i64_be(record, 20) != place:
+                sound = self._is_shifted(position)
+            position += UNIT_SIZE
+            if not sound:
+                self._tell(place, offset)
+                continue
+            if predicate is not None:
+                properties = properties_in(record)
+                cost += weight * (64 + len(properties)) // 64
+                if not predicate.matches(properties):
+                    continue
+            runs.append(record)
+            spans.append((offset, offset + size))
+            count += 1
+            total += size
+        return self._found(runs, spans, total, position // UNIT_SIZE, removed)
+
+    def _is_shifted(self, position: i64) -> bool:
+        """Does a record stand at another place than it says because Apache's broker has put it there?
+
+        That happens to all records of a queue from one on, so a neighbour is shifted by as much. The newest one
+        may be the first of them.
+        """
+        units = self._near
+        at: i64 = position + self._lead
+        offset = read_i64_be(units, at)
+        place: i64 = self._queue_offset + position // UNIT_SIZE
+        shift: i64 = self._shift(units, at, place)
+        before: i64 = _NO_SHIFT
+        if at >= UNIT_SIZE:
+            if read_i64_be(units, at - UNIT_SIZE) >= offset:
+                return False
+            before = self._shift(units, at - UNIT_SIZE, place - 1)
+        if shift == before:
+            return True
+        if at + UNIT_SIZE >= len(units):
+            return before != _NO_SHIFT and place + 1 == self._max_offset and shift == before + 1
+        if read_i64_be(units, at + UNIT_SIZE) <= offset:
+            return False
+        return shift == self._shift(units, at + UNIT_SIZE, place + 1)
+
+    def _shift(self, units: bytes, at: i64, place: i64) -> i64:
+        offset = read_i64_be(units, at)
+        head = self._source.read(offset, offset + 28)
+        return read_i64_be(head, 20) - place if len(head) == 28 else _NO_SHIFT
+
+    def _found(
+        self,
+        runs: list[bytes],
+        spans: list[tuple[i64, i64]],
+        total: i64,
+        scanned: i64,
+        removed: bool,
+    ) -> Found:
+        status = GetStatus.FOUND
+        if not runs:
+            status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
+        found = Found(status, self._queue_offset + scanned, self._first, self._max_offset)
+        found.runs = runs
+        found.spans = spans
+        found.count = len(runs)
+        found.size = total
+        return found
+
+    def _tell(self, place: i64, offset: i64) -> None:
+        log.error(
+            "damaged message not served topic=%s queue=%d offset=%d commit log offset=%d: "
+            "see `roquette store fsck`",
+            self._topic.decode(),
+            self._queue_id,
+            place,
+            offset,
+        )
+
+
+def read_verified(
+    config: StoreConfig,
+    commit_log: CommitLog,
+    queue: ConsumeQueue,
+    queue_offset: i64,
+    max_count: i64,
+    max_bytes: i64,
+    codes: set[int] | frozenset[int] | None,
+    predicate: Predicate | None,
+    hot_bytes: i64,
+    visible_end: i64,
+    defer_cold: bool,
+) -> Found:
+    """`reading.read_units`, or with a predicate `filtered.read_filtered`, of records found at start.
+
+    A deferred cold read is not made: the answer carries its plan.
+    """
+    cold = commit_log.end_offset - queue.physical_at(queue_offset) > hot_bytes
+    count_limit: i64 = config.max_count_on_disk if cold else config.max_count_in_memory
+    bytes_limit: i64 = config.max_bytes_on_disk if cold else config.max_bytes_in_memory
+    deferred = cold and defer_cold
+    max_count = max(max_count, 1)
+    unit_limit = max_count
+    if codes is not None or predicate is not None:
+        unit_limit = max(SCAN_UNITS, max_count)
+    read = VerifiedRead(
+        FileSource(commit_log) if deferred else Source(commit_log),
+        queue,
+        queue.read_units(queue_offset, unit_limit),
+        queue_offset,
+        codes,
+        predicate,
+        min(max_count, count_limit),
+        min(max_bytes, bytes_limit),
+        commit_log.min_offset,
+        min(visible_end, commit_log.end_offset),
+    )
+    if deferred:
+        found = Found(GetStatus.FOUND, queue_offset, read._first, queue.next_offset)
+        found.cold = True
+        found.plan = read.run
+        return found
+    found = read.run()
+    found.cold = cold
+    return found
