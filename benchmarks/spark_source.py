@@ -9,16 +9,19 @@ One Spark (local[2]), a no-op sink, bodies of 128 bytes, 8 queues; medians of ru
     narrow      the same with topic, queue_id, queue_offset and body
 
 Then the time of a micro-batch of a few rows. The servers are processes of their own; CPU of the broker is that of
-its process, all threads.
+its process, all threads; CPU of all is that of Spark's JVM and Python workers and of the broker together, which
+travels between machines and neighbours better than rows a second do.
 """
 
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from benchmarks import loads, servers
@@ -89,19 +92,23 @@ def rates(
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     cpu: dict[str, list[float]] = {name: [] for name in ways}
+    sparks: dict[str, list[float]] = {name: [] for name in ways}
     for repeat in range(asked.repeats + 1):
         for name, (frame, pair) in ways.items():
             used = servers.cpu_s(pair.broker_pid) if pair else 0.0
+            spark_used = family_cpu_s()
             began = time.monotonic()
             frame().write.format("noop").mode("overwrite").save()
             took = time.monotonic() - began
             if repeat:  # the first round warms the JVM and the page cache
                 seconds[name].append(took)
                 cpu[name].append((servers.cpu_s(pair.broker_pid) if pair else 0.0) - used)
+                sparks[name].append(family_cpu_s() - spark_used + cpu[name][-1])
     found = {
         f"{name} rows/s": asked.rows / statistics.median(taken) for name, taken in seconds.items()
     }
     for name, (_, pair) in ways.items():
+        found[f"{name} all us/row"] = statistics.median(sparks[name]) / asked.rows * 1e6
         if pair:
             found[f"{name} broker us/row"] = statistics.median(cpu[name]) / asked.rows * 1e6
     return found
@@ -129,8 +136,33 @@ def micro_batch(spark: Any, pair: servers.Pair, batches: int = 20) -> float:
                     if progress["numInputRows"]:
                         taken[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
         finally:
+            spark.sparkContext.setLogLevel("OFF")  # a query that is stopped says so at length
             query.stop()
     return float(statistics.median(list(taken.values())[3:]))
+
+
+def family_cpu_s() -> float:
+    """CPU seconds of this process's descendants, servers left out: Spark's JVM and its Python workers."""
+    parents: dict[int, list[int]] = {}
+    used: dict[int, float] = {}
+    commands: dict[int, str] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, text = path.read_text().rpartition(")")
+        except OSError:
+            continue  # it has ended
+        fields = text.split()
+        pid = int(path.parent.name)
+        commands[pid] = head.partition("(")[2]
+        parents.setdefault(int(fields[1]), []).append(pid)
+        used[pid] = sum(map(int, fields[11:15])) / servers.TICKS
+    found, waiting = 0.0, list(parents.get(os.getpid(), []))
+    while waiting:
+        pid = waiting.pop()
+        if commands[pid] != "roquette":
+            found += used[pid]
+            waiting += parents.get(pid, [])
+    return found
 
 
 def source_in_memory(name: str, *, decoded: bool) -> type:
