@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import itertools
 import zlib
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from roquette.errors import CorruptRecord
 from roquette.message.message import received
 from roquette.message.message_id import host_bytes
 from roquette.message.record import decode_records
-from roquette.spark.decode import RecordColumns, RecordDecoder
+from roquette.spark.decode import RecordColumns, RecordDecoder, record_positions
 from roquette.spark.schema import COLUMNS, arrow_schema
 
 V6_HOST = bytes(range(16)) + (10911).to_bytes(4, "big")
@@ -256,3 +257,25 @@ def test_compressed_rows_come_in_parts_and_plain_ones_do_not() -> None:
     )
     rows = [row for part in parts for row in whole.decode(part).to_pylist()]
     assert rows == whole.decode(RecordColumns(mixed, start=0, end=9)).to_pylist()
+
+
+sizes_in_a_row = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 400)), min_size=1, max_size=6)
+
+
+@given(sizes_in_a_row)
+@settings(deadline=None, max_examples=60)
+def test_positions_of_runs_and_of_single_records(runs: list[tuple[int, int]]) -> None:
+    records = [make_record(0, b"x" * size) for size, count in runs for _ in range(count)]
+
+    found = record_positions(b"".join(records))
+
+    ends = list(itertools.accumulate(map(len, records)))
+    assert found == [0, *ends[:-1]]
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 10, 11, 73, 75, 400])
+def test_a_cut_run_is_refused(count: int) -> None:
+    data = make_record(0, b"x") * count
+
+    with pytest.raises(CorruptRecord, match=f"record at {len(data)} of {len(data) + 50} bytes"):
+        record_positions(data + make_record(0, b"x")[:50])
