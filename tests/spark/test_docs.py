@@ -1,0 +1,26 @@
+"""What docs/spark.md claims has a test of the name it gives, and its tables name what there is."""
+
+import re
+from pathlib import Path
+
+from roquette.spark.options import READ_NAMES
+from roquette.spark.schema import COLUMNS
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "spark.md").read_text()
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", TEXT))
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    files = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+
+    assert len(named) > 20
+    assert [
+        name for name in sorted(named) if f"def {name}(" not in sources and name not in files
+    ] == []
+
+
+def test_every_option_and_column_is_described() -> None:
+    assert [name for name in READ_NAMES if f"`{name}`" not in TEXT] == []
+    assert [name for name in COLUMNS if f"`{name}`" not in TEXT] == []
