@@ -212,26 +212,37 @@ def test_an_attempt_that_fails_is_repeated_by_spark_and_counts_once(
     assert (once, numbers) == (1000, list(range(1000)))
 
 
-def test_sql_writes_and_reads_one_table(spark: Any, roquette: Place) -> None:
+def test_sql_writes_and_reads_one_view(spark: Any, roquette: Place) -> None:
     topic = roquette.create("by_sql", 2)
-    spark.sql("DROP TABLE IF EXISTS orders")
+    given = f"namesrvAddr '{roquette.address}', topic '{topic}', startingOffsets 'earliest'"
     spark.sql(
-        "CREATE TABLE orders (body STRING, key STRING, tags STRING) USING rocketmq "
-        f"OPTIONS (namesrvAddr '{roquette.address}', topic '{topic}', startingOffsets 'earliest', "
-        "sendBatchSize '10')"
+        "CREATE OR REPLACE TEMPORARY VIEW orders (body STRING, key STRING, tags STRING) "
+        f"USING rocketmq OPTIONS ({given}, sendBatchSize '10')"
+    )
+    spark.sql("INSERT INTO orders VALUES ('b1', 'k1', 'A'), ('b2', 'k2', NULL)")
+    spark.sql("INSERT INTO orders SELECT 'b3', NULL, 'C'")
+
+    rows = spark.sql("SELECT body, key, tags FROM orders ORDER BY body").collect()
+    assert [tuple(row) for row in rows] == [
+        ("b1", "k1", "A"),
+        ("b2", "k2", None),
+        ("b3", None, "C"),
+    ]
+
+
+def test_sql_gives_a_catalog_table_its_options_when_it_inserts(spark: Any, roquette: Place) -> None:
+    topic = roquette.create("by_table", 1)
+    spark.sql("DROP TABLE IF EXISTS orders_table")
+    spark.sql(
+        "CREATE TABLE orders_table (body STRING) USING rocketmq "
+        f"OPTIONS (namesrvAddr '{roquette.address}', topic '{topic}')"
     )
     try:
-        spark.sql("INSERT INTO orders VALUES ('b1', 'k1', 'A'), ('b2', 'k2', NULL)")
-        spark.sql("INSERT INTO orders SELECT 'b3', NULL, 'C'")
-
-        rows = spark.sql("SELECT body, key, tags FROM orders ORDER BY body").collect()
-        assert [tuple(row) for row in rows] == [
-            ("b1", "k1", "A"),
-            ("b2", "k2", None),
-            ("b3", None, "C"),
-        ]
+        given = f"'namesrvAddr'='{roquette.address}', 'topic'='{topic}'"
+        spark.sql(f"INSERT INTO orders_table WITH ({given}) VALUES ('b1')")
+        assert [row.body for row in read(spark, roquette, topic).collect()] == [b"b1"]
     finally:
-        spark.sql("DROP TABLE orders")
+        spark.sql("DROP TABLE orders_table")
 
 
 def test_what_a_newcomer_gets_wrong_is_told_in_words(spark: Any, roquette: Place) -> None:
@@ -248,7 +259,7 @@ def test_what_a_newcomer_gets_wrong_is_told_in_words(spark: Any, roquette: Place
     with pytest.raises(Exception, match="columns that no message has: id"):
         write(spark.range(3).selectExpr("'x' AS body", "id"), "append")
     with pytest.raises(Exception, match=r"topic create.*autoCreateTopic"):
-        write(frame, "append", topic="nothing-here")
+        sink(frame.write, roquette, "nothing-here").mode("append").save()
     with pytest.raises(Exception, match="row 0: body is null or empty"):
         write(spark.sql("SELECT '' AS body"), "append")
     assert read(spark, roquette, topic).count() == 0
@@ -259,12 +270,13 @@ def test_delays_reach_the_broker(spark: Any, roquette: Place) -> None:
     frame = spark.sql(
         "SELECT 'now' AS body, CAST(NULL AS TIMESTAMP) AS deliver_timestamp, 0 AS delay_level "
         "UNION ALL SELECT 'level', NULL, 1 "
-        "UNION ALL SELECT 'time', now() + INTERVAL 2 SECONDS, 0"
+        "UNION ALL SELECT 'time', now() + INTERVAL 1 SECOND, 0 "
+        "UNION ALL SELECT 'a late level', NULL, 18 "
+        "UNION ALL SELECT 'a late time', now() + INTERVAL 1 HOUR, 0"
     )
     sink(frame.write, roquette, topic).mode("append").save()
 
-    assert [row.body for row in read(spark, roquette, topic).collect()] == [b"now"]
-    end = time.monotonic() + 20
+    end = time.monotonic() + 30
     while read(spark, roquette, topic).count() < 3:
         assert time.monotonic() < end
     bodies = {bytes(row.body) for row in read(spark, roquette, topic).collect()}
