@@ -86,3 +86,14 @@ def test_the_time_of_a_unique_id_is_found_again() -> None:
     assert unique_id_near_ms(ids.next_id(drawn), drawn + 6000) == drawn
     assert unique_id_near_ms("my own key", drawn) is None
     assert unique_id_near_ms("g" * 32, drawn) is None
+
+
+def test_many_ids_at_once_are_those_that_come_one_by_one() -> None:
+    one, many = (UniqueIds(bytes(4), 7, 9) for _ in range(2))
+    for count in (3, 0, 1, 65_534, 5, 65_536, 2):  # over the counter's end, too
+        assert many.next_ids(NOVEMBER_2023, count) == [
+            one.next_id(NOVEMBER_2023) for _ in range(count)
+        ]
+    assert many.next_id(NOVEMBER_2023 + 1) == one.next_id(NOVEMBER_2023 + 1)
+    with pytest.raises(ValueError, match="65,536"):
+        many.next_ids(NOVEMBER_2023, 65_537)

@@ -14,6 +14,7 @@ from tests.interop.peers import call, start_broker, start_namesrv
 
 from roquette.base.javatypes import java_hash
 from roquette.spark.duplicates import remove_duplicates
+from roquette.spark.topic_ranges import queue_bounds
 from roquette.spark.writer_options import SPARK_ID
 
 pytestmark = pytest.mark.spark
@@ -53,6 +54,13 @@ class Place:
             found = call(self.address, 105, {"topic": topic})
             if found is not None and found[0]["code"] == 0:
                 return topic
+            assert time.monotonic() < end, topic
+            time.sleep(0.05)
+
+    def settle(self, topic: str, count: int) -> None:
+        """Wait until so many messages can be read: Apache's broker builds its queues a little later."""
+        end = time.monotonic() + 60
+        while sum(queue_bounds(self.address, [topic])[1].values()) < count:
             assert time.monotonic() < end, topic
             time.sleep(0.05)
 
@@ -97,6 +105,7 @@ def check_table(spark: Any, place: Place) -> None:
 
     sink(rows_of(spark, 5000).write, place, topic).mode("append").save()
 
+    place.settle(topic, 5000)
     rows = read(spark, place, topic).collect()
     assert len(rows) == 5000
     numbers: dict[str, list[int]] = {}
@@ -118,6 +127,7 @@ def check_stream(spark: Any, place: Place, folder: Path) -> None:
     """Topic to topic by a stream with ids; its last batch, done again after a crash, counts once."""
     origin, target = place.create("origin", 4), place.create("target", 2)
     sink(rows_of(spark, 2000).write, place, origin).mode("append").save()
+    place.settle(origin, 2000)
 
     def run() -> int:
         frame = (
@@ -141,6 +151,7 @@ def check_stream(spark: Any, place: Place, folder: Path) -> None:
         (folder / "checkpoint" / "commits" / name).unlink()
     assert run() == 1
 
+    place.settle(target, 2400)
     found = read(spark, place, target)
     assert found.count() == 2400
     once = remove_duplicates(found).collect()

@@ -52,7 +52,9 @@ def by_key(rows: list[Any]) -> dict[str, list[bytes]]:
     return found
 
 
-def check_kills(spark: Any, place: Place, folder: Path, kills: int, count: int) -> None:
+def check_kills(
+    spark: Any, place: Place, folder: Path, kills: int, count: int, *, longest_s: float = 6.0
+) -> None:
     """Kill the driver `kills` times, let it end once, compare the two topics."""
     draw = random.Random(kills)
     place.create("origin", 4)
@@ -66,7 +68,7 @@ def check_kills(spark: Any, place: Place, folder: Path, kills: int, count: int) 
         process = start(place, folder)
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        time.sleep(draw.uniform(0.1, 6.0))
+        time.sleep(draw.uniform(0.1, longest_s))
         if process.poll() is not None:  # it was faster: more to do
             sink(rows.write, place, "origin").mode("append").save()
             count += rows.count()
@@ -90,7 +92,7 @@ def check_kills(spark: Any, place: Place, folder: Path, kills: int, count: int) 
 
 
 def test_three_kills_of_the_driver(spark: Any, place: Place, tmp_path: Path) -> None:
-    check_kills(spark, place, tmp_path, 3, 20_000)
+    check_kills(spark, place, tmp_path, 3, 8_000, longest_s=3.0)
 
 
 @pytest.mark.long

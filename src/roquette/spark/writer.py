@@ -83,7 +83,7 @@ class WriteTask:
             options,
             self.columns,
             queues_of=self._queues_of(sender),
-            next_id=_id_maker(sender, options, self.queues),
+            next_ids=_id_maker(sender, options, self.queues),
             id_prefix=self._id_prefix(context, partition_id),
         )
         outbox = Outbox(sender.offer, options.rows_per_request, options.max_message_size)
@@ -167,21 +167,16 @@ def _id_maker(
 
 
 class IdMaker:
-    """Draws message ids; the clock is read every 1,000 ids."""
+    """Draws message ids, a slice's at once."""
 
     def __init__(self, host: str) -> None:
         entropy = Entropy()
         self._ids = UniqueIds(host_bytes(host, 0)[:-4], entropy.process_id, entropy.below(1 << 31))
         self._clock = SystemClock()
-        self._drawn = 0
-        self._now_ms = 0
 
-    def __call__(self) -> str:
-        """A fresh id."""
-        if self._drawn % 1000 == 0:
-            self._now_ms = self._clock.now_ms()
-        self._drawn += 1
-        return self._ids.next_id(self._now_ms)
+    def __call__(self, count: int) -> list[str]:
+        """Fresh ids."""
+        return self._ids.next_ids(self._clock.now_ms(), count)
 
 
 def plan_write(schema: StructType, options: WriteOptions, *, stream: bool) -> WriteTask:

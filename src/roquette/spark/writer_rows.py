@@ -65,7 +65,7 @@ class RowEncoder:
 
     Args:
         queues_of: the queues of a topic that take messages, always in the same order.
-        next_id: draws a UNIQ_KEY.
+        next_ids: draws so many UNIQ_KEYs.
         id_prefix: of the deterministic id, to which the number of the row is added; None: no such ids.
     """
 
@@ -75,13 +75,13 @@ class RowEncoder:
         columns: WriteColumns,
         *,
         queues_of: QueuesOf,
-        next_id: Callable[[], str],
+        next_ids: Callable[[int], list[str]],
         id_prefix: str | None,
     ) -> None:
         self._options = options
         self._columns = columns
         self._queues_of = queues_of
-        self._next_id = next_id
+        self._next_ids = next_ids
         self._id_prefix = id_prefix
         self._turn = RoundRobin()
         self._known_topics: set[str] = set()
@@ -162,7 +162,7 @@ class RowEncoder:
         parts: list[Sequence[bytes]] = []
         if "properties" in columns:
             parts.append(property_list(columns["properties"], _RESERVED, _DROPPED, first_row))
-        parts.append([b"UNIQ_KEY\x01%b\x02" % self._next_id().encode() for _ in range(len(batch))])
+        parts.append([f"UNIQ_KEY\x01{one}\x02".encode() for one in self._next_ids(len(batch))])
         if "tags" in columns:
             tags = text_list(columns["tags"], "tags", first_row)
             parts.append([b"TAGS\x01%b\x02" % tag if tag else b"" for tag in tags])
