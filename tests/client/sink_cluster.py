@@ -8,7 +8,7 @@ from types import TracebackType
 
 from roquette.message.batch import BatchCursor
 from roquette.message.properties import decode_properties
-from roquette.wire.bodies import BrokerData, QueueData, TopicRouteData
+from roquette.wire.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
@@ -38,6 +38,7 @@ class SinkCluster:
     def __init__(self, queues: dict[str, dict[str, int]], *, order_conf: str | None = None) -> None:
         self.topics = queues
         self.order_conf = order_conf
+        self.refuse_topics = False
         self.verdict: Verdict = lambda broker, number, ext: None
         self.stored: dict[tuple[str, str, int], list[Stored]] = {}
         self.sends: list[tuple[str, dict[str, str]]] = []
@@ -94,6 +95,14 @@ class SinkCluster:
         ext = ext_dict(command.ext)
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return self._route(ext["topic"])
+        if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            return 0, None, {}, encode_body(ClusterInfo(broker_addr_table=self._brokers()))
+        if command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
+            if self.refuse_topics:
+                return ResponseCode.NO_PERMISSION, "not you", {}, b""
+            brokers = self.topics.setdefault(ext["topic"], {})
+            brokers[broker] = int(ext["writeQueueNums"])
+            return 0, None, {}, b""
         assert command.code in {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
         with self._lock:
             number = sum(1 for name, _ in self.sends if name == broker)
@@ -143,13 +152,17 @@ class SinkCluster:
                 )
                 for name, count in brokers.items()
             ],
-            broker_datas=[
-                BrokerData(cluster="C", broker_name=name, broker_addrs={0: self.address_of(name)})
-                for name in brokers
-            ],
+            broker_datas=[self._brokers()[name] for name in brokers],
             order_topic_conf=self.order_conf,
         )
         return 0, None, {}, encode_body(route)
+
+    def _brokers(self) -> dict[str, BrokerData]:
+        return {
+            name: BrokerData(cluster="C", broker_name=name, broker_addrs={0: self.address_of(name)})
+            for name in self._servers
+            if name
+        }
 
     def bodies(self, topic: str = "T") -> list[bytes]:
         """All bodies of a topic, queue by queue."""
