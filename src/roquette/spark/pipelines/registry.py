@@ -10,6 +10,8 @@ from roquette.spark.pipelines.frame import Pipeline
 MODULES: dict[str, str] = {
     "archive": "roquette.spark.pipelines.archive",
     "current-state": "roquette.spark.pipelines.current_state",
+    "replay": "roquette.spark.pipelines.replay",
+    "dlq": "roquette.spark.pipelines.dlq",
 }
 
 

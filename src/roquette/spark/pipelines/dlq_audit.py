@@ -1,0 +1,69 @@
+"""The audit table of a dead-letter replay: Parquet files, one or two rows for each message that was sent back.
+
+state is `planned` before a message is sent, `sent` after; `found` when a later run saw in the target topic that a
+planned message had been sent by a run that was killed.
+"""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from roquette.base.clock import Clock
+from roquette.base.entropy import Entropy
+from roquette.base.files import Files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLANNED, SENT, FOUND = "planned", "sent", "found"
+SCHEMA: Final = (
+    "id string, group string, origin_topic string, origin_msg_id string, target string, state string, "
+    "run string, at timestamp"
+)
+
+
+class Audit:
+    """Rows in a directory; only appended to. One run at a time may use it."""
+
+    def __init__(self, spark: "SparkSession", directory: str, files: Files, clock: Clock) -> None:
+        self._spark = spark
+        self._directory = directory
+        self._clock = clock
+        files.make_dirs(directory)
+        self.run = f"{clock.now_ms()}-{Entropy().token(4)}"
+
+    def rows(self) -> "DataFrame":
+        """Everything noted so far."""
+        return self._spark.read.schema(SCHEMA).parquet(self._directory)
+
+    def append(self, letters: "DataFrame", state: str) -> None:
+        """Note letters (columns id, group, origin_topic, origin_msg_id, target) under a state."""
+        from pyspark.sql import functions as f
+
+        at = f.timestamp_millis(f.lit(self._clock.now_ms()))
+        rows = letters.select(
+            *("id", "group", "origin_topic", "origin_msg_id", "target"),
+            f.lit(state).alias("state"),
+            f.lit(self.run).alias("run"),
+            at.alias("at"),
+        )
+        rows.coalesce(1).write.mode("append").parquet(self._directory)
+
+    def settled(self) -> "DataFrame":
+        """Ids that are sent: never again."""
+        return self.rows().where(f"state IN ('{SENT}', '{FOUND}')").select("id").distinct()
+
+    def in_doubt(self) -> "DataFrame":
+        """Planned by a run that did not say what became of them: id, target, at."""
+        planned = self.rows().where(f"state = '{PLANNED}'").select("id", "target", "at")
+        return planned.join(self.settled(), "id", "left_anti")
+
+    def planned_now(self) -> "DataFrame":
+        """Ids planned by this run."""
+        return (
+            self.rows().where(f"state = '{PLANNED}' AND run = '{self.run}'").select("id").distinct()
+        )
+
+    @property
+    def path(self) -> str:
+        """Its directory, for people."""
+        return os.path.abspath(self._directory)
