@@ -295,7 +295,8 @@ def check_ports(environ: Mapping[str, str], probes: Probes) -> list[Finding]:
     if failure is not None:
         mend = "set SPARK_LOCAL_IP to an address of this machine (only clusters need it)"
         return [Finding("ports", WARNING, f"{own}: {failure}", mend)]
-    return [Finding("ports", GOOD, f"127.0.0.1 and {own} can be listened on")]
+    names = " and ".join(dict.fromkeys(("127.0.0.1", own)))
+    return [Finding("ports", GOOD, f"{names} can be listened on")]
 
 
 def check_master(master: str, probes: Probes) -> Finding:
