@@ -186,3 +186,33 @@ def test_a_file_size_limit_is_a_full_disk_too(tmp_path: Path) -> None:
         assert process.child.poll() is None
     finally:
         process.end()
+
+
+def test_a_file_that_can_not_be_written_is_reported_and_tried_again(tmp_path: Path) -> None:
+    """Real clock and real files: something stands where the temporary file should go."""
+    store = tmp_path / "store"
+    offsets = store / "config" / "consumerOffset.json"
+    obstacle = store / "config" / "consumerOffset.json.tmp"
+
+    def on_disk(offset: int) -> bool:
+        return offsets.exists() and f"{{0:{offset}" in "".join(offsets.read_text().split())
+
+    def complaints() -> int:
+        return sum("consumerOffset.json not written" in line for line in broker.lines)
+
+    with (
+        server(broker_arguments(store, {"flushConsumerOffsetInterval": 300})) as broker,
+        RawConnection(broker.address) as connection,
+    ):
+        for _ in range(3):
+            assert send(connection, b"x")["code"] == 0
+        connection.call(11, pull_fields(TOPIC, 0, 0))
+        commit(connection, 1)
+        wait_for(lambda: on_disk(1), 10)
+        obstacle.mkdir()
+        commit(connection, 2)
+        wait_for(lambda: complaints() >= 3, 10)
+        assert on_disk(1), "the older content stays"
+        obstacle.rmdir()
+        wait_for(lambda: on_disk(2), 10)
+        assert (offsets.with_name("consumerOffset.json.bak")).exists()

@@ -2,10 +2,13 @@
 
 import datetime
 import logging
+import os
+from pathlib import Path
 
 import pytest
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
+from roquette.base.files import OsFiles
 from roquette.errors import MessageIllegal
 from roquette.store.message_store import MessageStore
 from roquette.store.retention import (
@@ -376,3 +379,22 @@ def test_settings_changed_while_open_take_effect(caplog) -> None:
     assert store.plan_retention(later) is not None
     with pytest.raises(MessageIllegal, match="maxMessageSize 50"):
         store.append("T", 0, 0, 0, START_MS, BORN, 0, "", 0, b"x" * 51, START_MS)
+
+
+def test_the_space_of_deleted_files_comes_back_at_once(tmp_path) -> None:
+    """No map and no descriptor holds what has no name any more."""
+    config = small_config(root_dir=str(tmp_path / "s"), file_reserved_bytes=4096, delete_batch=100)
+    store = MessageStore(config, OsFiles(), HOST)
+    store.open(START_MS)
+    fill(store, 300, START_MS)
+    for offset in range(0, 300, 7):
+        store.read_queue("T", 0, offset, 32, 1 << 20, None)
+    assert delete(store, START_MS) > 10 * 4096
+    held = [
+        line for line in Path("/proc/self/maps").read_text().splitlines()
+        if str(tmp_path) in line and "(deleted)" in line
+    ]  # fmt: skip
+    links = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert held == []
+    assert [link for link in links if str(tmp_path) in link and "(deleted)" in link] == []
+    store.close(START_MS)
