@@ -16,7 +16,7 @@ FULL_AGAIN_S = 6.0  # a beat of the disk watch and a little
 
 
 class BrokenFiles(FaultyFiles):
-    """Files whose name ends in `broken` can not be synced."""
+    """Files whose name ends in `broken` can not be written."""
 
     broken = "none"
 
@@ -24,10 +24,10 @@ class BrokenFiles(FaultyFiles):
         file = super().open_file(path, size, create)
         if path.endswith(self.broken):
 
-            def sync():
+            def pwrite(data, position):
                 raise OSError(errno.EIO, "Input/output error", path)
 
-            file.sync = sync
+            file.pwrite = pwrite
         return file
 
 
@@ -174,7 +174,7 @@ def test_a_broker_stops_and_starts_on_a_full_disk(run_broker, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["consumerOffset.json.tmp", "consumerOffset.json.sum.tmp"])
-def test_a_file_that_can_not_be_synced_is_reported_and_tried_again(
+def test_a_file_that_can_not_be_written_is_reported_and_tried_again(
     run_broker, tmp_path, caplog, name
 ):
     files = BrokenFiles()
@@ -241,3 +241,31 @@ def test_a_closed_store_is_not_called_a_full_disk(run_broker):
         assert "it broke" in refused.remark
 
     run_broker(scenario)
+
+
+def test_a_failed_sync_of_a_file_ends_the_broker_and_leaves_an_older_content(run_broker, tmp_path):
+    """As of any file: what the disk holds is not known any more."""
+    files = FaultyFiles()
+    root = str(tmp_path / "store")
+
+    async def scenario(case):
+        client = await case.client()
+        await known(case, client)
+        await commit(client, 1)
+        await asyncio.sleep(FULL_AGAIN_S)
+        assert offsets_on_disk(files, root) == {0: 1}
+        real = files.open_file
+
+        def open_file(path, size=None, create=False):
+            if path.endswith("consumerOffset.json.tmp"):
+                files.fail("sync", 1, errno.EIO)
+            return real(path, size, create)
+
+        files.open_file = open_file
+        await commit(client, 2)
+        why = await asyncio.wait_for(case.broker.wait_failed(), 30)
+        assert "the disk failed" in why
+        assert offsets_on_disk(files, root) == {0: 1}
+        files.open_file = real
+
+    run_broker(scenario, files=files)

@@ -102,7 +102,7 @@ def _keep(files: Files, path: str) -> list[Mark]:
 
 
 def _write(files: Files, path: str, data: bytes, *, sync: bool) -> Mark:
-    files.remove(path)  # after a failed sync its pages are not to be trusted: another file
+    files.remove(path)  # what an earlier attempt has left
     file = files.open_file(path, create=True)
     try:
         file.pwrite(data, 0)
