@@ -3,19 +3,23 @@
 import contextlib
 import errno
 import os
+import random
+from functools import cache
 
 import pytest
 from tests.store.crash_check import Check
-from tests.store.crash_workload import ROOT, Owed, Workload
+from tests.store.crash_workload import HOST, ROOT, Owed, Workload
 
 from roquette.errors import StoreError
-from roquette.testing.crash_states import Choice, CrashStates
+from roquette.store.message_store import MessageStore
+from roquette.testing.crash_states import Choice, CrashStates, DiskState
 from roquette.testing.faulty_files import FaultyFiles
 from roquette.testing.recorded_files import Mark, RecordedFiles
 
 CALLS = ("open", "allocate", "pwrite", "sync", "sync_dir", "rename", "remove", "pread", "truncate")
 ERRORS = (errno.EIO, errno.ENOSPC)
 OPERATIONS = 120
+ALL_OPERATIONS = 600  # of the long form
 
 
 class Failing(Workload):
@@ -35,7 +39,7 @@ def calls_of(operations: int) -> dict[str, int]:
     return {call: run.files.calls.get(call, 0) for call in CALLS}
 
 
-def sweep(call: str, nth: int, error: int) -> None:
+def sweep(call: str, nth: int, error: int, operations: int = OPERATIONS) -> None:
     """One run with one failure; then the process ends, or the power goes."""
     files = RecordedFiles(directories=[ROOT])
     files.fail(call, nth, error)
@@ -44,7 +48,7 @@ def sweep(call: str, nth: int, error: int) -> None:
     except (StoreError, OSError):
         return  # the store could not be opened: refused in words, nothing was promised
     try:
-        run.run(OPERATIONS)
+        run.run(operations)
     except (StoreError, OSError):  # a kill's new start, or a stop, ran into it
         run.settle()
     if error == errno.EIO and call in ("sync", "sync_dir"):
@@ -77,7 +81,41 @@ def test_the_nth_call_fails(call: str) -> None:
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_call_fails_once(call: str, error: int) -> None:
-    count = calls_of(OPERATIONS)[call]
+    count = calls_of(ALL_OPERATIONS)[call]
     for nth in range(1, count + 1):
-        sweep(call, nth, error)
+        sweep(call, nth, error, ALL_OPERATIONS)
     print(f"{call} {os.strerror(error)}: {count} runs")
+
+
+@cache
+def crashed(choice: Choice) -> tuple[Failing, DiskState, Owed]:
+    """What a power cut has left of a store."""
+    run = Failing(11)
+    run.run(150)
+    device, owed = CrashStates(run.files, ROOT), Owed()
+    while (entry := device.step()) is not None:
+        if isinstance(entry, Mark):
+            owed.note(entry.value)
+    return run, device.state(choice, random.Random(1)), owed
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("choice", [Choice.ALL, Choice.SECTORS])
+def test_opening_after_a_crash_fails_at_any_call_and_can_be_tried_again(
+    call: str, choice: Choice
+) -> None:
+    run, state, owed = crashed(choice)
+    files = RecordedFiles(state.files, state.directories)
+    MessageStore(run.config, files, HOST).open(run.now_ms)
+    count = files.calls.get(call, 0)
+    for number, nth in enumerate(range(1, count + 1, max(1, count // 6))):
+        files = RecordedFiles(state.files, state.directories)
+        files.fail(call, nth, ERRORS[number % 2])
+        with contextlib.suppress(StoreError, OSError):
+            MessageStore(run.config, files, HOST).open(run.now_ms)
+        again = CrashStates(files, ROOT)
+        while again.step() is not None:
+            pass
+        found = again.state(Choice.SECTORS, random.Random(nth))
+        images = FaultyFiles.holding(found.files, found.directories)
+        Check(images, run.config, run.lives[owed.life], owed, run.random).run(thorough=False)

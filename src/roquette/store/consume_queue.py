@@ -320,6 +320,10 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
+        if low - 2 >= self._first_base and self.physical_at(low - 2) >= min_physical:
+            low = self._first_base  # a damaged unit has led astray
+            while self.physical_at(low) < min_physical:
+                low += 1
         return low
 
     def drop_files_before(self, min_physical: i64) -> list[str]:

@@ -104,14 +104,15 @@ class VerifiedRead:
                 if code not in codes:
                     position += UNIT_SIZE
                     continue
-            if size == FILLER_SIZE or offset < self._min_physical:
+            if size == FILLER_SIZE:
                 removed = True
                 position += UNIT_SIZE
                 continue
             if count and total + size > self._bytes_limit:
                 break
             record = b""
-            if size > 0 and offset + size <= self._visible_end:
+            # Behind the queue's first offset there is nothing that the log has lost.
+            if offset >= self._min_physical and size > 0 and offset + size <= self._visible_end:
                 record = self._source.read(offset, offset + size)
             place: i64 = self._queue_offset + position // UNIT_SIZE
             sound = is_sound(record, size, offset, self._topic, self._queue_id)
