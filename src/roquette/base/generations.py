@@ -172,11 +172,16 @@ def _tell(found: Loaded[T]) -> None:
 
 
 def _marks(files: Files, path: str) -> list[Mark]:
-    """What the sums say; lines that say nothing are passed over."""
+    """What the sums of a file say; nothing when there are none."""
     try:
         text = files.read_bytes(path + SUMS).decode("ascii", "replace")
     except OSError:
         return []
+    return parse_marks(text)
+
+
+def parse_marks(text: str) -> list[Mark]:
+    """The lines of a file of sums; those that say nothing are passed over."""
     marks: list[Mark] = []
     for line in text.splitlines():
         words = line.split()

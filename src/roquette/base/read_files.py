@@ -8,7 +8,7 @@ import errno
 import fcntl
 import os
 import stat
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from roquette.base.files import File, Files
 from roquette.errors import StoreError
@@ -51,6 +51,15 @@ class ReadFiles(Protocol):
 
     def file_size(self, path: str) -> int:
         """Bytes of a file; -1 when there is none."""
+        ...
+
+
+@runtime_checkable
+class Dated(Protocol):
+    """A tree of files that knows when they were written."""
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was last written, epoch milliseconds. Raises OSError."""
         ...
 
 
@@ -110,6 +119,9 @@ class OsReadFiles:
             return -1
         return found.st_size if stat.S_ISREG(found.st_mode) else -1
 
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
 
 class _SeamFile:
     """An open file of a `Files`."""
@@ -151,6 +163,9 @@ class SeamReadFiles:
             return file.size
         finally:
             file.close()
+
+    def modified_ms(self, path: str) -> int:
+        return self._files.modified_ms(path)
 
 
 def read_all(files: ReadFiles, path: str, limit: int) -> bytes:

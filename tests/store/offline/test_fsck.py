@@ -1,6 +1,7 @@
 """Every kind of damage is found where it is, and none is invented."""
 
 import json
+import os
 import random
 import shutil
 import struct
@@ -25,6 +26,7 @@ from tests.store.offline.stores import (
 )
 
 from roquette.base.files import OsFiles
+from roquette.base.generations import save
 from roquette.base.read_files import SeamReadFiles
 from roquette.message.record import StoredRecord
 from roquette.store.message_store import MessageStore
@@ -287,6 +289,19 @@ def test_json_that_is_none_is_named_and_the_backup_too(root: Path) -> None:
 
     assert [item.kind for item in report.findings] == ["json"]
     assert "topics.json.bak is there" in report.findings[0].message
+
+
+def test_json_of_ours_that_changed_without_a_write_is_damage(root: Path) -> None:
+    path = root / "config" / "topics.json"
+    save(OsFiles(), str(path), path.read_bytes())
+    assert fsck(root).findings == []
+    written = path.stat()
+
+    path.write_text(path.read_text().replace("Orders", "Orderz"))
+    assert fsck(root).sound  # somebody's edit: written to since
+    os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
+
+    assert faults(fsck(root)) == [("json", "config/topics.json", -1)]
 
 
 def test_every_finding_says_what_to_do_and_is_json(root: Path) -> None:

@@ -5,6 +5,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
+from roquette.base.generations import BACKUPS, SUMS
 from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.record import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
@@ -45,9 +46,9 @@ def kind_of(files: ReadFiles, path: str) -> str:
     known = {"checkpoint": "checkpoint", "timercheck": "timercheck", "timerwheel": "timerwheel"}
     if name in known:
         return known[name]
-    if name.endswith((".json", ".json.bak")):
+    if name.endswith((".json", *(".json" + suffix for suffix in BACKUPS))):
         return "json"
-    if name in ("abort", "lock"):
+    if name in ("abort", "lock") or name.endswith(SUMS):
         return "text"
     head = read_all(files, path, 64)
     first, second = (int.from_bytes(head[at : at + 4], "big", signed=True) for at in (0, 4))

@@ -308,7 +308,7 @@ class LogCheck:
         for place in range(len(names)):
             topic = self._topics.get(names[place]) or self._new_topic(names[place])
             state = topic.queues.get(0) or self._new_queue(topic, 0)
-            if state.units.exists and offsets[place].isdigit():
+            if state.units.exists and offsets[place].isdigit() and len(offsets[place]) < 19:
                 self._unit(state, scanner, int(offsets[place]), code, False)
 
     def _unit(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from roquette.base.files import File, Files
+from roquette.base.generations import BACKUPS
 from roquette.base.read_files import ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.record import StoredRecord, encode_blank
@@ -21,7 +22,13 @@ from roquette.store.offline.findings import DAMAGE, Findings
 from roquette.store.offline.index_check import find_specs
 from roquette.store.offline.mend_log import LogPlan, plan_log
 from roquette.store.offline.overview import written_end
-from roquette.store.offline.small_files import JSON_LIMIT, LogFacts, load_json, topics_of
+from roquette.store.offline.small_files import (
+    JSON_LIMIT,
+    LogFacts,
+    changed_unwritten,
+    load_json,
+    topics_of,
+)
 from roquette.store.offline.store_dir import StoreDir, find_store, list_queues
 from roquette.store.offline.timer_check import check_timer
 from roquette.store.offline.units import QueueUnits
@@ -149,10 +156,14 @@ def _plan_index(
 def _plan_json(files: ReadFiles, store: StoreDir, plan: RepairPlan) -> None:
     for name in files.list_dir(store.config):
         path = f"{store.config}/{name}"
-        if not name.endswith(".json") or not _broken(files, path):
+        if not name.endswith(".json"):
             continue
-        if files.file_size(path + ".bak") > 0 and not _broken(files, path + ".bak"):
-            plan.json_from[path] = path + ".bak"
+        if not _broken(files, path) and not changed_unwritten(files, path):
+            continue
+        backups = [path + suffix for suffix in BACKUPS]
+        sound = [one for one in backups if files.file_size(one) > 0 and not _broken(files, one)]
+        if sound:
+            plan.json_from[path] = sound[0]
         else:
             plan.warnings.append(
                 f"{path} is damaged and there is no sound {name}.bak: it stays as it is"

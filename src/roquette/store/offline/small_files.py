@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from roquette.base.read_files import ReadFiles, read_all
+from roquette.base.generations import SUMS, parse_marks
+from roquette.base.read_files import Dated, ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.store.checkpoint import Checkpoint, decode_checkpoint
 from roquette.store.offline.findings import NOTE, Findings, finding
@@ -125,6 +126,9 @@ def check_small_files(files: ReadFiles, store: StoreDir, facts: LogFacts, found:
         path = f"{store.config}/{name}"
         try:
             tables[name] = load_json(files, path)
+            if changed_unwritten(files, path):
+                words = "its bytes have changed since they were written (checksum)"
+                found.add(finding("json", path, -1, words))
         except StoreError as error:
             where = re.search(r" byte (\d+): (.*)", str(error))
             position, words = (int(where[1]), where[2]) if where else (0, str(error))
@@ -132,6 +136,18 @@ def check_small_files(files: ReadFiles, store: StoreDir, facts: LogFacts, found:
             found.add(finding("json", path, position, f"not readable: {words}{spare}"))
     _check_offsets(store, tables.get("consumerOffset.json"), facts, found)
     _check_delays(store, tables.get("delayOffset.json"), facts, found)
+
+
+def changed_unwritten(files: ReadFiles, path: str) -> bool:
+    """Is this a file of ours whose bytes are not those we wrote, though nobody wrote since? (base.generations)"""
+    if files.file_size(path + SUMS) < 0 or not isinstance(files, Dated):
+        return False
+    marks = parse_marks(read_all(files, path + SUMS, JSON_LIMIT).decode("ascii", "replace"))
+    data = read_all(files, path, JSON_LIMIT)
+    if any(mark.matches(data) for mark in marks):
+        return False
+    written_ms = files.modified_ms(path)
+    return any(0 < mark.modified_ms == written_ms for mark in marks)
 
 
 def _check_checkpoint(files: ReadFiles, store: StoreDir, facts: LogFacts, found: Findings) -> None:
