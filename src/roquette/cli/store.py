@@ -147,6 +147,7 @@ def info_command(
         names = (("log", "physical_ms"), ("queues", "logical_ms"), ("index", "index_ms"))
         words = [f"{name} {time_words(found.checkpoint[key])}" for name, key in names]
         lines.append(f"checkpoint   {', '.join(words)}")
+    lines += [f"not read     {path} (RocksDB)" for path in found.not_read]
     sys.stdout.write("\n".join(lines) + "\n")
     if found.queues:
         sys.stdout.write("\n")

@@ -59,6 +59,7 @@ class Overview(msgspec.Struct, kw_only=True):
     timer: bool = False
     checkpoint: dict[str, int] = {}
     closed: bool = True
+    not_read: list[str] = []
     warnings: list[str] = []
 
 
@@ -153,6 +154,7 @@ def overview(files: ReadFiles, store: StoreDir) -> Overview:
             "logical_offset": checkpoint.logical_offset,
         }
     found.closed = files.file_size(store.abort) < 0
+    found.not_read = store.others
     found.warnings = _warnings(files, store, found)
     return found
 

@@ -38,6 +38,12 @@ from roquette.store.reput import Reput, parse_delay_levels
 _WINDOW: Final = 1 << 20
 _DEFAULT_QUEUE_FILE: Final = 6_000_000
 _DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_MADE_ANEW: Final = frozenset(  # or copied by itself; all else in a store is copied as it is
+    {
+        *("commitlog", "commitlog.ahead", "consumequeue", "index", "index.building", "config"),
+        *("checkpoint", "abort", "lock"),
+    }
+)
 _LOST_FILES: Final = 64  # at the end of a log: queues that point farther are not believed
 _SETTLE_RECORDS: Final = 200_000  # between syncs of what was rebuilt
 
@@ -406,13 +412,18 @@ class _Repair:
             source = self._plan.json_from.get(path, path)
             data = read_all(self._reader, source, JSON_LIMIT)
             files.write_atomic(f"{self._target}/config/{name}", data, keep_backup=False)
-        names = ["timerwheel"]
-        names += [f"timerlog/{name}" for name in self._reader.list_dir(f"{store.root}/timerlog")]
-        for name in names:
-            if self._reader.file_size(f"{store.root}/{name}") > 0:
+        for name in self._reader.list_dir(store.root):
+            if name not in _MADE_ANEW and not name.startswith("repair."):
                 self._on_step(f"copying {name}")
-                files.make_dirs(os.path.dirname(f"{self._target}/{name}"))
-                self._copy_sparse(f"{store.root}/{name}", f"{self._target}/{name}")
+                self._copy_tree(f"{store.root}/{name}", f"{self._target}/{name}")
+
+    def _copy_tree(self, path: str, target: str) -> None:
+        if self._reader.is_dir(path):
+            self._files.make_dirs(target)
+            for name in self._reader.list_dir(path):
+                self._copy_tree(f"{path}/{name}", f"{target}/{name}")
+        elif self._reader.file_size(path) >= 0:
+            self._copy_sparse(path, target)
 
     def _copy_sparse(self, path: str, target: str) -> None:
         source = self._reader.open(path)

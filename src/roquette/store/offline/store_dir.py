@@ -56,6 +56,7 @@ class StoreDir:
         whole: a store, not a commit log alone.
         log: commit log files in order of their offsets. `segment_size`: bytes of a whole one.
         strange: parts of a kind that can not be read, a line each.
+        others: databases of Apache's that hold neither queues nor configuration.
         strays: files in the commit log's directory whose names are no offsets.
     """
 
@@ -65,6 +66,7 @@ class StoreDir:
     log: list[LogFile]
     segment_size: int
     strange: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
     dledger: bool = False
     rocksdb_queues: bool = False
@@ -169,13 +171,15 @@ def _find_rocksdb(files: ReadFiles, found: StoreDir, names: list[str]) -> None:
         inside = files.list_dir(f"{found.root}/{name}")
         if "CURRENT" not in inside or not any(one.startswith("MANIFEST-") for one in inside):
             continue
-        words = "a RocksDB database"
         if name.startswith("consumequeue"):
             found.rocksdb_queues = True
             words = "consume queues in RocksDB (storeType defaultRocksDB)"
         elif name.startswith("config/"):
             found.rocksdb_config = True
             words = "configuration in RocksDB"
+        else:
+            found.others.append(f"{found.root}/{name}")  # 5.5 makes one always, and seldom uses it
+            continue
         found.strange.append(f"{found.root}/{name}: {words}, which is not read here")
 
 
