@@ -70,7 +70,8 @@ _MARK: Final = b"\xda\xa3\x20"
 _BLANK_MARK: Final = b"\xcb\xd4\x31\x94"
 _WHOLE_CRC: Final = b"__CRC32#\x01"
 _WHOLE_CRC_SIZE: Final = 20  # name, separator, ten digits, separator
-_ZEROS: Final = bytes(_WINDOW)
+_OVERLAP: Final = 7  # bytes of a size and magic that may lie across two windows
+_ZEROS: Final = bytes(_WINDOW + _OVERLAP)
 
 
 class Scanner:
@@ -85,7 +86,7 @@ class Scanner:
     """
 
     __slots__ = (
-        "_check", "_open_end", "_source", "_start", "_stop", "_sync", "at", "base", "blank_at", "body_at",
+        "_check", "_open_end", "_source", "_start", "_stop", "_sync", "_written", "at", "base", "blank_at", "body_at",
         "body_size", "data", "ending", "fault", "following", "known", "limit", "nominal", "physical",
         "position", "properties_at", "properties_size", "queue_id", "queue_offset", "size", "store_ms",
         "sys_flag", "topic_at", "topic_size", "window",
@@ -117,6 +118,7 @@ class Scanner:
         self._stop: i64 = stop
         self._sync: bool = sync
         self._open_end: bool = False
+        self._written: bool = False
         self.data: bytes = b""
         self.base: i64 = base
         limit: int = source.size
@@ -295,14 +297,15 @@ class Scanner:
 
     def _damage(self, position: i64, fault: i64) -> i64:
         """Nothing sound begins at a position: find where reading can go on, or the log's end."""
-        following = self._find_sound(position + 1)
+        self._written = False
+        following = self._find_sound(position)
         self.known = False
         if following >= 0:
             self.following = following
             self.fault = HOLE if self._zeros(position, following) else fault
             return FAULT
         self.following = self.limit
-        if self._zeros(position, self.limit):
+        if not self._written:
             return self._end(OPEN)
         self._open_end = True
         self.fault = fault if fault in (CUT, BAD_BLANK, BAD_OFFSET) else TAIL
@@ -322,13 +325,15 @@ class Scanner:
         return True
 
     def _find_sound(self, position: i64) -> i64:
-        """The first position from one on at which a sound record or the right blank begins; -1: none."""
+        """The first position from one on at which a sound record or the right blank begins; -1: none.
+
+        Sets `_written` when anything but zeros stands on the way.
+        """
         while position < self.limit:
-            piece = self._source.read(position, _WINDOW + 7)
-            if len(piece) < 8:
-                return -1
+            piece = self._source.read(position, _WINDOW + _OVERLAP)
             end: i64 = len(piece)
-            if piece[:_WINDOW] != _ZEROS[: min(end, _WINDOW)]:
+            if piece != (_ZEROS if end == len(_ZEROS) else bytes(end)):
+                self._written = True
                 hit: i64 = self._next_mark(piece, 4)
                 while hit >= 0:
                     fault = self._examine(position + hit - 4, True)
@@ -337,7 +342,7 @@ class Scanner:
                     hit = self._next_mark(piece, hit + 1)
             if end <= _WINDOW:
                 return -1
-            position += end - 7
+            position += end - _OVERLAP
         return -1
 
     def _next_mark(self, piece: bytes, start: i64) -> i64:
