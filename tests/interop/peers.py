@@ -42,6 +42,9 @@ OPENED = (
 )
 SMALL_JVM = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8")
 
+# Apache's brokers by version; the name server is always 5.5.0. 4.9.7 is the newest 4.9 on Maven Central.
+SERVERS = {"4.9.7": "servers49", "5.5.0": "servers55"}
+
 # A store that fits a test machine; both brokers know these keys.
 SMALL_STORE = {
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -68,7 +71,7 @@ def absent(reason: str) -> None:
 
 
 def class_path(name: str) -> str:
-    """Class path of java/poms/<name>.xml: client49, client55 or servers55. Downloads on first use."""
+    """Class path of java/poms/<name>.xml: client49, client55, servers49 or servers55. Downloads on first use."""
     pom = HERE / "java" / "poms" / f"{name}.xml"
     kept = CACHE / f"{name}-{digest(pom.read_bytes())}.classpath"
     if kept.exists():
@@ -243,12 +246,23 @@ class Server:
             assert self.stop() == 0, self.process.tail()
 
 
-def _java_server(main: str, folder: Path, heap: str, *arguments: str) -> Process:
+# 4.9 reads where to log from a file under its home, and does not start without it.
+_LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+<encoder><pattern>%d %p %logger - %m%n</pattern></encoder></appender>
+<root level="INFO"><appender-ref ref="out"/></root></configuration>"""
+
+
+def _java_server(
+    main: str, folder: Path, heap: str, *arguments: str, version: str = "5.5.0"
+) -> Process:
     folder.mkdir(parents=True, exist_ok=True)
+    if version == "4.9.7":
+        (folder / "conf").mkdir(exist_ok=True)
+        (folder / "conf" / "logback_broker.xml").write_text(_LOGBACK)
     command = [
         *("java", *SMALL_JVM, f"-Xmx{heap}", "-XX:MaxDirectMemorySize=512m", *OPENED),
         *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
-        *("-cp", class_path("servers55"), main, *arguments),
+        *("-cp", class_path(SERVERS[version]), main, *arguments),
     ]
     return Process(command, folder, {"ROCKETMQ_HOME": str(folder), "NAMESRV_ADDR": ""})
 
@@ -277,8 +291,9 @@ def start_apache_broker(
     *,
     name: str = "broker-a",
     settings: Mapping[str, str] | None = None,
+    version: str = "5.5.0",
 ) -> Server:
-    """Apache's broker 5.5.0 on a free loopback port, registered with `namesrv`, ready."""
+    """Apache's broker on a free loopback port, registered with `namesrv`, ready."""
     require_java()
     port = free_port()
     wanted = {
@@ -298,7 +313,7 @@ def start_apache_broker(
         **(settings or {}),
     }
     main = "org.apache.rocketmq.broker.BrokerStartup"
-    process = _java_server(main, folder, "512m", "-c", _properties(folder, wanted))
+    process = _java_server(main, folder, "512m", "-c", _properties(folder, wanted), version=version)
     server = Server(process, f"127.0.0.1:{port}", "apache", name)
     return _ready(server, lambda: serves(namesrv, name, server.address))
 
@@ -319,7 +334,8 @@ def start_roquette_broker(
     """Our broker on a free loopback port, registered with `namesrv`, ready."""
     wanted = {"brokerName": name, "brokerClusterName": "DefaultCluster", **SMALL_STORE}
     wanted |= {"brokerIP1": "127.0.0.1", **(settings or {})}
-    where = ("--listen", f"127.0.0.1:{free_port()}", "-n", namesrv, "--store", str(folder / "s"))
+    store = wanted.pop("storePathRootDir", str(folder / "s"))
+    where = ("--listen", f"127.0.0.1:{free_port()}", "-n", namesrv, "--store", store)
     process = _roquette("broker", folder, *where, settings=wanted)
     server = Server(process, _announced(process, "broker"), "roquette", name)
     return _ready(server, lambda: serves(namesrv, name, server.address))
@@ -383,7 +399,7 @@ def serves(namesrv: str, broker_name: str, address: str) -> bool:
         answer = call(one, 106)
         if answer is None or f'"{broker_name}"'.encode() not in answer[1]:
             return False
-        if address.encode() not in answer[1]:
+        if b":" + address.rpartition(":")[2].encode() not in answer[1]:  # whatever address it tells
             return False
     return call(address, 28) is not None
 
