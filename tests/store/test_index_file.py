@@ -22,3 +22,21 @@ def test_an_entry_whose_hash_was_lost_is_not_sound_though_its_chain_fits() -> No
     assert again.count == 4
     assert again.find(1005, 8, 0, 1 << 60) == []
     assert again.find(1003, 8, 0, 1 << 60) == [300]
+
+
+def test_an_entry_whose_second_half_was_lost_is_not_sound_though_nothing_came_before_it() -> None:
+    """Its time would be the file's begin, and a search by time would miss it."""
+    files = FaultyFiles()
+    file = files.open_file("/i", index_file_size(100, 20), create=True)
+    index = IndexFile(file, "/i", 100, 20)
+    for number in range(1, 9):
+        index.put(number, number * 100, 1_700_000_000_000 + 1000 * number)
+    index.write_header()
+    at = HEADER_SIZE + 100 * SLOT_SIZE + 3 * ENTRY_SIZE
+    assert at % 512 == 500
+    file.pwrite(bytes(8), at + 12)  # seconds and the entry before: 0 is right for that one
+
+    again = IndexFile(file, "/i", 100, 20)
+    assert again.rebuild(10_000) == 200
+    assert again.find(1, 8, 0, 1 << 60) == [100]
+    assert again.find(3, 8, 0, 1 << 60) == []

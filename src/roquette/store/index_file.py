@@ -24,6 +24,7 @@ from roquette.base.files import File
 HEADER_SIZE: Final = 40
 SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = 20
+_SECTOR: Final = 512
 MAX_SECONDS: Final = 0x7FFFFFFF
 _HEADER: Final = struct.Struct(">qqqqii")
 _CHUNK_ENTRIES: Final = 4096
@@ -297,6 +298,7 @@ class IndexFile:
         slots = self._slot_view
         number: i64 = 1
         floor: i64 = 0
+        last_seconds: i64 = 0
         while number < self._capacity:
             chunk_at: i64 = self._entries_at + number * ENTRY_SIZE
             chunk = self._map[chunk_at : chunk_at + _CHUNK_ENTRIES * ENTRY_SIZE]
@@ -317,6 +319,10 @@ class IndexFile:
                 before = _big_endian(slots[slot])
                 if before != previous:
                     return number
+                in_two = (chunk_at + position) % _SECTOR > _SECTOR - ENTRY_SIZE
+                if in_two and seconds == 0 and previous == 0 and last_seconds > 0:
+                    return number  # the half in the second sector may be lost
+                last_seconds = seconds
                 if before == 0:
                     self.slots_used += 1
                 slots[slot] = _big_endian(number)
