@@ -305,6 +305,24 @@ def test_a_queue_that_is_gone_is_data_loss_or_kept(cluster: ListReader) -> None:
     assert lenient.latestOffset(start, ReadAllAvailable()) == start
 
 
+def test_a_loss_that_is_borne_is_told_once(
+    cluster: ListReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = encode_offsets({A0: 10, A1: 4, B0: 0})
+    lenient = RocketmqStreamReader(SCHEMA, options(failOnDataLoss="false"))
+    kept = cluster.records.pop(A1)
+
+    for _ in range(5):
+        lenient.latestOffset(start, ReadAllAvailable())
+    assert caplog.text.count("T a queue 1 is gone") == 1
+    cluster.records[A1] = kept
+    lenient.latestOffset(start, ReadAllAvailable())
+    del cluster.records[A1]
+    lenient.latestOffset(start, ReadAllAvailable())
+
+    assert caplog.text.count("T a queue 1 is gone") == 2
+
+
 def test_a_planned_range_of_a_queue_that_is_gone_is_data_loss_or_skipped(
     cluster: ListReader,
 ) -> None:

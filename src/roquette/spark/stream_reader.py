@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.errors import ClientError
+from roquette.message.message import MessageQueue
 from roquette.spark.batch_reader import QueuePartition, read_partition
 from roquette.spark.byte_limit import limit_bytes
 from roquette.spark.offsets import (
@@ -60,6 +61,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: QueueEnds | None = None
         self._planned_at_ms = 0  # when a batch was planned last
         self._committed: Offsets = {}
+        self._told: set[MessageQueue] = set()  # queues of whose loss the log has a line
 
     def __getstate__(self) -> dict[str, object]:
         return {"_schema": self._schema, "_options": self._options}
@@ -123,21 +125,28 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _target(self, begin: Offsets, ends: Offsets) -> Offsets:
         """The ends of all queues, those that are gone or shorter than before where the stream is."""
-        strict = self._options.fail_on_data_loss
         self._queue_ends().require({queue.topic for queue in begin})
         for queue, offset in begin.items():
             if queue not in ends:
-                lose(gone(queue), strict)
+                self._lose(queue, gone(queue))
                 ends[queue] = offset
             elif ends[queue] < offset:
                 if not open_reader(self._options).from_replica(queue):
-                    lose(
+                    self._lose(
+                        queue,
                         f"{name_of(queue)} ends at {ends[queue]}, before offset {offset} that was "
                         "read: was the topic recreated? failOnDataLoss=false waits until it is longer",
-                        strict,
                     )
                 ends[queue] = offset
+            else:
+                self._told.discard(queue)
         return ends
+
+    def _lose(self, queue: MessageQueue, what: str) -> None:
+        """An error, or a line in the log: one, though Spark asks many times a second."""
+        if queue not in self._told:
+            lose(what, self._options.fail_on_data_loss)
+            self._told.add(queue)
 
     def _too_few(self, waiting: int) -> bool:
         """Whether minOffsetsPerTrigger says to wait. Past maxTriggerDelay any message is enough."""
