@@ -74,7 +74,10 @@ def test_busy_until_the_deadline_is_an_error_that_names_the_rows_and_the_answer(
         sender = sender_of(cluster, deadline_ms=150)
         sender.offer(single(41))
 
-        with pytest.raises(NotStored, match=r"T, rows 41 to 41 not stored after \d+ .*PCBUSY"):
+        with pytest.raises(
+            NotStored,
+            match=r"1 messages to T, the first from row 41, not stored after \d+ .*PCBUSY",
+        ):
             sender.finish()
         assert cluster.bodies() == []
 

@@ -297,8 +297,8 @@ class BlockingSender:
         ):
             log.info("send comes again topic=%s attempt=%d error=%s", *_told(chunk, error))
             return
-        where = f"{chunk.topic}, rows {chunk.first_row} to {chunk.first_row + chunk.rows - 1}"
-        raise NotStored(f"{where} not stored after {chunk.attempts} attempts: {error}")
+        what = f"{chunk.rows} messages to {chunk.topic}, the first from row {chunk.first_row},"
+        raise NotStored(f"rocketmq: {what} not stored after {chunk.attempts} attempts: {error}")
 
     # routes and connections
 
