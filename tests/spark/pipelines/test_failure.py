@@ -53,6 +53,11 @@ ModuleNotFoundError: No module named 'pyarrow'
             "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number: Java did not "
             "start; see: roquette spark doctor",
         ),
+        (
+            ConnectionRefusedError(111, "Connection refused"),
+            "Spark's JVM has ended by itself (killed, or out of memory?): the same command goes on where it "
+            "stopped",
+        ),
         (RuntimeError("first\n\tat org.x.Y\n"), "first"),
         (KeyError(), "KeyError"),
     ],

@@ -40,6 +40,11 @@ def explain(error: BaseException) -> str:
     """The line. Errors of ours are told as they are, those inside Spark's are looked for."""
     text = str(error)
     kind = type(error).__name__
+    if isinstance(error, ConnectionError) or kind == "Py4JNetworkError":
+        return (
+            "Spark's JVM has ended by itself (killed, or out of memory?): the same command goes on "
+            "where it stopped"
+        )
     if not isinstance(error, RoquetteError):
         told = plain_message(error)
         if told is not None:  # the source has said what to do

@@ -110,7 +110,8 @@ class _Session:
 
     def close(self) -> None:
         if self.spark is not None and self._own:
-            self.spark.stop()
+            with contextlib.suppress(OSError):  # its JVM was killed: there is nothing to stop
+                self.spark.stop()
 
 
 @contextlib.contextmanager

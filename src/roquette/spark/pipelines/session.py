@@ -68,7 +68,7 @@ def _defaults(local: bool) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 2) if local else "32",
         "spark.sql.streaming.stopTimeout": "60s",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what Delta and others expect
     }
     if local:
         conf |= {

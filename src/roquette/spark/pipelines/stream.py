@@ -1,5 +1,6 @@
 """A streaming query from start to end: batches counted, paced, shown, stopped when somebody asks."""
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -82,9 +83,10 @@ def await_end(
                 active.awaitTermination(POLL_S)
             job.progress.update(batches.rows, total, f"{batches.count} batches")
     finally:
-        for query in queries:
-            if query.isActive:
-                query.stop()
+        with contextlib.suppress(ConnectionError):  # the JVM is gone, and its queries with it
+            for query in queries:
+                if query.isActive:
+                    query.stop()
     for query in queries:
         error = query.exception()
         if error is not None and not job.stop.is_set():
