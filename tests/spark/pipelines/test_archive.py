@@ -119,7 +119,7 @@ def test_messages_that_can_not_be_read_are_kept_apart(
         make_record(200 + i, each, queue_id=1) for i, each in enumerate(BAD_BODIES)
     ]
 
-    result = run(options, check=True)
+    result = run(options, check=True, schema="n int, name string, at string")
 
     apart = rows(folder_files(tmp_path / "lake/T.quarantine"))
     assert {row["body"]: row["error"] for row in apart} == BAD_BODIES
