@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 def topic() -> Iterator[FakeCluster]:
     queues = {
         queue: [
-            make_record(i, body(queue.queue_id, i), queue_id=queue.queue_id) for i in range(900)
+            make_record(i, body(queue.queue_id, i), queue_id=queue.queue_id) for i in range(400)
         ]
         for queue in QUEUES
     }
@@ -98,7 +98,7 @@ def test_two_workers_with_nothing_of_ours_give_the_same_table_though_an_executor
 
     assert (killed, len(running)) == (True, 2)
     assert content(tmp_path / "there") == content(tmp_path / "here")
-    expected = [("broker-a", q.queue_id, i) for q in QUEUES for i in range(900)]
+    expected = [("broker-a", q.queue_id, i) for q in QUEUES for i in range(400)]
     assert places(rows(folder_files(tmp_path / "there/lake/T"))) == expected
     summary = json.loads((tmp_path / "there/report/summary.json").read_text())
     assert summary["result"]["topics"]["T"]["missing"] == 0
