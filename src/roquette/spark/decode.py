@@ -45,7 +45,9 @@ _HEAD = np.dtype(
     ]
 )
 _TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_size", ">i4")])
-_HEX = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint8).reshape(256, 2)
+_HEX = np.frombuffer(
+    "".join(f"{n:02X}" for n in range(256)).encode(), np.uint16
+)  # two digits a byte
 _read_size = struct.Struct(">i").unpack_from
 _REPEATS = 8  # equal sizes after which a run is looked for
 
@@ -292,7 +294,8 @@ class RecordColumns:
             raw[:, :8] = self._gather(at, 8)
             offsets = np.ascontiguousarray(self._head["physical_offset"])
             raw[:, 8:] = offsets.view(np.uint8).reshape(-1, 8)
-            return string_array(_HEX[raw].reshape(-1), np.full(self.count, 32))
+            digits: np.ndarray = np.take(_HEX, raw).reshape(-1).view(np.uint8)
+            return string_array(digits, np.full(self.count, 32))
         hosts = self._slices(at, at + sizes)
         ids = [
             (host + int(offset).to_bytes(8, "big")).hex().upper()
