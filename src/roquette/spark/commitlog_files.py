@@ -8,6 +8,7 @@ import json
 import os
 from typing import Any, NamedTuple, Protocol
 
+from roquette.base.read_files import OsReadFile
 from roquette.errors import ConfigError
 from roquette.spark.commitlog_options import SOURCE
 from roquette.store.layout import parse_offset_name
@@ -51,7 +52,7 @@ class LocalFiles:
     def __init__(self, read_bytes: int = LOCAL_READ) -> None:
         self.read_bytes = read_bytes
         self._path = ""
-        self._fd = -1
+        self._file: OsReadFile | None = None
 
     def segments(self, path: str) -> list[SegmentFile]:
         path = os.path.expanduser(path)
@@ -69,26 +70,16 @@ class LocalFiles:
         return _segments(path, listed)
 
     def read(self, path: str, position: int, size: int) -> bytes:
-        if path != self._path:
+        if self._file is None or path != self._path:
             self.close()
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self._path = path
-        data = os.pread(self._fd, size, position)
-        while len(data) < size:  # a signal or a network mount may shorten a read
-            more = os.pread(self._fd, size - len(data), position + len(data))
-            if not more:
-                break
-            data += more
-        return data
+            self._file, self._path = OsReadFile(path), path
+        return self._file.read(position, size)
 
     def close(self) -> None:
         """Close the file that was read last."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd, self._path = -1, ""
-
-    def __del__(self) -> None:
-        self.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class RemoteFiles:
