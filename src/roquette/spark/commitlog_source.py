@@ -27,7 +27,7 @@ from roquette.spark.commitlog_walk import (
     rows_wanted,
 )
 from roquette.spark.decode import RecordColumns, RecordDecoder
-from roquette.spark.plain_errors import no_stack
+from roquette.spark.plain_errors import plain_errors
 from roquette.spark.schema import arrow_schema, check_schema, default_schema
 
 log = logging.getLogger("roquette.spark")
@@ -54,7 +54,7 @@ class CommitLogDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns when the user gives no schema. Raises ConfigError for wrong options."""
-        with no_stack():
+        with plain_errors():
             options = commitlog_options(self.options)
             if options.stretches:
                 return STRETCHES
@@ -62,7 +62,7 @@ class CommitLogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "CommitLogReader":
         """Spark's door."""
-        with no_stack():
+        with plain_errors():
             options = commitlog_options(self.options)
             if not options.stretches:
                 check_schema(schema)
@@ -78,7 +78,7 @@ class CommitLogReader(DataSourceReader):
 
     def partitions(self) -> list[SplitPartition]:
         """One for each split; never an empty list."""
-        with no_stack():
+        with plain_errors():
             found = [SplitPartition(split) for split in plan(self._options)]
         return found or [SplitPartition(None)]
 
@@ -88,7 +88,7 @@ class CommitLogReader(DataSourceReader):
             return
         schema = arrow_schema(self._schema)
         work = stretch_batches if self._options.stretches else message_batches
-        with no_stack():
+        with plain_errors():
             yield from work(partition.value, self._options, schema)
 
 

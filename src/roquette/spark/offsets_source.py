@@ -17,7 +17,7 @@ from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeou
 from roquette.message.message import MessageQueue
 from roquette.message.names import is_system_group, is_system_topic
 from roquette.spark.option_values import OptionValues
-from roquette.spark.plain_errors import no_stack
+from roquette.spark.plain_errors import plain_errors
 from roquette.spark.schema import arrow_schema
 
 SOURCE = "rocketmq_offsets"
@@ -180,13 +180,13 @@ class OffsetsDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns when the user gives no schema. Raises ConfigError for wrong options."""
-        with no_stack():
+        with plain_errors():
             offsets_options(self.options)
         return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
     def reader(self, schema: StructType) -> "OffsetsReader":
         """Spark's door."""
-        with no_stack():
+        with plain_errors():
             for field in schema.fields:
                 if COLUMNS.get(field.name) != field.dataType.simpleString():
                     raise ConfigError(
@@ -205,7 +205,7 @@ class OffsetsReader(DataSourceReader):
 
     def partitions(self) -> list[BrokerPartition]:
         """One for each broker; never an empty list."""
-        with no_stack():
+        with plain_errors():
             places = self._find_brokers()
         return [BrokerPartition((place, places)) for place in places] or [BrokerPartition(None)]
 
@@ -229,7 +229,7 @@ class OffsetsReader(DataSourceReader):
         """Arrow batches of one broker."""
         if partition is None or partition.value is None:
             return
-        with no_stack():
+        with plain_errors():
             rows = self._ask(*partition.value)
         schema = arrow_schema(self._schema)
         for start in range(0, len(rows), _BATCH):

@@ -36,16 +36,6 @@ def plain_errors(options: ReadOptions | None = None) -> Iterator[None]:
         raise advised(error, options) from None
 
 
-@contextmanager
-def no_stack() -> Iterator[None]:
-    """Errors of ours leave as they are, with no stack of Python: for sources whose texts say all there is to do."""
-    try:
-        yield
-    except RoquetteError as error:
-        os.environ[_HIDE] = "1"
-        raise error from None
-
-
 def advised(error: RoquetteError, options: ReadOptions | None) -> RoquetteError:
     """The error with advice, where the text alone would not tell people what to do."""
     if str(error).startswith("rocketmq"):

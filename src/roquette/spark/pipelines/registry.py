@@ -12,6 +12,8 @@ MODULES: dict[str, str] = {
     "current-state": "roquette.spark.pipelines.current_state",
     "replay": "roquette.spark.pipelines.replay",
     "dlq": "roquette.spark.pipelines.dlq",
+    "traffic": "roquette.spark.pipelines.traffic",
+    "audit": "roquette.spark.pipelines.audit",
 }
 
 

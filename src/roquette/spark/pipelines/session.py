@@ -119,13 +119,16 @@ def ship_package(session: "SparkSession") -> None:
 
     They still need Python with pyarrow, numpy, msgspec and librt: what PySpark with Arrow has, and two small wheels.
     """
+    from roquette.spark.commitlog_source import CommitLogDataSource
     from roquette.spark.datasource import RocketmqDataSource
+    from roquette.spark.offsets_source import OffsetsDataSource
 
     folder = tempfile.mkdtemp(prefix="roquette-ship-")
     path = package_zip(Path(folder))
     session.sparkContext.addPyFile(str(path))
-    # Registered by hand, since only such a source takes the shipped files along to the workers.
-    session.dataSource.register(RocketmqDataSource)
+    # Registered by hand, since only such sources take the shipped files along to the workers.
+    for source in (RocketmqDataSource, CommitLogDataSource, OffsetsDataSource):
+        session.dataSource.register(source)
 
 
 def package_zip(folder: Path) -> Path:

@@ -1,0 +1,372 @@
+"""The checks of `audit` as Spark queries. Each gives an exact count of exceptions and the first few of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from roquette.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+COLUMNS = (
+    "topic string, broker_name string, queue_id int, queue_offset bigint, uniq_key string, key string, "
+    "message_group string, properties map<string,string>, body binary, body_crc int, store_size int, "
+    "store_timestamp timestamp, tags string"
+)
+PLACE = ("broker_name", "queue_id", "queue_offset")
+MOST_QUEUES = 100_000
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_OP_TAG = "d"
+
+
+@dataclass(slots=True)
+class Check:
+    """One check: how much was looked at, how many exceptions there are, and some of them.
+
+    Attributes:
+        skipped: why it was not made; "" when it was.
+    """
+
+    name: str
+    meaning: str
+    looked_at: int = 0
+    exceptions: int = 0
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    skipped: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Made, and without exceptions; or not asked for."""
+        return not self.exceptions
+
+
+def field_of(where: str) -> "Column":
+    """A text of a message: `key`, `uniq_key`, `message_group`, `tags`, `property:NAME` or `json:FIELD`.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    from pyspark.sql import functions as F
+
+    kind, _, name = where.partition(":")
+    if kind == "property" and name:
+        return F.col("properties")[name]
+    if kind == "json" and name:
+        return F.get_json_object(F.col("body").cast("string"), f"$.{name}")
+    if where in ("key", "uniq_key", "message_group", "tags"):
+        return F.col(where)
+    raise ConfigError(
+        f"audit: {where!r} is none of key, uniq_key, message_group, tags, property:NAME, json:FIELD"
+    )
+
+
+def slim(messages: "DataFrame", id_field: str, order_key: str, sequence: str) -> "DataFrame":
+    """What the checks need of each message."""
+    from pyspark.sql import functions as F
+
+    nothing = F.lit(None).cast("string")
+    group = field_of(order_key) if order_key else F.coalesce("message_group", "key")
+    return messages.select(
+        "topic",
+        F.coalesce("broker_name", F.lit("")).alias("broker_name"),
+        "queue_id",
+        "queue_offset",
+        field_of(id_field).alias("id"),
+        group.alias("order_key"),
+        (field_of(sequence) if sequence else nothing).try_cast("bigint").alias("sequence"),
+        F.unix_millis("store_timestamp").alias("stored_ms"),
+        F.xxhash64("broker_name", "queue_id", "queue_offset", "body_crc", "store_size").alias(
+            "hash"
+        ),
+    )
+
+
+def queues_of(messages: "DataFrame") -> list[dict[str, Any]]:
+    """By queue: first and last offset, messages, and a fingerprint of what they are (in any order)."""
+    from pyspark.sql import functions as F
+
+    queues = messages.groupBy("topic", "broker_name", "queue_id").agg(
+        F.count("*").alias("messages"),
+        F.count_distinct("queue_offset").alias("offsets"),
+        F.min("queue_offset").alias("first_offset"),
+        F.max("queue_offset").alias("last_offset"),
+        F.min("stored_ms").alias("first_ms"),
+        F.max("stored_ms").alias("last_ms"),
+        F.hex(F.bit_xor("hash")).alias("fingerprint"),
+    )
+    return _rows(queues.orderBy("topic", "broker_name", "queue_id"), MOST_QUEUES)
+
+
+def holes(queues: Sequence[Mapping[str, Any]], most: int) -> Check:
+    """Offsets between a queue's first and last message that nobody has."""
+    check = Check("holes", "offsets within a queue that have no message", looked_at=len(queues))
+    for row in queues:
+        missing = row["last_offset"] - row["first_offset"] + 1 - row["offsets"]
+        if missing:
+            check.exceptions += missing
+            if len(check.examples) < most:
+                check.examples.append(
+                    {
+                        **{name: row[name] for name in ("topic", "broker_name", "queue_id")},
+                        "from_offset": row["first_offset"],
+                        "to_offset": row["last_offset"],
+                        "missing": missing,
+                    }
+                )
+    return check
+
+
+def against_manifest(messages: "DataFrame", manifest: "DataFrame", most: int) -> list[Check]:
+    """Lost, sent twice, never meant: ids of messages beside ids of the manifest (columns topic, id, meant).
+
+    A manifest's topic may be null: the id may then be in any of the topics.
+    """
+    from pyspark.sql import functions as F
+
+    by_topic = manifest.where("topic is not null").limit(1).count() > 0
+    on = ["topic", "id"] if by_topic else ["id"]
+    meant = manifest.groupBy(*on).agg(F.sum("meant").alias("meant"))
+    there = messages.groupBy(*on).agg(
+        F.count("*").alias("there"),
+        F.min_by(F.struct(*PLACE), F.col("stored_ms")).alias("first"),
+    )
+    both = meant.join(there, on, "full_outer").fillna(0, ["meant", "there"]).persist()
+    try:
+        looked_at = meant.count()
+        checks = []
+        for name, meaning, condition, amount in (
+            ("lost", "meant, but not there often enough", "there < meant", "meant - there"),
+            (
+                "duplicates",
+                "there more often than meant",
+                "there > meant and meant > 0",
+                "there - meant",
+            ),
+            ("unmeant", "there, but nobody meant it", "meant = 0", "there"),
+        ):
+            hit = both.where(condition)
+            total = hit.agg(F.sum(F.expr(amount))).first()
+            count = int(total[0] or 0) if total is not None else 0
+            rows = _rows(hit.orderBy(*on), most) if count else []
+            checks.append(Check(name, meaning, looked_at, count, [_flat(row) for row in rows]))
+        return checks
+    finally:
+        both.unpersist()
+
+
+def repeated_ids(messages: "DataFrame", most: int) -> Check:
+    """Without a manifest: one id in several messages of a topic."""
+    from pyspark.sql import functions as F
+
+    check = Check("duplicates", "one id in several messages of a topic")
+    check.looked_at = messages.where("id is not null").count()
+    hit = (
+        messages.where("id is not null")
+        .groupBy("topic", "id")
+        .agg(
+            F.count("*").alias("there"),
+            F.min_by(F.struct(*PLACE), F.col("stored_ms")).alias("first"),
+        )
+        .where("there > 1")
+    )
+    return _counted(check, hit, ["topic", "id"], "there - 1", most)
+
+
+def inversions(messages: "DataFrame", most: int) -> Check:
+    """A message whose sequence is smaller than that of one before it, of the same key and in the same queue."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    ordered = messages.where("order_key is not null and sequence is not null")
+    check = Check("inversions", "a key's messages stand in another order than they were made in")
+    check.looked_at = ordered.count()
+    before = (
+        Window.partitionBy("topic", "broker_name", "queue_id", "order_key")
+        .orderBy("queue_offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    hit = ordered.withColumn("highest_before", F.max("sequence").over(before)).where(
+        "sequence < highest_before"
+    )
+    hit = hit.select("topic", *PLACE, "order_key", "sequence", "highest_before")
+    return _counted(check, hit, ["topic", *PLACE], "1", most)
+
+
+def scattered_keys(messages: "DataFrame", most: int) -> Check:
+    """Keys with messages in more than one queue: nothing keeps these in order."""
+    from pyspark.sql import functions as F
+
+    keyed = messages.where("order_key is not null")
+    check = Check("scattered", "a key's messages lie in more than one queue")
+    found = keyed.groupBy("topic", "order_key").agg(
+        F.count_distinct("broker_name", "queue_id").alias("queues"), F.count("*").alias("messages")
+    )
+    check.looked_at = found.count()
+    return _counted(check, found.where("queues > 1"), ["topic", "order_key"], "1", most)
+
+
+def against_table(topic: str, messages: "DataFrame", table: "DataFrame", most: int) -> list[Check]:
+    """A topic beside a table of it, by place: missing from the table, twice in it, not in the topic (any more).
+
+    Rows of messages that are older than all of the topic are fine: the broker no longer has these.
+    """
+    from pyspark.sql import functions as F
+
+    mine = messages.where(F.col("topic") == topic).select(*PLACE, F.lit(1).alias("in_topic"))
+    lowest = messages.where(F.col("topic") == topic).groupBy("broker_name", "queue_id")
+    lowest = lowest.agg(
+        F.min("queue_offset").alias("lowest"), F.max("queue_offset").alias("highest")
+    )
+    rows = table.groupBy(*PLACE).agg(F.count("*").alias("in_table"))
+    both = mine.join(rows, list(PLACE), "full_outer").fillna(0, ["in_topic", "in_table"])
+    both = both.join(F.broadcast(lowest), ["broker_name", "queue_id"], "left").persist()
+    try:
+        looked_at = both.count()
+        return [
+            _counted(
+                Check(name, f"{meaning} (table of {topic})", looked_at),
+                both.where(condition).select(F.lit(topic).alias("topic"), *PLACE, "in_table"),
+                list(PLACE),
+                amount,
+                most,
+            )
+            for name, meaning, condition, amount in (
+                ("table_missing", "in the topic, but not in the table", "in_table = 0", "1"),
+                ("table_twice", "more than once in the table", "in_table > 1", "in_table - 1"),
+                (
+                    "table_extra",
+                    "in the table, but not in the topic",
+                    "in_topic = 0 and queue_offset >= lowest and queue_offset <= highest",
+                    "1",
+                ),
+            )
+        ]
+    finally:
+        both.unpersist()
+
+
+def unconsumed(offsets: Sequence[Mapping[str, Any]], groups: Sequence[str], most: int) -> Check:
+    """Queues in which a group has still to consume; `offsets` are rows of rocketmq_offsets."""
+    check = Check("unconsumed", f"not yet consumed by {', '.join(groups)}")
+    for row in offsets:
+        if row["group"] is None:
+            continue
+        check.looked_at += 1
+        if row["lag"]:
+            check.exceptions += row["lag"]
+            if len(check.examples) < most:
+                names = (
+                    "group",
+                    "topic",
+                    "broker_name",
+                    "queue_id",
+                    "committed_offset",
+                    "max_offset",
+                    "lag",
+                )
+                check.examples.append({name: row[name] for name in names})
+    return check
+
+
+def unfinished(
+    halves: "DataFrame", ops: "DataFrame", topics: Sequence[str], before_ms: int, most: int
+) -> Check:
+    """Half messages that no op message ends, of these topics, stored before a moment.
+
+    An op message has the tag `d` and, in its body, the half queue's offsets it ends, with commas (Apache:
+    TransactionalMessageBridge). Both topics have one queue on each broker.
+    """
+    from pyspark.sql import functions as F
+
+    at = F.explode(F.split(F.col("body").cast("string"), ",")).alias("ended")
+    ended = (
+        ops.where(F.col("tags") == _OP_TAG)
+        .select(F.coalesce("broker_name", F.lit("")).alias("broker_name"), at)
+        .select("broker_name", F.trim("ended").try_cast("bigint").alias("queue_offset"))
+        .where("queue_offset is not null")
+        .distinct()
+    )
+    open_halves = halves.select(
+        F.coalesce("broker_name", F.lit("")).alias("broker_name"),
+        "queue_offset",
+        "uniq_key",
+        F.col("properties")["REAL_TOPIC"].alias("topic"),
+        F.unix_millis("store_timestamp").alias("stored_ms"),
+    )
+    if topics:
+        open_halves = open_halves.where(F.col("topic").isin(list(topics)))
+    check = Check("unfinished", "transactions that were neither committed nor rolled back")
+    check.looked_at = open_halves.count()
+    hit = open_halves.where(F.col("stored_ms") < before_ms).join(
+        ended, ["broker_name", "queue_offset"], "left_anti"
+    )
+    return _counted(check, hit, ["broker_name", "queue_offset"], "1", most)
+
+
+def read_manifest(spark: "SparkSession", path: str, id_column: str) -> "DataFrame":
+    """A manifest as columns topic (or null), id and meant: how often it was meant, 1 unless it says `count`.
+
+    Raises:
+        ConfigError: the file has no such column.
+    """
+    from pyspark.sql import functions as F
+
+    plain = path.rstrip("/").lower()
+    if plain.endswith((".csv", ".csv.gz")):
+        frame = spark.read.option("header", "true").csv(path)
+    elif plain.endswith((".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz")):
+        frame = spark.read.json(path)
+    else:
+        frame = spark.read.parquet(path)
+    if id_column not in frame.columns:
+        raise ConfigError(
+            f"audit: the manifest {path} has no column {id_column} (--manifest-id); it has: "
+            + ", ".join(frame.columns)
+        )
+    topic = F.col("topic") if "topic" in frame.columns else F.lit(None)
+    one = F.lit(1)
+    count = F.coalesce(F.col("count"), one) if "count" in frame.columns else one
+    return frame.select(
+        topic.cast("string").alias("topic"),
+        F.col(id_column).cast("string").alias("id"),
+        count.cast("bigint").alias("meant"),
+    ).where("id is not null")
+
+
+def places_of(frame: "DataFrame", path: str) -> "DataFrame":
+    """The place columns of a table: `broker_name` ..., or with "_" in front where the body's columns stand beside.
+
+    Raises:
+        ConfigError: it has neither.
+    """
+    from pyspark.sql import functions as F
+
+    for prefix in ("_", ""):
+        if all(prefix + name in frame.columns for name in PLACE):
+            return frame.select(*(F.col(prefix + name).alias(name) for name in PLACE))
+    raise ConfigError(
+        f"audit: the table {path} has no columns broker_name, queue_id and queue_offset (or with _ in front): "
+        "without them rows can not be told from each other"
+    )
+
+
+def _counted(check: Check, hit: "DataFrame", order: list[str], amount: str, most: int) -> Check:
+    from pyspark.sql import functions as F
+
+    total = hit.agg(F.sum(F.expr(amount))).first()
+    check.exceptions = int(total[0] or 0) if total is not None else 0
+    if check.exceptions:
+        check.examples = [_flat(row) for row in _rows(hit.orderBy(*order), most)]
+    return check
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without the struct `first`."""
+    found = {name: value for name, value in row.items() if name != "first"}
+    first = row.get("first")
+    return found | (first.asDict() if first is not None else {})
+
+
+def _rows(frame: "DataFrame", most: int) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.limit(most).collect()]
