@@ -23,6 +23,13 @@ def plan(options: CommitLogOptions) -> list[Split]:
     return splits
 
 
+def describe_store(path: str) -> str:
+    """How much a store has, for people. Raises ConfigError when it has no segments."""
+    segments = open_files(path, "{}").segments(path)
+    size = sum(segment.size for segment in segments)
+    return f"store {path}: {len(segments)} segments, {size / (1 << 20):,.0f} MiB"
+
+
 def plan_log(
     files: LogFiles, segments: Sequence[SegmentFile], options: CommitLogOptions, root: int
 ) -> list[Split]:

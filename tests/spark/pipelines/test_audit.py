@@ -19,6 +19,7 @@ from roquette.spark.pipelines.audit import (
     certificate_of,
     check_options,
     finish,
+    plan,
     tables_of,
 )
 from roquette.spark.pipelines.audit_frames import Check
@@ -258,6 +259,16 @@ def test_exceptions_are_listed_and_the_run_fails(tmp_path: Path) -> None:
 def test_wrong_options_are_told(given: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         check_options(AuditOptions(topics=("pay",), **given))
+
+
+def test_a_dry_run_looks_at_stores(tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000000").write_bytes(bytes(1 << 20))
+    told = plan(AuditOptions(topics=("pay",), store=(str(tmp_path),)))
+
+    assert told.reads[1] == f"store {tmp_path}: 1 segments, 1 MiB"
+    assert told.notes == ["order is not checked: --sequence says where numbers are"]
+    with pytest.raises(ConfigError, match="No such file or directory"):
+        plan(AuditOptions(topics=("pay",), store=("/nowhere",)))
 
 
 def test_tables_by_topic() -> None:

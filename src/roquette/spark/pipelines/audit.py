@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from roquette.errors import ClientError, ConfigError
+from roquette.spark.commitlog_plan import describe_store
 from roquette.spark.pipelines import audit_frames as ask
 from roquette.spark.pipelines.audit_frames import Check
 from roquette.spark.pipelines.durations import duration_ms
@@ -143,7 +144,7 @@ def plan(options: AuditOptions) -> Plan:
         if missing:
             raise ConfigError(f"audit: no topic {', '.join(missing)} at {options.namesrv}")
     where = ", ".join(options.store) or f"brokers of {options.namesrv}"
-    reads = [f"{', '.join(options.topics)} from {where}"]
+    reads = [f"{', '.join(options.topics)} from {where}", *map(describe_store, options.store)]
     if options.manifest:
         reads.append(f"ids in {options.manifest}, compared with {options.id_field}")
     reads += [f"table {path} of {topic}" for topic, path in tables_of(options).items()]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from roquette.base.files import read_lines as lines_of_file
 from roquette.errors import ClientError, ConfigError
+from roquette.spark.commitlog_plan import describe_store
 from roquette.spark.pipelines import traffic_frames as ask
 from roquette.spark.pipelines.durations import duration_ms
 from roquette.spark.pipelines.frame import Job, Pipeline, Plan, Result
@@ -93,6 +94,7 @@ def plan(options: TrafficOptions) -> Plan:
             if missing:
                 raise ConfigError(f"traffic: no topic {', '.join(missing)} at {options.namesrv}")
         reads.append(f"{what}, of the last {options.since}, from {where}")
+        reads += [describe_store(path) for path in options.store]
         if options.trace_topic:
             reads.append(f"{options.trace_topic}, if it is there")
     if options.lag:
