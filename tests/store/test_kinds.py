@@ -16,9 +16,7 @@ KINDS = {
     "config/subscriptionGroups/CURRENT": (MANIFEST, "rocksDBConfigToJson"),
     "config/consumerOffsets/CURRENT": (MANIFEST, "rocksDBConfigToJson"),
     "config/rdb/CURRENT": (MANIFEST, "rocksDBConfigToJson"),
-    "kvStore/CURRENT": (MANIFEST, "RocksDB directory"),
-    "rocksdbstore/CURRENT": (MANIFEST, "RocksDB directory"),
-    "index/rocksdb/CURRENT": (MANIFEST, "RocksDB directory"),
+    "consumequeue_rocksdb/CURRENT": (MANIFEST, "storeType=defaultRocksDB"),
     "dledger-n0/data/00000000000000000000": (b"x", "DLedger"),
     "dledger-n1/index/00000000000000000000": (b"x", "DLedger"),
     "batchconsumequeue/T/0/00000000000000000000": (b"x", "queue.type=BatchCQ"),
@@ -61,6 +59,9 @@ def test_empty_directories_of_other_kinds_are_no_matter(tmp_path: Path) -> None:
     for name in ("compaction/compactionLog", "batchconsumequeue", "consumequeue_ext", "dledger-n0"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "config" / "topics").mkdir(parents=True)
+    for name in ("kvStore", "rocksdbstore"):  # 5.5 always makes a database beside the store
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "CURRENT").write_bytes(MANIFEST)
     (tmp_path / "consumequeue" / "CURRENT" / "0").mkdir(parents=True)  # a topic of that name
 
     opened(tmp_path).close(START_MS)

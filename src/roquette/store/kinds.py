@@ -1,15 +1,18 @@
 """Stores of other kinds, told by what they leave on the disk, before anything is opened or changed.
 
-Apache's broker can keep queues, configuration, timers and pop check-points in RocksDB, replicate its log
+Apache's broker can keep queues and configuration in RocksDB, replicate its log
 with DLedger, and give queues other shapes. A store that was written so would seem to be empty, or to have
 lost its offsets, to who reads plain files only.
 """
 
+import logging
 import os
 
 from roquette.base.files import Files
 from roquette.errors import StoreError
 from roquette.store.layout import StoreLayout
+
+log = logging.getLogger("roquette.store")
 
 _ANEW = "move it away, and the queues are made anew from the log"
 
@@ -41,23 +44,20 @@ def _replicated(files: Files, layout: StoreLayout) -> str | None:
 
 
 def _rocksdb(files: Files, layout: StoreLayout) -> str | None:
-    """RocksDB directories: consume queues, configuration, index, timer, pop check-points."""
-    queues = layout.consume_queues
-    if is_rocksdb(files, queues):
-        return f"{queues} holds consume queues in RocksDB (storeType=defaultRocksDB), which are not served here: {_ANEW}"
-    for directory in (layout.config, layout.root, layout.index):
-        for name in files.list_dir(directory):
-            path = os.path.join(directory, name)
-            if not is_rocksdb(files, path):
-                continue
-            if directory == layout.config:
-                return (
-                    f"{path} holds topics, groups or offsets in RocksDB, which is not read here: export them to "
-                    f"JSON files in {layout.config} (mqadmin rocksDBConfigToJson) and move the directory away"
-                )
+    """RocksDB directories: consume queues, configuration."""
+    for name in files.list_dir(layout.root):
+        path = os.path.join(layout.root, name)
+        if not is_rocksdb(files, path):
+            continue
+        if name.startswith("consumequeue"):
+            return f"{path} holds consume queues in RocksDB (storeType=defaultRocksDB), which are not served here: {_ANEW}"
+        log.warning("not read: %s is a RocksDB database", path)  # 5.5 always makes one
+    for name in files.list_dir(layout.config):
+        path = os.path.join(layout.config, name)
+        if is_rocksdb(files, path):
             return (
-                f"{path} is a RocksDB directory (index, timer or pop check-points), which is not read here: let "
-                "Apache's broker empty it (switch its RocksDB setting off and wait), then move it away"
+                f"{path} holds topics, groups or offsets in RocksDB, which is not read here: export them to "
+                f"JSON files in {layout.config} (mqadmin rocksDBConfigToJson) and move the directory away"
             )
     return None
 
