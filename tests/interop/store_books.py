@@ -143,10 +143,10 @@ class Desk:
 
     def _give_late(self) -> None:
         turn, late = self.books.turn, self.books.late
-        for level in range(1, 19):
+        for level in (1, 2, 3, *range(7, 19)):  # others, of 30 s to 2 min, may or may not be due
             body = b"level-%d-%d" % (turn, level)
             self.send(DELAYED, 0, body, {"DELAY": str(level), "UNIQ_KEY": f"d{turn}-{level}"})
-            if level <= 3:  # 1, 5 and 10 seconds; the others stay on their way
+            if level <= 3:  # 1, 5 and 10 seconds; the others, 3 minutes and more, stay on their way
                 late.setdefault(DELAYED, []).append(body)
         if not self.old:
             for seconds in (2, 8, 3600):

@@ -3,6 +3,7 @@
 Queues are compared byte for byte before and after every change of hands.
 """
 
+import json
 import re
 import shutil
 import time
@@ -158,6 +159,12 @@ def begin(store: Path, books: Books, *, old: bool) -> None:
         assert raw is not None and decode_record(raw, 0, True).topic == LONG
         books.long[place] = raw
     ours.close(1_700_000_000_100)
+    # A store with messages and without topics.json counts as damaged, and is not opened.
+    (store / "config").mkdir(exist_ok=True)
+    topic = {"topicName": SIX, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    version = {"counter": 1, "timestamp": 1_700_000_000_000}
+    table = {"dataVersion": version, "topicConfigTable": {SIX: topic}}
+    (store / "config" / "topics.json").write_text(json.dumps(table))
 
 
 def turn(ward: Ward, desk: Desk, *, java: bool = False) -> None:
@@ -174,7 +181,6 @@ def turn(ward: Ward, desk: Desk, *, java: bool = False) -> None:
         ward.consume()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("ward", VERSIONS, indirect=True)
 def test_a_store_goes_from_hand_to_hand(ward: Ward) -> None:
     """Ours, Apache's, ours, Apache's; every stop is clean."""
