@@ -54,7 +54,8 @@ crash: setup ## kill -9 of real brokers, quick form
 interop: setup ## real Java, Go and Node.js clients, Apache's servers and mqadmin
 	@$(PYTEST) -m "interop and not long" --timeout 300
 
-spark: setup-spark ## PySpark jobs against real servers
+spark: setup-spark ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
+	@$(PYTEST) -m "not spark and not interop and not long" tests/spark
 	@$(PYTEST) -m "spark and not long" --timeout 300
 
 compiled: setup ## build the mypyc wheel in a second environment and run the same tests on it

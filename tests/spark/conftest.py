@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 collect_ignore_glob = (
-    ["test_*.py"]
+    ["test_*.py", "pipelines/test_*.py"]
     if any(importlib.util.find_spec(m) is None for m in ("pyspark", "pyarrow"))
     else []
 )
