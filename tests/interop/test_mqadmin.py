@@ -53,8 +53,9 @@ APACHES_TOPICS = {
 # Keys of brokerStatus that Apache 5.5.0 no longer has and 4.9 had; and what only our broker watches.
 OUR_STATUS_KEYS = {"brokerVersion", "getTransferedTps"}
 OUR_STATUS_KEYS |= {"offsetRegressions", "offsetRegressionsRefused"}
-OUR_STATUS_KEYS |= {"duplicateClientIds", "subscriptionConflicts"}
+OUR_STATUS_KEYS |= {"duplicateClientIds", "subscriptionConflicts", "messagesRefused"}
 OUR_SETTINGS = {"maxConnections", "maxHeldPulls", "autoCreateTopicOnAllBrokers"}
+OUR_SETTINGS |= {"diskFullFreeBytes", "diskCleanForciblyFreeBytes", "fileReservedBytes"}
 # Settings whose default deviates from Apache's on purpose.
 OUR_DEFAULTS = {"enablePropertyFilter"}
 
