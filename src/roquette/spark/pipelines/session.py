@@ -40,15 +40,24 @@ def open_session(app: str, master: str, settings: Sequence[str], log_path: str) 
     local = master.startswith("local")
     _set_environment(local)
     conf = {**_defaults(local), **_parse(settings)}
+    package = None if local else _package_for_others()
     builder = SparkSession.builder.appName(app).master(_with_retries(master))
     for name, value in conf.items():
         builder = builder.config(name, value)
     with _stderr_to(log_path):
         session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
-    if not local:
-        ship_package(session)
+    if package is not None:
+        ship_package(session, package)
     return session
+
+
+def _package_for_others() -> Path:
+    """Roquette as a zip, before the JVM starts: sources are planned on this machine, too, by the executors' Python."""
+    package = package_zip(Path(tempfile.mkdtemp(prefix="roquette-ship-")))
+    given = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{package}{os.pathsep}{given}" if given else str(package)
+    return package
 
 
 def _set_environment(local: bool) -> None:
@@ -114,8 +123,8 @@ def _stderr_to(path: str) -> Iterator[None]:
         os.close(log)
 
 
-def ship_package(session: "SparkSession") -> None:
-    """Send the modules of Roquette to the executors, as a zip that they import from.
+def ship_package(session: "SparkSession", package: Path) -> None:
+    """Send the modules of Roquette (`package_zip`) to the executors, which import from it.
 
     They still need Python with pyarrow, numpy, msgspec and librt: what PySpark with Arrow has, and two small wheels.
     """
@@ -123,9 +132,7 @@ def ship_package(session: "SparkSession") -> None:
     from roquette.spark.datasource import RocketmqDataSource
     from roquette.spark.offsets_source import OffsetsDataSource
 
-    folder = tempfile.mkdtemp(prefix="roquette-ship-")
-    path = package_zip(Path(folder))
-    session.sparkContext.addPyFile(str(path))
+    session.sparkContext.addPyFile(str(package))
     # Registered by hand, since only such sources take the shipped files along to the workers.
     for source in (RocketmqDataSource, CommitLogDataSource, OffsetsDataSource):
         session.dataSource.register(source)
