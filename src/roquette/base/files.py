@@ -348,20 +348,27 @@ class OsFiles:
 
 def replace_file(files: Files, path: str, data: bytes, keep_backup: bool) -> None:
     """What `Files.write_atomic` does, step by step."""
-    directory = os.path.dirname(path) or "."
-    if not files.exists(directory):
-        files.make_dirs(directory)
-        files.sync_dir(os.path.dirname(directory) or ".")
-    _write_whole(files, path + ".tmp", data, sync=True)
+    directory = make_durable_dir(files, path)
+    write_whole(files, path + ".tmp", data, sync=True)
     if keep_backup and files.exists(path):
         # The main file is whole at every moment, so the backup itself needs no sync.
-        _write_whole(files, path + ".bak.tmp", files.read_bytes(path), sync=False)
+        write_whole(files, path + ".bak.tmp", files.read_bytes(path), sync=False)
         files.rename(path + ".bak.tmp", path + ".bak")
     files.rename(path + ".tmp", path)
     files.sync_dir(directory)
 
 
-def _write_whole(files: Files, path: str, data: bytes, *, sync: bool) -> None:
+def make_durable_dir(files: Files, path: str) -> str:
+    """Make the directory of a file, its name synced, unless it is there; returns it."""
+    directory = os.path.dirname(path) or "."
+    if not files.exists(directory):
+        files.make_dirs(directory)
+        files.sync_dir(os.path.dirname(directory) or ".")
+    return directory
+
+
+def write_whole(files: Files, path: str, data: bytes, *, sync: bool) -> None:
+    """Write a new file; `sync` has its data, not its name, on the device."""
     files.remove(path)  # what an earlier attempt has left
     file = files.open_file(path, create=True)
     try:

@@ -10,13 +10,12 @@ of ours, the bytes have changed without a write: the disk did that, and an earli
 """
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from roquette.base.checksum import crc32
-from roquette.base.files import Files
+from roquette.base.files import Files, make_durable_dir, write_whole
 from roquette.errors import RoquetteError, StoreError
 
 log = logging.getLogger("roquette.files")
@@ -62,10 +61,7 @@ def save(files: Files, path: str, data: bytes) -> None:
     At every instant, power cuts included, the old or the new content is there, whole. An OSError leaves one of
     them, and calling again later is right, however often: no earlier content is pushed out by a failure.
     """
-    directory = os.path.dirname(path) or "."
-    if not files.exists(directory):
-        files.make_dirs(directory)
-        files.sync_dir(os.path.dirname(directory) or ".")
+    directory = make_durable_dir(files, path)
     marks = [_write(files, path + ".tmp", data, sync=True)]
     known = _marks(files, path)
     if files.exists(path):
@@ -102,14 +98,7 @@ def _keep(files: Files, path: str) -> list[Mark]:
 
 
 def _write(files: Files, path: str, data: bytes, *, sync: bool) -> Mark:
-    files.remove(path)  # what an earlier attempt has left
-    file = files.open_file(path, create=True)
-    try:
-        file.pwrite(data, 0)
-        if sync:
-            file.sync()
-    finally:
-        file.close()
+    write_whole(files, path, data, sync=sync)
     return Mark(crc32(data), len(data), files.modified_ms(path))
 
 
