@@ -213,7 +213,8 @@ def test_only_finished_messages_are_committed() -> None:
     simulate(scenario)
 
 
-def test_closing_commits_what_is_done_and_no_more() -> None:
+@pytest.mark.parametrize("refusals", [0, 1, 5])
+def test_closing_commits_what_is_done_and_no_more(refusals: int) -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         first, second = Inbox(), Inbox()
@@ -221,10 +222,52 @@ def test_closing_commits_what_is_done_and_no_more() -> None:
         consumer = await worker.subscribe("orders", group="g", handler=first, where="first")
         await mq.send_batch("orders", [f"{n}" for n in range(50)])
         await until(lambda: len(first.messages) == 51)
+        commit, left = worker.session.api.commit, refusals
+
+        async def unsteady(*args: Any) -> None:
+            nonlocal left
+            if left > 0:
+                left -= 1
+                raise BrokerError(2, "busy", address=A)
+            await commit(*args)
+
+        worker.session.api.commit = unsteady  # type: ignore[method-assign]
         await consumer.close()
+        assert left == 0
         await worker.subscribe("orders", group="g", handler=second, where="first")
         await asyncio.sleep(20)
         assert second.messages == []
+
+    simulate(scenario)
+
+
+def test_a_later_offset_never_overtakes_an_earlier_one_on_its_way() -> None:
+    """Apache's brokers work on the requests of one connection in several threads."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox()
+        consumer = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await until(lambda: len(inbox.messages) == 1)
+        commit, running, most = mq.session.api.commit, 0, 0
+
+        async def slow(*args: Any) -> None:
+            nonlocal running, most
+            running += args[2].topic == "orders"
+            most = max(most, running)
+            await asyncio.sleep(1)
+            running -= args[2].topic == "orders"
+            await commit(*args)
+
+        mq.session.api.commit = slow  # type: ignore[method-assign]
+        queue = inbox.messages[0].queue
+        saving = asyncio.create_task(consumer.persist())
+        await mq.send("orders", b"1", queue=queue)
+        await until(lambda: len(inbox.messages) == 2)
+        assert not saving.done()
+        await consumer.close()
+        assert await mq.session.api.consumer_offset(f"{A}:10911", "g", queue) == 2
+        assert most <= 4, "one commit a queue"
 
     simulate(scenario)
 

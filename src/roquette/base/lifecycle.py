@@ -41,7 +41,7 @@ class Tasks:
 
 
 async def every(
-    interval_s: float, step: Callable[[], Awaitable[None] | None], *, first_s: float | None = None
+    interval_s: float, step: Callable[[], Awaitable[object] | None], *, first_s: float | None = None
 ) -> None:
     """Call `step` for ever, `interval_s` seconds after it ended; an error is logged and the beat goes on."""
     await asyncio.sleep(interval_s if first_s is None else first_s)

@@ -46,6 +46,7 @@ Handler = Callable[[ReceivedMessage], "Awaitable[bool | None] | bool | None"]
 
 EXPIRY_BEAT_S: Final = 60.0
 CLOSE_S: Final = 10.0  # how long `close` waits for handlers at work
+LAST_COMMIT_S: Final = 3.0  # and how long it tries to save the last offsets
 
 
 class Model(enum.Enum):
@@ -127,6 +128,7 @@ class PushConsumer:
         )
         self._local_offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
+        self._saving = asyncio.Lock()  # brokers may work on two commits of a queue in any order
         self._orderly = (
             OrderlyQueues(
                 session,
@@ -188,7 +190,9 @@ class PushConsumer:
         deadline = loop.time() + CLOSE_S
         while self._busy and loop.time() < deadline:
             await asyncio.sleep(0.01)
-        await self.persist()
+        deadline = loop.time() + LAST_COMMIT_S
+        while not await self.persist() and loop.time() < deadline:
+            await asyncio.sleep(0.1)  # whoever gets the queues next would do that work again
         if self._orderly is not None:
             await self._orderly.unlock(list(self.queues))
         for task in self._tasks:
@@ -509,33 +513,35 @@ class PushConsumer:
         """What a pull may commit on its way; 0 commits nothing."""
         return 0 if self.options.model is Model.BROADCASTING else state.committable()
 
-    async def persist(self) -> None:
-        """Save every queue's offset."""
-        await self._save(
-            [(queue, state.committable()) for queue, state in list(self.queues.items())]
-        )
+    async def persist(self) -> bool:
+        """Save every queue's offset; False when a broker did not take one, which the log tells."""
+        return await self._save(list(self.queues.values()))
 
     async def _save_state(self, state: ProcessQueue) -> None:
-        await self._save([(state.queue, state.committable())])
+        await self._save([state])
 
-    async def _save(self, offsets: list[tuple[MessageQueue, int]]) -> None:
-        if self.options.model is Model.BROADCASTING:
-            changed = [(q, o) for q, o in offsets if self._local_offsets.get(q) != o]
-            self._local_offsets.update(changed)
-            if changed and self._local is not None:
-                await run_blocking(self._local.save, dict(self._local_offsets))
-            return
-        due = [(q, offset) for q, offset in offsets if self._committed.get(q) != offset]
-        await asyncio.gather(*[self._commit(queue, offset) for queue, offset in due])
+    async def _save(self, states: list[ProcessQueue]) -> bool:
+        async with self._saving:
+            offsets = [(state.queue, state.committable()) for state in states]
+            if self.options.model is Model.BROADCASTING:
+                changed = [(q, o) for q, o in offsets if self._local_offsets.get(q) != o]
+                self._local_offsets.update(changed)
+                if changed and self._local is not None:
+                    await run_blocking(self._local.save, dict(self._local_offsets))
+                return True
+            due = [(q, offset) for q, offset in offsets if self._committed.get(q) != offset]
+            return all(await asyncio.gather(*[self._commit(queue, o) for queue, o in due]))
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+    async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         try:
             await self.session.api.commit(self.session.master_of(queue), self.group, queue, offset)
-            self._committed[queue] = offset
         except ClientError as error:
             self.session.noise.warning(
                 f"commit-{queue.broker_name}", "commit failed queue=%s error=%s", queue, error
             )
+            return False
+        self._committed[queue] = offset
+        return True
 
 
 def subscription(topic: str, expression: str, now_ms: int) -> SubscriptionData:
