@@ -50,7 +50,7 @@ class Neighbour(threading.Thread):
             assert self.slowest < self._slowest_s, f"slowest call {self.slowest:.3f} s"
 
 
-def wait_until(condition: Any, seconds: float = 10.0) -> None:
+def wait_until(condition: Any, seconds: float = 60.0) -> None:
     """Poll; the servers are other processes."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -114,7 +114,7 @@ def _check_index(connection: RawConnection, record: StoredRecord) -> None:
     """The newest message is found by its key: the index came back too."""
     key = record.properties.split("KEYS\x01")[1].split("\x02")[0]
     fields = {"topic": TOPIC, "key": key, "maxNum": 8, "beginTimestamp": 0, "endTimestamp": 1 << 60}
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while True:
         head, body = connection.call(12, fields)
         if head["code"] == 0 or time.monotonic() > deadline:

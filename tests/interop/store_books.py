@@ -288,7 +288,7 @@ class Desk:
             "topic": topic, "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60,
             "_UNIQUE_KEY_QUERY": "true" if unique else "false",
         }  # fmt: skip
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             head, data = self.connection.call(QUERY, fields)
             if head["code"] == 0 or time.monotonic() > deadline:

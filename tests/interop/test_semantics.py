@@ -25,7 +25,7 @@ from roquette.message.compression import Compression
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 SETTINGS = {
     "messageDelayLevel": QUICK_LEVELS,
     "autoCreateTopicEnable": "true",

@@ -89,7 +89,7 @@ class Ward:
         """Brokers write consumer offsets every few seconds."""
         wanted = re.compile(rf'"{PLAIN}@{GROUP}":\{{[^}}]*"?1"?:{self.books.committed}\b')
         path = self.store / "config" / "consumerOffset.json"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not path.exists() or not wanted.search("".join(path.read_text().split())):
             assert time.monotonic() < deadline, path.read_text()
             time.sleep(0.2)

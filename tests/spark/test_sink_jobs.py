@@ -49,7 +49,7 @@ class Place:
         answer = call(self.broker.address, 17, fields)
         assert answer is not None
         assert answer[0]["code"] == 0, answer
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while True:
             found = call(self.address, 105, {"topic": topic})
             if found is not None and found[0]["code"] == 0:
@@ -287,7 +287,7 @@ def test_delays_reach_the_broker(spark: Any, roquette: Place) -> None:
     )
     sink(frame.write, roquette, topic).mode("append").save()
 
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while read(spark, roquette, topic).count() < 3:
         assert time.monotonic() < end
     bodies = {bytes(row.body) for row in read(spark, roquette, topic).collect()}

@@ -74,7 +74,7 @@ def set_queues(broker: Server, topic: str, queues: int) -> None:
 
 def until_route_has(namesrv: str, topic: str, queues: int) -> None:
     reader = BlockingReader(namesrv, group="test")
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while len(reader.queues(topic)) < queues:
         assert time.monotonic() < end, "the name server never heard of the queues"
         time.sleep(0.05)
@@ -139,7 +139,7 @@ def check_group(spark: Any, namesrv: str, topic: str, folder: Path) -> None:
         ends: dict[int, int] = {}
         for queue_id, offset in sent:
             ends[queue_id] = max(ends.get(queue_id, 0), offset + 1)
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 60
         while {q.queue_id: at for q, at in committed(namesrv, topic, group).items() if at} != ends:
             assert time.monotonic() < limit, (committed(namesrv, topic, group), ends)
             time.sleep(0.1)

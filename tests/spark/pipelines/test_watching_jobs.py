@@ -59,7 +59,7 @@ def create_topic(namesrv: str, brokers: list[Server], topic: str) -> None:
         answer = call(broker.address, 17, fields)
         assert answer is not None
         assert answer[0]["code"] == 0, answer
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         route = call(namesrv, 105, {"topic": topic})
         if route is not None and all(f'"{b.name}"'.encode() in route[1] for b in brokers):
