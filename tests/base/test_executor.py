@@ -89,28 +89,28 @@ def test_close_waits_for_what_was_submitted() -> None:
 def test_the_kernel_syncs_a_file_beside_the_loop(tmp_path: Path) -> None:
     async def main() -> None:
         threads = use_worker_threads(asyncio.get_running_loop())
+        ends: asyncio.Queue[OSError | None] = asyncio.Queue()
+        end = ends.put_nowait
         with (tmp_path / "log").open("wb", buffering=0) as file:
             for _ in range(20):
                 file.write(b"x" * 5000)
-                waiting = sync_file(file.fileno())
-                assert waiting is not None
-                assert sync_file(file.fileno()) is None, (
-                    "one at a time: the next one takes a thread"
-                )
-                await waiting
+                assert sync_file(file.fileno(), end)
+                assert not sync_file(file.fileno(), end), "one at a time: the next takes a thread"
+                assert await ends.get() is None
         reader, writer = os.pipe()
-        assert sync_file(writer) is None, "a pipe can not be synced"
-        assert sync_file(None) is None
+        assert not sync_file(writer, end), "a pipe can not be synced"
+        assert not sync_file(None, end)
         os.close(reader)
         os.close(writer)
         threads.close()
-        assert sync_file(0) is None, "closed"
+        assert not sync_file(0, end), "closed"
+        assert ends.empty()
 
     run(main())
 
 
 def test_without_the_kernels_help_threads_sync() -> None:
     async def main() -> None:
-        assert sync_file(1) is None
+        assert not sync_file(1, lambda error: None)
 
     asyncio.run(main())

@@ -80,10 +80,9 @@ def test_a_failed_write_drops_the_connection_with_its_unsent_answers(run_broker)
 
 
 def test_a_sync_that_fails_in_the_kernel_ends_the_broker_too(run_broker, monkeypatch):
-    def failing(fd):
-        future = asyncio.get_running_loop().create_future()
-        future.set_exception(OSError(5, "Input/output error"))
-        return future
+    def failing(fd, ended):
+        asyncio.get_running_loop().call_soon(ended, OSError(5, "Input/output error"))
+        return True
 
     async def scenario(case):
         client = await case.client()
@@ -114,17 +113,25 @@ def test_a_sync_of_any_file_that_fails_ends_the_broker(run_broker, monkeypatch):
     run_broker(scenario)
 
 
-def test_a_sync_that_takes_too_long_answers_flush_disk_timeout(run_broker):
+def test_a_sync_that_takes_too_long_answers_flush_disk_timeout(run_broker, monkeypatch):
+    running = []
+
+    def slow(fd, ended):
+        running.append(ended)
+        return True
+
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        case.broker.log_sync.kick = lambda: None
+        monkeypatch.setattr("roquette.broker.log_sync.sync_file", slow)
         started = case.loop.time()
         reply = await client.produce()
 
         assert reply.code == 10
         assert case.ext(reply)["queueOffset"] == "1"
         assert 0.9 < case.loop.time() - started < 1.3
+        (ended,) = running
+        ended(None)
 
     run_broker(
         scenario,

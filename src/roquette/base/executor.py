@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from roquette.base.kernel_sync import open_kernel_sync
+from roquette.base.kernel_sync import SyncEnded, open_kernel_sync
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,9 +33,9 @@ class WorkerThreads:
             thread.start()
         self._kernel = open_kernel_sync(loop)
 
-    def sync(self, fd: int) -> "asyncio.Future[None] | None":
+    def sync(self, fd: int, ended: SyncEnded) -> bool:
         """See `sync_file`."""
-        return None if self._kernel is None else self._kernel.sync(fd)
+        return self._kernel is not None and self._kernel.sync(fd, ended)
 
     def submit(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
         """Run a call in one of the threads; the future resolves on the loop."""
@@ -97,13 +97,16 @@ def submit(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.
     return loop.run_in_executor(None, call, *args)
 
 
-def sync_file(fd: int | None) -> "asyncio.Future[None] | None":
+def sync_file(fd: int | None, ended: SyncEnded) -> bool:
     """Let the kernel bring a file's data to the device, beside the loop and without a thread.
 
-    The future raises OSError. None: that is not to be had here or now, a thread must do it (`submit`).
+    `ended` is called on the loop, with the error or None. False: that is not to be had here or now, a thread
+    must do it (`submit`).
     """
+    if fd is None:
+        return False
     threads = _threads.get(asyncio.get_running_loop())
-    return None if threads is None or fd is None else threads.sync(fd)
+    return threads is not None and threads.sync(fd, ended)
 
 
 async def run_blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -12,6 +12,7 @@ import os
 import platform
 import struct
 import sys
+from collections.abc import Callable
 from typing import Final
 
 _CALLS: Final = {  # machine -> io_setup, io_destroy, io_submit, io_getevents
@@ -23,6 +24,9 @@ _TO_EVENTFD: Final = 1  # IOCB_FLAG_RESFD
 _ORDER: Final = struct.Struct("=QIIHhIQQqQII")  # struct iocb
 _EVENT: Final = struct.Struct("=QQqq")  # struct io_event
 _DEPTH: Final = 8
+
+SyncEnded = Callable[[OSError | None], None]
+"""Told of a sync's end: None, or why the device did not take the data."""
 
 
 class KernelSync:
@@ -37,24 +41,24 @@ class KernelSync:
         self._order = ctypes.create_string_buffer(_ORDER.size)
         self._orders = (ctypes.c_void_p * 1)(ctypes.addressof(self._order))
         self._event = ctypes.create_string_buffer(_EVENT.size)
-        self._waiting: asyncio.Future[None] | None = None
+        self._waiting: SyncEnded | None = None
         if self._call(calls[0], _DEPTH, ctypes.byref(self._context)) < 0:
             raise _error()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         loop.add_reader(self._bell, self._done)
 
-    def sync(self, fd: int) -> "asyncio.Future[None] | None":
-        """fdatasync of an open file. The future raises OSError when the device failed; None: not taken, for a
-        sync runs already or the file's system can not do it so."""
+    def sync(self, fd: int, ended: SyncEnded) -> bool:
+        """fdatasync of an open file; `ended` is called on the loop with what the device said. False: not taken,
+        for a sync runs already or the file's system can not do it so."""
         if self._waiting is not None:
-            return None
+            return False
         _ORDER.pack_into(
             self._order, 0, 0, 0, 0, _FDSYNC, 0, fd, 0, 0, 0, 0, _TO_EVENTFD, self._bell
         )
         if self._call(self._submit, self._context, 1, self._orders) != 1:
-            return None
-        self._waiting = self._loop.create_future()
-        return self._waiting
+            return False
+        self._waiting = ended
+        return True
 
     def _done(self) -> None:
         try:
@@ -62,13 +66,9 @@ class KernelSync:
         except BlockingIOError:
             return
         result = self._take()
-        waiting, self._waiting = self._waiting, None
-        if waiting is None or waiting.done():
-            return
-        if result < 0:
-            waiting.set_exception(OSError(-result, os.strerror(-result)))
-        else:
-            waiting.set_result(None)
+        ended, self._waiting = self._waiting, None
+        if ended is not None:
+            ended(OSError(-result, os.strerror(-result)) if result < 0 else None)
 
     def _take(self) -> int:
         """The result of the sync that has ended: 0, or the negative number of its error."""

@@ -5,7 +5,6 @@ life: nothing that waits is acknowledged (Apache: GroupCommitService, PutMessage
 """
 
 import asyncio
-import functools
 from collections.abc import Callable
 
 from roquette.base.clock import Clock
@@ -60,7 +59,8 @@ class LogSync:
         self._failed = failed
         self._shown = flushed
         self._gate: DurabilityGate[Waiting] = DurabilityGate(store.synced_offset)
-        self._running: asyncio.Future[None] | None = None
+        self._running: SyncPlan | None = None
+        self._rest: asyncio.Future[None] | None = None  # of `finish`: no sync is running
         self._due = False
         self._broken = False
 
@@ -102,24 +102,29 @@ class LogSync:
         if plan is None:  # all of it is there already
             self._flushed(self._store.synced_offset)
             return
-        self._running = sync_file(plan.descriptor) or submit(plan.run)
-        self._running.add_done_callback(functools.partial(self._ended, plan))
+        self._running = plan
+        if not sync_file(plan.descriptor, self._ended):
+            submit(plan.run).add_done_callback(self._ran)
 
-    def _ended(self, plan: SyncPlan, future: "asyncio.Future[None]") -> None:
-        self._running = None
-        if future.cancelled():
-            return
-        try:
+    def _ran(self, future: "asyncio.Future[None]") -> None:
+        if not future.cancelled():
             future.result()
-        except OSError as error:
+            self._ended(None)
+
+    def _ended(self, error: OSError | None) -> None:
+        plan, self._running = self._running, None
+        assert plan is not None
+        if error is not None:
             plan.error = error
         try:
             end_offset = self._store.synced(plan)
-        except StoreError as error:
-            self.abandon(str(error))
-            return
-        self._flushed(end_offset)
-        self.kick()
+        except StoreError as refusal:
+            self.abandon(str(refusal))
+        else:
+            self._flushed(end_offset)
+            self.kick()
+        if self._rest is not None and not self._rest.done() and self._running is None:
+            self._rest.set_result(None)
 
     def _flushed(self, end_offset: int) -> None:
         for waiting in self._gate.flushed(end_offset):
@@ -156,5 +161,5 @@ class LogSync:
     async def finish(self) -> None:
         """Wait for the running sync, if any, and answer what it released."""
         while self._running is not None:
-            await asyncio.shield(self._running)
-            await asyncio.sleep(0)
+            self._rest = asyncio.get_running_loop().create_future()
+            await self._rest
