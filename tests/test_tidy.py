@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 import warnings
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,11 @@ def modules() -> list[Path]:
     return sorted(SRC.rglob("*.py"))
 
 
+@lru_cache(maxsize=1000)  # every module is looked at by every test
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def room_of(path: Path) -> str:
     relative = path.relative_to(SRC)
     if relative.parts[:2] == ("spark", "pipelines"):
@@ -110,7 +116,7 @@ def test_imports_point_downwards() -> None:
         if room == "errors":
             continue
         allowed = CONTRACT[room] | {room, "errors"}
-        for name, line in imported(ast.parse(path.read_text())):
+        for name, line in imported(parsed(path)):
             if name.startswith("roquette."):
                 target = room_of_module(name)
                 if target not in allowed:
@@ -127,7 +133,7 @@ def test_nobody_imports_the_composition_roots() -> None:
 def banned_in(path: Path) -> list[tuple[str, int]]:
     found = []
     source = path.read_text()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             if name in (
@@ -205,7 +211,7 @@ PURE = ("message", "wire", "store", "filter")
 @pytest.mark.parametrize("room", PURE)
 def test_pure_rooms_know_no_sockets_threads_or_event_loops(room: str) -> None:
     for path in sorted((SRC / room).rglob("*.py")):
-        for name, line in imported(ast.parse(path.read_text())):
+        for name, line in imported(parsed(path)):
             assert name.split(".")[0] not in ("asyncio", "threading", "selectors", "concurrent"), (
                 f"{path}:{line} imports {name}"
             )
@@ -218,7 +224,7 @@ def test_only_remoting_opens_sockets() -> None:
     for path in modules():
         relative = str(path.relative_to(SRC))
         if not relative.startswith(SOCKETS):
-            names = [name for name, _ in imported(ast.parse(path.read_text()))]
+            names = [name for name, _ in imported(parsed(path))]
             assert "socket" not in names, f"{relative} imports socket"
 
 
@@ -227,7 +233,7 @@ def test_no_module_is_named_for_nothing() -> None:
         assert not re.search(r"(^|_)(utils?|helpers?|common|misc|manager|impl)(_|$)", path.stem), (
             path
         )
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 assert not re.search(r"^(Default|Abstract)|(Impl|Manager|Helper)$", node.name), (
                     f"{path}: {node.name}"
@@ -236,7 +242,7 @@ def test_no_module_is_named_for_nothing() -> None:
 
 def test_every_module_says_what_it_is() -> None:
     for path in modules():
-        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+        assert ast.get_docstring(parsed(path)), f"{path} has no docstring"
 
 
 def test_sizes_stay_within_their_budgets() -> None:
@@ -248,7 +254,7 @@ def test_sizes_stay_within_their_budgets() -> None:
                 f"{path.relative_to(ROOT)} has {lines} lines, budget {FILE_BUDGET}", stacklevel=1
             )
         assert lines <= FILE_BUDGET * 1.4, f"{path} is far over its budget"
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 size = (node.end_lineno or 0) - node.lineno + 1
                 if size > FUNCTION_BUDGET:
@@ -261,7 +267,7 @@ def test_sizes_stay_within_their_budgets() -> None:
 
 def test_every_config_field_has_a_sentence_and_a_key() -> None:
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "setting":
                 words = {k.arg: k.value for k in node.keywords}
                 assert {"java", "help"} <= set(words), f"{path}:{node.lineno}"
