@@ -43,16 +43,16 @@ check: setup ## format, lint and types
 	@$(BIN)/mypy
 
 unit: setup ## unit, property and golden tests (under a minute)
-	@$(PYTEST) -m "not simulation and not crash and not interop and not spark and not long"
+	@$(PYTEST) -m "not simulation and not crash and not interop and not spark and not long" --ignore=tests/spark
 
 simulation: setup ## a whole cluster in one process, in virtual time
 	@$(PYTEST) -m "simulation and not long"
 
 crash: setup ## kill -9 of real brokers, quick form
-	@$(PYTEST) -m "crash and not long"
+	@$(PYTEST) -m "crash and not spark and not long"
 
 interop: setup ## real Java, Go and Node.js clients, Apache's servers and mqadmin
-	@$(PYTEST) -m "interop and not long" --timeout 300
+	@$(PYTEST) -m "interop and not spark and not long" --timeout 300
 
 spark: setup-spark ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
 	@$(PYTEST) -m "not spark and not interop and not long" tests/spark
