@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.interop.conftest import Cluster
@@ -11,6 +11,7 @@ from tests.interop.driver import LineClient
 from tests.interop.peers import call
 
 PATIENCE_S = 60  # machines are slow when everything runs at once
+NOTICED_S = 18  # a client that is not told rebalances every 20 s
 
 
 class Bench:
@@ -59,6 +60,19 @@ class Bench:
         wait = {"min": count, "timeout": PATIENCE_S * 1000, "nudge": nudge}
         found: list[Any] = self.client("dump", name=name, **wait)["messages"]
         return found
+
+    def until_all_seen(self, *names: str, before: Sequence[Any] = (), nudge: bool = False) -> None:
+        """Wait until these consumers have got all that was sent, but for what was seen `before`, and nothing else.
+
+        Delivery is at least once: after a rebalance a message may have come twice, and that is no failure.
+        """
+
+        def found() -> set[str]:
+            seen = [message for name in names for message in self.seen(name, nudge=nudge)]
+            return set(bodies([*before, *seen]))
+
+        until(lambda: found() >= set(self.sent))
+        assert found() == set(self.sent)
 
     def queues(self, name: str, nudge: bool = False) -> set[int]:
         """Ids of the queues of the topic a consumer holds."""

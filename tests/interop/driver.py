@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from tests.interop.peers import SMALL_JVM, Process, compiled, require_java
 
-ANSWER_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S = 90  # more than any command waits for
 CLASS_PATHS = {"4.9.8": "client49", "5.5.0": "client55"}
 
 

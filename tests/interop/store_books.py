@@ -297,7 +297,7 @@ class Desk:
         assert head["code"] == 0, (topic, key, head)
         return decode_records(data, check_crc=True)
 
-    def check_late(self, within_s: float = 30) -> None:
+    def check_late(self, within_s: float = 60) -> None:
         """What was delayed, timed or committed has come once, and nothing of it twice."""
         deadline = time.monotonic() + within_s
         for topic, wanted in self.books.late.items():

@@ -225,7 +225,7 @@ def test_we_send_and_java_consumes(mixed: Mixed, java: Driver, namesrv: str) -> 
             ]
             sent += await mq.send_batch(topic, [f"batch-{i}" for i in range(10)])
             sent.append(await mq.send(topic, big))
-        dumped = await asyncio.to_thread(java, "dump", name=word, min=51, timeout=40_000)
+        dumped = await asyncio.to_thread(java, "dump", name=word, min=51, timeout=60_000)
         java("stop", name=word)
         by_id = {message["msgId"]: message for message in dumped["messages"]}
         assert len(dumped["messages"]) == 51

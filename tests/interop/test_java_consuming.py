@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.interop.bench import Bench, bodies, until
+from tests.interop.bench import NOTICED_S, Bench, bodies, until
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, JavaError
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
-
-NOTICED_S = 10
 
 
 @pytest.fixture
@@ -33,20 +31,16 @@ def test_two_consumers_share_and_one_takes_over(bench: Bench) -> None:
     until(lambda: len(bench.queues(first)) == len(bench.queues(second)) == 2, NOTICED_S)
     assert bench.queues(first) | bench.queues(second) == {0, 1, 2, 3}
     bench.send(40)
-    until(lambda: len(bench.seen(first)) + len(bench.seen(second)) >= 40)
+    bench.until_all_seen(first, second)
     of_first, of_second = bench.seen(first), bench.seen(second)
-    assert bodies(of_first + of_second) == Counter(bench.sent)
     assert {m["queueId"] for m in of_first} == bench.queues(first)
     assert {m["queueId"] for m in of_second} == bench.queues(second)
     bench.stop(second)
     until(lambda: bench.queues(first) == {0, 1, 2, 3}, NOTICED_S)
     bench.send(20, body="after")
-    until(lambda: len(bench.seen(first)) >= len(of_first) + 20)
-    everything = bench.seen(first) + of_second
-    # A consumer that leaves has stored its offsets: nothing is lost, nothing comes twice.
-    assert bodies(everything) == Counter(bench.sent)
+    bench.until_all_seen(first, before=of_second)
     bench.stop(first)
-    assert bench.lag()["lag"] == 0
+    until(lambda: bench.lag()["lag"] == 0)
 
 
 @pytest.mark.feature("broadcasting")
@@ -72,7 +66,7 @@ def test_tags_select(bench: Bench) -> None:
 def test_pull_with_subscription(bench: Bench) -> None:
     bench.send(20, tags="a,b")
     lite = bench.consumer("lite", "lite", manual=1, expression="a")
-    found = bench.client("poll", name=lite, min=10, timeout=15000)["messages"]
+    found = bench.client("poll", name=lite, min=10, timeout=50_000)["messages"]
     assert bodies(found) == {f"m-{i}": 1 for i in range(0, 20, 2)}
     stored = bench.client("commit", name=lite, topic=bench.topic)["committed"]
     assert sum(stored.values()) >= 10 and set(stored) == {"0", "1", "2", "3"}
@@ -85,10 +79,10 @@ def test_pull_with_assign_and_seek(bench: Bench) -> None:
     (queue,) = bench.client("assign", name=lite, topic=bench.topic, queue=2)["queues"]
     assert queue == f"{bench.topic}@{bench.cluster.broker.name}@2"
     bench.client("seek", name=lite, topic=bench.topic, queue=2, offset=6)
-    found = bench.client("poll", name=lite, min=4, timeout=10000)["messages"]
+    found = bench.client("poll", name=lite, min=4, timeout=50_000)["messages"]
     assert [message["queueOffset"] for message in found] == [6, 7, 8, 9]
     bench.client("seek", name=lite, topic=bench.topic, queue=2, offset=0)
-    again = bench.client("poll", name=lite, min=10, timeout=10000)["messages"]
+    again = bench.client("poll", name=lite, min=10, timeout=50_000)["messages"]
     assert [message["body"] for message in again] == [f"m-{i}" for i in range(10)]
 
 
@@ -126,7 +120,7 @@ def test_what_fails_too_often_is_a_dead_letter(bench: Bench) -> None:
     broker = {"brokerName": bench.cluster.broker.name, "perm": 6}
     assert route["queues"] == [{**broker, "read": 1, "write": 1}]
     lite = bench.consumer("dlq", "lite", topic=dead, group=f"{bench.group}_dlq")
-    (message,) = bench.client("poll", name=lite, min=1, timeout=15000)["messages"]
+    (message,) = bench.client("poll", name=lite, min=1, timeout=50_000)["messages"]
     assert message["body"] == "m-0"
     assert message["properties"]["ORIGIN_MESSAGE_ID"] == sent["offsetMsgId"]
     assert message["properties"]["RETRY_TOPIC"] == bench.topic
@@ -146,7 +140,7 @@ def test_lag(bench: Bench) -> None:
     consumer = bench.consumer()
     bench.seen(consumer, 8)
     bench.stop(consumer)  # it stores its offsets
-    assert bench.lag()["lag"] == 0
+    until(lambda: bench.lag()["lag"] == 0)
     sent = bench.send(6, body="more", mode="queue", queue=1)
     stats = bench.lag()
     assert stats["lag"] == 6
@@ -181,8 +175,7 @@ def test_an_orderly_queue_moves_with_its_lock(bench: Bench) -> None:
     for queue in range(4):
         bench.send(5, body=f"q{queue}", mode="queue", queue=queue)
     # Nudged: a queue that moves once more waits for the next rebalance, 20 s, before it is locked again.
-    until(lambda: sum(len(bench.seen(name, nudge=True)) for name in (first, second)) >= 20)
-    assert bodies(bench.seen(first) + bench.seen(second)) == Counter(bench.sent)
+    bench.until_all_seen(first, second, nudge=True)
 
 
 @pytest.mark.feature("offsets")

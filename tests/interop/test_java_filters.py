@@ -11,7 +11,7 @@ from tests.interop.peers import start_broker, start_namesrv
 
 pytestmark = [pytest.mark.interop, pytest.mark.feature("sql92"), pytest.mark.timeout(180)]
 
-PATIENCE_MS = 25_000
+PATIENCE_MS = 60_000
 QUIET_MS = 400
 NO_SQL = "The broker does not support consumer to filter message by SQL92"
 

@@ -16,7 +16,7 @@ from roquette.broker.pop import receipt
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
-PATIENCE_MS = 25_000
+PATIENCE_MS = 60_000
 # POP of Apache's broker needs its timer.
 POP_SETTINGS = {**SETTINGS, "timerWheelEnable": "true", "enablePropertyFilter": "true"}
 

@@ -14,7 +14,7 @@ def read_all(java: Driver, cluster: Cluster, name: str, topic: str, count: int) 
     """All `count` messages of a topic, by a lite pull consumer of its own."""
     java("lite", name=name, namesrv=cluster.namesrv.address, group=f"G_{name}", topic=topic)
     try:
-        found: list[Any] = java("poll", name=name, min=count, timeout=15000)["messages"]
+        found: list[Any] = java("poll", name=name, min=count, timeout=50_000)["messages"]
     finally:
         java("stop", name=name)
     return found

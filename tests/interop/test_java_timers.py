@@ -37,7 +37,7 @@ def recalling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def receive(java: Driver, cluster: Cluster, name: str, topic: str, count: int) -> list[Any]:
     java("lite", name=name, namesrv=cluster.namesrv.address, group=f"G_{name}", topic=topic)
     try:
-        found: list[Any] = java("poll", name=name, min=count, timeout=15000)["messages"]
+        found: list[Any] = java("poll", name=name, min=count, timeout=50_000)["messages"]
     finally:
         java("stop", name=name)
     return found

@@ -63,7 +63,7 @@ def reading(
     """A lite pull consumer of a topic; called, it gives what has come."""
     java("lite", name=name, namesrv=namesrv.address, group=f"G_{name}", topic=topic)
     try:
-        yield lambda count, timeout=15000: java("poll", name=name, min=count, timeout=timeout)[
+        yield lambda count, timeout=50_000: java("poll", name=name, min=count, timeout=timeout)[
             "messages"
         ]
     finally:

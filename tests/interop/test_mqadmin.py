@@ -90,7 +90,7 @@ class Cluster:
         self.sent = self.java("send", **sending)["results"]
         answer = self.java("consumer", name="c", group="CG", expression="a || b", **common)
         self.clients["c"] = answer["clientId"]
-        assert len(self.java("dump", name="c", min=SENT, timeout=30_000)["messages"]) == SENT
+        assert len(self.java("dump", name="c", min=SENT, timeout=60_000)["messages"]) == SENT
         until(lambda: "Diff Total: 0" in self.mqadmin("consumerProgress", "-g", "CG"))
         self.java("send", name="p", topic="unread")
         until(lambda: self.routed("unread"))

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.interop.bench import Bench, bodies, until
+from tests.interop.bench import NOTICED_S, Bench, bodies, until
 from tests.interop.clients import NodeClient
 from tests.interop.conftest import Cluster
 from tests.interop.driver import ClientError
 from tests.interop.peers import call
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
-
-NOTICED_S = 10
 
 
 @pytest.fixture
@@ -105,15 +103,13 @@ def test_two_consumers_share_and_one_takes_over(bench: Bench) -> None:
     until(lambda: len(bench.queues(first)) == len(bench.queues(second)) == 2, NOTICED_S)
     assert bench.queues(first) | bench.queues(second) == {0, 1, 2, 3}
     bench.send(40)
-    until(lambda: len(bench.seen(first)) + len(bench.seen(second)) >= 40)
+    bench.until_all_seen(first, second)
     of_first, of_second = bench.seen(first), bench.seen(second)
-    assert bodies(of_first + of_second) == Counter(bench.sent)
     assert {m["queueId"] for m in of_first} == bench.queues(first)
     bench.stop(second)
     until(lambda: bench.queues(first) == {0, 1, 2, 3}, NOTICED_S)
     bench.send(20, body="after")
-    until(lambda: len(bench.seen(first)) >= len(of_first) + 20)
-    assert bodies(bench.seen(first) + of_second) == Counter(bench.sent)
+    bench.until_all_seen(first, before=of_second)
 
 
 @pytest.mark.feature("offsets", client="Node 3.12.0")

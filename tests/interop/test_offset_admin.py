@@ -77,6 +77,10 @@ class Bench:
         wait = {"min": count, "timeout": PATIENCE_S * 1000, "nudge": True}
         return Counter(m["body"] for m in self.java("dump", name=name, **wait)["messages"])
 
+    def again(self, name: str) -> int:
+        """How many messages a consumer has got more than once."""
+        return sum(times > 1 for times in self.seen(name, 0).values())
+
     def lag(self, group: str = "") -> int:
         wanted = {"name": self.name, "group": group or self.group, "topic": self.topic}
         lag: int = self.java("lag", **wanted)["lag"]
@@ -105,17 +109,17 @@ def bench(
 def test_a_running_consumer_goes_back_to_a_time_and_skips_to_the_end(bench: Bench) -> None:
     first = bench.consumer()
     bench.send(8)
-    assert sum(bench.seen(first, 8).values()) == 8
+    assert len(bench.seen(first, 8)) == 8
     until(lambda: bench.lag() == 0)
     words = ("-g", bench.group, "-t", bench.topic)
     printed = bench.admin("resetOffsetByTime", *words, "-s", "1")
     rows = sorted(line.split() for line in printed.splitlines() if line.startswith("broker-a"))
     assert rows == [["broker-a", str(queue), "0"] for queue in range(4)]
-    assert set(bench.seen(first, 16).values()) == {2}
+    until(lambda: bench.again(first) == 8)
     until(lambda: bench.lag() == 0)
     bench.stop(first)
     bench.send(8, "old")
-    assert bench.lag() == 8
+    until(lambda: bench.lag() == 8)
     bench.admin("skipAccumulatedMessage", *words)
     until(lambda: bench.lag() == 0)
     second = bench.consumer("2")
@@ -182,7 +186,7 @@ def test_clients_are_asked_and_one_consumes_directly(bench: Bench) -> None:
     one = ("-g", bench.group, "-d", client, "-i", sent[2]["offsetMsgId"], "-t", bench.topic)
     printed = bench.admin("queryMsgById", *one)
     assert "consumeResult=CR_SUCCESS" in printed
-    assert bench.seen(first, 5)["m-2"] == 2
+    until(lambda: bench.seen(first, 0)["m-2"] > 1)
     running = bench.admin("consumerStatus", "-g", bench.group, "-i", client)
     assert "#Consumer Subscription#" in running
     assert bench.topic in running
@@ -200,7 +204,7 @@ def test_before_5_0_the_clients_reset_themselves(bench: Bench) -> None:
         where = {"name": bench.name, "address": bench.cluster.broker.address}
         answer = bench.java("resetOffset", **where, **wanted)["queues"]
         assert answer == {f"broker-a@{queue}": 0 for queue in range(4)}
-        assert set(bench.seen(first, 16).values()) == {2}
+        until(lambda: bench.again(first) == 8)
     finally:
         bench.ask(25, {}, b"useServerSideResetOffset=true")
 
@@ -220,7 +224,8 @@ def test_heartbeats_of_version_2_leave_the_subscriptions_out(bench: Bench) -> No
     body = bench.ask(203, {"consumerGroup": bench.group})[3]
     assert bench.topic in json.loads(body)["subscriptionTable"]
     bench.send(8)
-    until(lambda: sum((bench.seen(first, 0) + bench.seen(second, 0)).values()) == 8)
+    sent = {f"m-{i}" for i in range(8)}  # when the second joins, some may come twice
+    until(lambda: set(bench.seen(first, 0) + bench.seen(second, 0)) == sent)
 
 
 @ONCE
@@ -296,7 +301,14 @@ def test_lists_counters_clean_ups_and_units(bench: Bench, tmp_path: Path) -> Non
     assert bench.admin("cleanUnusedTopic", *where) == "success"
     assert bench.admin("deleteExpiredCommitLog", *where) == "success"
     counted = {"statsName": "TOPIC_PUT_NUMS", "statsKey": bench.topic}
-    minute = until(lambda: json.loads(bench.ask(315, counted)[3] or b"{}").get("statsMinute"), 15)
+    # A sample taken while they were sent has fewer; the next one, 10 s later, has all.
+    minute = until(
+        lambda: (
+            (found := json.loads(bench.ask(315, counted)[3] or b"{}").get("statsMinute"))
+            and found["sum"] >= 8
+            and found
+        )
+    )
     assert set(minute) == {"sum", "tps", "avgpt"} and minute["sum"] == 8
 
 

@@ -230,7 +230,7 @@ def test_two_consumers_share_and_the_one_left_takes_over(cluster: Cluster) -> No
             await until(lambda: mine(one) == 4, "queues were not taken over")
             futures = [await mq.send_soon(topic, f"b{n}") for n in range(100)]
             await asyncio.gather(*futures)
-            await until(lambda: sum(m.body[:1] == b"b" for m in got["one"]) >= 100)
+            await until(lambda: len({m.body for m in got["one"] if m.body.startswith(b"b")}) == 100)
         everything = [m.message_id for g in got.values() for m in g]
         assert len(set(everything)) == 301
         assert len(everything) <= 301 + 64, "more duplicates than a rebalance explains"
@@ -297,7 +297,7 @@ def test_tags_are_exact_even_when_their_hashes_collide(cluster: Cluster) -> None
             )
             for tag in ["Aa", "BB", "c", "d", None, "Aa"]:  # "Aa" and "BB" have one hash in Java
                 await mq.send(topic, f"{tag}", tag=tag)
-            await until(lambda: len(got) == 3)
+            await until(lambda: len(got) >= 3)
             await asyncio.sleep(0.5)
         assert Counter(m.tags for m in got) == {"Aa": 2, "c": 1}
 
@@ -325,7 +325,7 @@ def test_broadcasting_gives_everybody_everything_and_remembers_locally(cluster: 
             await join(mq, "x")
             await join(other, "y")
             await mq.send_batch(topic, [f"{n}" for n in range(20)])
-            await until(lambda: all(len(bodies) == 21 for bodies in got.values()))
+            await until(lambda: all(len(set(bodies)) == 21 for bodies in got.values()))
             client_id = mq.session.client_id
         kept = cluster.folder / "offsets" / client_id / group / "offsets.json"
         assert "".join(kept.read_text().split()).startswith('{"offsetTable":{{"brokerName":')
@@ -398,7 +398,7 @@ def test_orderly_handlers_see_each_queue_in_order_through_failures(cluster: Clus
             one = await mq.subscribe(topic, handler=handler, **options)
             for n in range(40):
                 await mq.send(topic, f"{n}", shard_key=f"{n % 8}")
-            await until(lambda: sum(map(len, order.values())) == 41)
+            await until(lambda: sum(len(set(each)) for each in order.values()) == 41)
             two = await other.subscribe(topic, handler=handler, **options)
             await until(
                 lambda: (
@@ -408,9 +408,12 @@ def test_orderly_handlers_see_each_queue_in_order_through_failures(cluster: Clus
             )
             for n in range(40):
                 await mq.send(topic, f"{n}", shard_key=f"{n % 8}")
-            await until(lambda: sum(map(len, order.values())) >= 81)
+            await until(lambda: sum(len(set(each)) for each in order.values()) == 81)
         for offsets in order.values():
-            assert offsets == list(range(len(offsets)))
+            once = list(
+                dict.fromkeys(offsets)
+            )  # a queue that moves may begin again a little before
+            assert once == list(range(len(once)))
         assert failed
 
     run(case())
@@ -462,7 +465,7 @@ def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
             assert await mq.offset_by_time(queue, 2**41) == base + 10
 
             await mq.send(topic, b"held", queue=queue)  # wakes the held pull
-            assert [m.body for m in await puller.poll(10.0)] == [b"held"]
+            assert [m.body for m in await puller.poll(60.0)] == [b"held"]
             await puller.close()
             again = await mq.puller(group=group)
             end = asyncio.get_running_loop().time() + SOON_S
@@ -473,7 +476,7 @@ def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
                     break
                 assert asyncio.get_running_loop().time() < end
                 await asyncio.sleep(0.05)
-            assert [m.body for m in await again.poll(10.0)] == [b"held"]
+            assert [m.body for m in await again.poll(60.0)] == [b"held"]
 
     run(case())
 
@@ -490,7 +493,7 @@ def test_a_loop_over_messages_acknowledges_and_leaves_promptly(cluster: Cluster)
                 if len(got) == 6:
                     break  # the sixth is not acknowledged
             left = loop.time()
-        assert loop.time() - left < 5.0
+        assert loop.time() - left < 10.0  # a held pull would be 15 s
         async with cluster.client() as mq, mq.consume(topic, group=group) as stream:
             async for message in stream:
                 got.append(message.body)

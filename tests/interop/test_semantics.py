@@ -574,7 +574,7 @@ def test_java_reads_what_we_compress_and_we_read_what_java_compresses(
 
     reading = {"namesrv": pair.namesrv.address, "group": work.group, "topic": work.topic}
     driver("lite", name=work.name, **reading)
-    read = driver("poll", name=work.name, min=6, timeout=15_000)["messages"]
+    read = driver("poll", name=work.name, min=6, timeout=50_000)["messages"]
     driver("stop", name=work.name)
     assert {message["tags"] for message in read} == wanted
     assert {message["hash"] for message in read} == {read[0]["hash"]}

@@ -106,7 +106,7 @@ class Ward:
         self.java("lite", **common, group=f"G_{reader}", topic=PLAIN)
         try:
             wanted = [message for message in self.books.sent if message.topic == PLAIN]
-            found = self.java("poll", name=reader, min=len(wanted), timeout=20_000)["messages"]
+            found = self.java("poll", name=reader, min=len(wanted), timeout=60_000)["messages"]
             assert sorted(m["keys"] for m in found) == sorted(m.named["KEYS"] for m in wanted)
         finally:
             self.java("stop", name=reader)
