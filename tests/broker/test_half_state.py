@@ -7,7 +7,7 @@ from roquette.broker.half_state import MAX_COPIES, MAX_MARKS, PAGE_BITS, HalfSta
 
 def test_it_agrees_with_a_set():
     rng = random.Random(7)
-    for _ in range(30):
+    for _ in range(10):
         state, ended, base = HalfState(), set(), rng.randrange(3 * PAGE_BITS)
         state.load(base, 0)
         limit = base + rng.randrange(1, 3 * PAGE_BITS)
