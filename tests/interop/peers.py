@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache" / "interop"
 BUILD_TIMEOUT_S = 600
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120  # a JVM on a machine with ten times as much to do as it can
 STOP_TIMEOUT_S = 20
 
 # What the JVM must open for Apache's servers (their own start scripts do the same).
