@@ -69,6 +69,11 @@ class ServerProcess:
         text = Path(f"/proc/{self.child.pid}/status").read_text()
         return int(text.split("RssAnon:")[1].split()[0]) * 1024
 
+    def cpu_s(self) -> float:
+        """Seconds of CPU time it has used."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def open_sockets(self) -> int:
         """Descriptors that are sockets."""
         count = 0
@@ -102,7 +107,7 @@ def server(arguments: list[str], prefix: Sequence[str] = ()) -> Iterator[ServerP
 class RawConnection:
     """A blocking connection that speaks frames."""
 
-    def __init__(self, address: tuple[str, int], timeout: float = 10.0) -> None:
+    def __init__(self, address: tuple[str, int], timeout: float = 30.0) -> None:
         self.socket = socket.create_connection(address, timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stream = self.socket.makefile("rb")
