@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.bad_input.neighbour import wait_until
 from tests.real_servers import (
     RawConnection,
     ServerProcess,
@@ -114,13 +115,19 @@ def _check_index(connection: RawConnection, record: StoredRecord) -> None:
     """The newest message is found by its key: the index came back too."""
     key = record.properties.split("KEYS\x01")[1].split("\x02")[0]
     fields = {"topic": TOPIC, "key": key, "maxNum": 8, "beginTimestamp": 0, "endTimestamp": 1 << 60}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         head, body = connection.call(12, fields)
         if head["code"] == 0 or time.monotonic() > deadline:
             break
     assert head["code"] == 0, (head, key)
     assert record.body in [found.body for found in decode_records(body)]
+
+
+def enough(store: Path, books: Books, cycles: int) -> bool:
+    """Whether so much was promised that something could have been lost, over some files."""
+    promised = sum(len(queue) for queue in books.promised)
+    return promised > 20 * cycles and len(list((store / "commitlog").iterdir())) > 4
 
 
 def run_cycles(store: Path, flush: str, cycles: int, seed: int) -> Books:
@@ -160,9 +167,11 @@ def run_cycles(store: Path, flush: str, cycles: int, seed: int) -> Books:
             for sender in senders:
                 sender.start()
             time.sleep(rng.uniform(0.02, 0.6))
+            if cycle == cycles - 1:
+                wait_until(lambda: enough(store, books, cycles))  # whatever else the machine does
             broker.child.kill()
             for sender in senders:
-                sender.join(20)
+                sender.join(60)
                 assert not sender.is_alive()
                 assert sender.failure is None, sender.failure
     with server(arguments) as broker, RawConnection(broker.address) as connection:

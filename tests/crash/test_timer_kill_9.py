@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.bad_input.neighbour import wait_until
 from tests.real_servers import (
     RawConnection,
     ServerProcess,
@@ -140,9 +141,11 @@ def run_cycles(store: Path, cycles: int, seed: int) -> Books:
             for sender in senders:
                 sender.start()
             time.sleep(rng.uniform(0.1, 1.5))
+            if cycle == cycles - 1:  # whatever else the machine does
+                wait_until(lambda: len(books.promised) > 200)
             broker.child.kill()
             for sender in senders:
-                sender.join(20)
+                sender.join(60)
                 assert not sender.is_alive()
                 assert sender.failure is None, sender.failure
     with server(arguments) as broker, RawConnection(broker.address) as connection:
