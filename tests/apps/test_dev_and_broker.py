@@ -41,7 +41,7 @@ def address(child, part):
 
 
 def call(where, code, ext, body=b""):
-    with socket.create_connection(where, 5) as connection:
+    with socket.create_connection(where, 30) as connection:
         stream = connection.makefile("rwb")
         return send(stream, code, ext, body)
 

@@ -42,13 +42,13 @@ def test_it_says_ready_serves_and_ends_cleanly(tmp_path: Path) -> None:
             line = process.stdout.readline()
             assert line.startswith("ready namesrv=127.0.0.1:")
             port = int(line.rsplit(":", 1)[1])
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
                 head = b'{"code":105,"opaque":1,"extFields":{"topic":"T"}}'
                 size = len(head)
                 connection.sendall((size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + head)
                 assert b'"code":17' in connection.recv(4096)
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=10)
+            out, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert out == "", "exactly one line on stdout"
@@ -64,7 +64,7 @@ def test_a_taken_port_is_said_in_words() -> None:
             [*MAIN, "--listen", f"127.0.0.1:{port}"],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
     assert done.returncode == 1

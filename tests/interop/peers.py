@@ -29,7 +29,7 @@ ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache" / "interop"
 BUILD_TIMEOUT_S = 600
 START_TIMEOUT_S = 120  # a JVM on a machine with ten times as much to do as it can
-STOP_TIMEOUT_S = 20
+STOP_TIMEOUT_S = 90
 
 # What the JVM must open for Apache's servers (their own start scripts do the same).
 OPENED = (
@@ -414,7 +414,7 @@ def call(
     frame = struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), timeout=5) as peer:
+        with socket.create_connection((host, int(port)), timeout=30) as peer:
             peer.sendall(frame)
             (size,) = struct.unpack(">i", _exactly(peer, 4))
             data = _exactly(peer, size)

@@ -62,7 +62,7 @@ class Desk:
     def __init__(self, broker: Server, books: Books, *, old: bool) -> None:
         """`old`: a 4.9 broker takes part, which knows no timers and no long topics."""
         host, _, port = broker.address.rpartition(":")
-        self.connection = RawConnection((host, int(port)), 20.0)
+        self.connection = RawConnection((host, int(port)), 60.0)
         self.books = books
         self.old = old
         books.turn += 1
