@@ -80,7 +80,7 @@ def test_dev_serves_routes_of_what_was_sent_and_ends_clean(tmp_path):
         sent, _ = call(broker, 310, send_ext("New"), b"x")
         route, body = call(name_server, 105, {"topic": "New"})
         child.send_signal(signal.SIGTERM)
-        code = child.wait(10)
+        code = child.wait(60)
 
         assert sent["code"] == route["code"] == 0
         assert f"127.0.0.1:{found[2]}".encode() in body
@@ -94,7 +94,7 @@ def test_dev_without_a_store_leaves_nothing(tmp_path):
         assert child.stdout.readline().startswith("ready ")
         child.send_signal(signal.SIGTERM)
 
-        assert child.wait(10) == 0
+        assert child.wait(60) == 0
         assert list(tmp_path.iterdir()) == []
 
 
@@ -110,7 +110,7 @@ def test_a_broker_takes_files_environment_and_flags_in_that_order(tmp_path):
         _, body = call(where, 26, {})
         shown = dict(line.split("=", 1) for line in body.decode().splitlines())
         child.send_signal(signal.SIGTERM)
-        child.wait(10)
+        child.wait(60)
 
         assert (shown["brokerName"], shown["brokerClusterName"], shown["regionId"]) == (
             "from-file",
@@ -131,7 +131,7 @@ def test_a_broker_takes_files_environment_and_flags_in_that_order(tmp_path):
 )
 def test_a_wrong_setting_is_one_line_and_exit_code_1(tmp_path, arguments, words):
     with process("broker", "--store", tmp_path / "s", *arguments) as child:
-        assert child.wait(10) == 1
+        assert child.wait(60) == 1
         errors = child.stderr.read().strip().splitlines()
 
         assert words in errors[-1]
@@ -142,5 +142,5 @@ def test_two_brokers_can_not_share_a_store(tmp_path):
     with process("broker", "--listen", "127.0.0.1:0", "--store", tmp_path, *SMALL) as first:
         address(first, "broker")
         with process("broker", "--listen", "127.0.0.1:0", "--store", tmp_path, *SMALL) as second:
-            assert second.wait(10) == 1
+            assert second.wait(60) == 1
             assert "another process uses this store" in second.stderr.read()
