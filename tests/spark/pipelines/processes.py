@@ -11,7 +11,8 @@ from pathlib import Path
 
 MAIN = [sys.executable, "-c", "from roquette.apps.main import main; main()"]
 # A JVM of seconds: one compiler, one collector thread.
-SHORT_LIFE = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIFE = f"spark.driver.extraJavaOptions={SHORT_LIVED_JVM}"
 
 
 class PipelineProcess:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+from tests.spark.pipelines.processes import SHORT_LIVED_JVM
 
 from roquette.spark.jdk import spark_environment
 
@@ -46,6 +47,7 @@ class Standalone:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_JVM,
         }
         ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         self._start("master", "org.apache.spark.deploy.master.Master", *ports)

@@ -5,10 +5,13 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.client.fake_cluster import FakeCluster
 from tests.spark.pipelines.processes import (
+    SHORT_LIFE,
+    SHORT_LIVED_JVM,
     PipelineProcess,
     command,
     descendants,
@@ -20,10 +23,14 @@ from tests.spark.pipelines.tables import folder_files, places, rows
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
+from roquette.spark.pipelines.archive import PIPELINE, ArchiveOptions
+from roquette.spark.pipelines.running import run_pipeline
 
 pytestmark = pytest.mark.spark
 
 QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
+COUNT = 150  # messages in each
+SCHEMA = "queue int, n int, text string"
 
 
 def body(queue_id: int, offset: int) -> bytes:
@@ -40,33 +47,49 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 def topic() -> Iterator[FakeCluster]:
     queues = {
         queue: [
-            make_record(i, body(queue.queue_id, i), queue_id=queue.queue_id) for i in range(400)
+            make_record(i, body(queue.queue_id, i), queue_id=queue.queue_id) for i in range(COUNT)
         ]
         for queue in QUEUES
     }
-    with FakeCluster(queues, per_pull=200) as topic:
+    with FakeCluster(queues, per_pull=100) as topic:
         yield topic
 
 
-def archive(
-    folder: Path, topic: FakeCluster, master: str, batch: int, python: Path | None
-) -> PipelineProcess:
+def archive(folder: Path, topic: FakeCluster, master: str, python: Path) -> PipelineProcess:
+    """On the cluster, in eight batches."""
     folder.mkdir(exist_ok=True)
     words = ["archive", "-n", topic.address, "--topics", "T", "--to", str(folder / "lake")]
-    words += ["--report", str(folder / "report"), "--batch", str(batch), "--master", master]
-    words += ["--schema", "queue int, n int, text string", "--no-compact"]
-    conf = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
+    words += ["--report", str(folder / "report"), "--batch", "75", "--master", master]
+    words += ["--schema", SCHEMA, "--no-compact", "--spark-conf", SHORT_LIFE]
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
+    }
     for key, value in conf.items():
         words += ["--spark-conf", f"{key}={value}"]
-    environ = {"SPARK_LOCAL_IP": "127.0.0.1"}
-    if python is not None:
-        environ["PYSPARK_PYTHON"] = str(python)
+    environ = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
     return PipelineProcess(words, folder / "log", environ)
+
+
+def archive_here(folder: Path, topic: FakeCluster) -> None:
+    """In this process and its Spark, in one batch."""
+    options = ArchiveOptions(
+        namesrv=topic.address,
+        topics=("T",),
+        to=str(folder / "lake"),
+        report=str(folder / "report"),
+        schema=SCHEMA,
+        compact=False,
+    )
+    assert run_pipeline(PIPELINE, options).ok
 
 
 def finish(process: PipelineProcess) -> None:
     try:
-        assert process.wait(200) == 0, process.log.read_text()[-4000:]
+        assert process.wait(250) == 0, process.log.read_text()[-4000:]
     finally:
         process.kill_group()
 
@@ -78,27 +101,26 @@ def content(folder: Path) -> list[tuple[int, int, str]]:
 
 @pytest.mark.timeout(600)
 def test_two_workers_with_nothing_of_ours_give_the_same_table_though_an_executor_dies(
-    cluster: Standalone, topic: FakeCluster, tmp_path: Path
+    spark: Any, cluster: Standalone, topic: FakeCluster, tmp_path: Path
 ) -> None:
     python = bare_python(tmp_path)
-    there = archive(tmp_path / "there", topic, cluster.address, 150, python)
+    there = archive(tmp_path / "there", topic, cluster.address, python)
     log = tmp_path / "there/lake/T/_delta_log"
 
     def executors() -> list[int]:
         workers = cluster.worker_pids()
         return [p for w in workers for p in descendants(w) if command(p) == "java"]
 
-    assert wait_until(lambda: there.ended() or len(list(log.glob("*.json"))) > 3, 150)
+    assert wait_until(lambda: there.ended() or len(list(log.glob("*.json"))) > 3, 300)
     assert not there.ended(), there.log.read_text()[-4000:]
     running = executors()
     killed = kill(random.choice(running))
     finish(there)
-    here = archive(tmp_path / "here", topic, "local[2]", 4000, None)
-    finish(here)
+    archive_here(tmp_path / "here", topic)
 
     assert (killed, len(running)) == (True, 2)
     assert content(tmp_path / "there") == content(tmp_path / "here")
-    expected = [("broker-a", q.queue_id, i) for q in QUEUES for i in range(400)]
+    expected = [("broker-a", q.queue_id, i) for q in QUEUES for i in range(COUNT)]
     assert places(rows(folder_files(tmp_path / "there/lake/T"))) == expected
     summary = json.loads((tmp_path / "there/report/summary.json").read_text())
     assert summary["result"]["topics"]["T"]["missing"] == 0
