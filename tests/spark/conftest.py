@@ -1,10 +1,16 @@
-"""The Spark room is tested only where its extra is installed; one session serves all jobs."""
+"""The Spark room is tested only where its extra is installed; one session and one pair of servers serve all jobs.
+
+A test that stops or changes its servers starts its own; topics and groups have names that no other test uses.
+"""
 
 import importlib.util
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.spark.places import Place
 
 collect_ignore_glob = (
     ["test_*.py", "pipelines/test_*.py"]
@@ -23,6 +29,26 @@ def spark() -> Iterator[Any]:
     session = spark_session("roquette-tests", 2, spark__driver__extraJavaOptions=options)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def roquette(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"]:
+    """Our name server and broker, shared."""
+    yield from _serve("roquette", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"]:
+    """Apache's name server and broker, shared."""
+    yield from _serve("apache", tmp_path_factory)
+
+
+def _serve(flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"]:
+    from tests.spark.places import Place
+
+    place = Place(flavour, tmp_path_factory.mktemp(flavour))
+    yield place
+    place.discard()
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.interop.peers import Server, call, start_broker, start_namesrv
+from tests.spark.places import Place
 from tests.spark.test_commitlog_source import damage, write_store
 from tests.spark.test_servers import body_of, produce
 
@@ -57,7 +58,7 @@ def make_store(flavour: str, folder: Path) -> tuple[str, Server, Server]:
         settings = {"mappedFileSizeCommitLog": str(128 << 10)}  # some segments, with blanks between
         broker = start_broker(flavour, folder / "broker", namesrv.address, settings=settings)
     except BaseException:
-        namesrv.stop()
+        namesrv.discard()
         raise
     return str(folder / "broker" / ("store" if flavour == "apache" else "s")), namesrv, broker
 
@@ -72,7 +73,7 @@ def check_same_rows(spark: Any, flavour: str, folder: Path) -> None:
         live = offline(spark, path, subscribe="offline").count()  # the broker still writes here
     finally:
         broker.stop()
-        namesrv.stop()
+        namesrv.discard()
     found = offline(spark, path, subscribe="offline", splitBytes="300k").select(*SAME).collect()
 
     assert live == len(rows) == len(found) == 1500
@@ -97,19 +98,15 @@ def test_a_store_of_apaches_has_the_rows_its_broker_gave(spark: Any, tmp_path: P
     check_same_rows(spark, "apache", tmp_path)
 
 
-def check_offsets(spark: Any, flavour: str, folder: Path) -> None:
+def check_offsets(spark: Any, servers: Place) -> None:
     """Ends of queues, and the place of a group that has consumed a part."""
-    _, namesrv, broker = make_store(flavour, folder)
-    try:
-        sent = produce(namesrv.address, "offsets", range(400))
-        ends = {queue: max(o for q, o in sent if q == queue) + 1 for queue, _ in sent}
-        consumed = consume_half(broker.address, "offsets", "readers", ends)
-        given = {"namesrvAddr": namesrv.address, "subscribe": "offsets"}
-        frame = spark.read.format("rocketmq_offsets").options(group="*", **given).load()
-        rows = frame.orderBy("queue_id", "group").collect()
-    finally:
-        broker.stop()
-        namesrv.stop()
+    sent = produce(servers.address, "offsets", range(400))
+    ends = {queue: max(o for q, o in sent if q == queue) + 1 for queue, _ in sent}
+    servers.settle("offsets", 400)
+    consumed = consume_half(servers.broker.address, "offsets", "readers", ends)
+    given = {"namesrvAddr": servers.address, "subscribe": "offsets"}
+    frame = spark.read.format("rocketmq_offsets").options(group="*", **given).load()
+    rows = frame.orderBy("queue_id", "group").collect()
     queues = {row.queue_id: row for row in rows if row.group is None}
     assert {q: (r.min_offset, r.max_offset) for q, r in queues.items() if q in ends} == {
         q: (0, high) for q, high in ends.items()
@@ -136,10 +133,10 @@ def consume_half(address: str, topic: str, group: str, ends: dict[int, int]) -> 
     return sum(high // 2 for high in ends.values())
 
 
-def test_offsets_of_our_broker(spark: Any, tmp_path: Path) -> None:
-    check_offsets(spark, "roquette", tmp_path)
+def test_offsets_of_our_broker(spark: Any, roquette: Place) -> None:
+    check_offsets(spark, roquette)
 
 
 @pytest.mark.interop
-def test_offsets_of_apaches_broker(spark: Any, tmp_path: Path) -> None:
-    check_offsets(spark, "apache", tmp_path)
+def test_offsets_of_apaches_broker(spark: Any, apache: Place) -> None:
+    check_offsets(spark, apache)

@@ -2,44 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.peers import start_broker, start_namesrv
+from tests.spark.places import Place, until_readable
 
 from roquette import Client, Message, SendReceipt
+from roquette.message.message import MessageQueue
 
 pytestmark = pytest.mark.spark
 
-Place = tuple[int, int]  # queue id, queue offset
+Position = tuple[int, int]  # queue id, queue offset
 
 
-def serve(flavour: str, folder: Path) -> Iterator[str]:
-    namesrv = start_namesrv(flavour, folder / "namesrv")
-    try:
-        broker = start_broker(flavour, folder / "broker", namesrv.address)
-        try:
-            yield namesrv.address
-        finally:
-            broker.stop()
-    finally:
-        namesrv.stop()
-
-
-@pytest.fixture(scope="module")
-def roquette(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    yield from serve("roquette", tmp_path_factory.mktemp("roquette"))
-
-
-@pytest.fixture(scope="module")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    yield from serve("apache", tmp_path_factory.mktemp("apache"))
-
-
-def produce(namesrv: str, topic: str, numbers: range) -> dict[Place, int]:
-    """Publish numbered messages; where each went. Tags A, B, C in turn; every 50th body is compressed."""
+def produce(namesrv: str, topic: str, numbers: range) -> dict[Position, int]:
+    """Publish numbered messages and wait until they can be read; where each went. Tags A, B, C in turn; every 50th body is compressed."""
 
     async def send() -> list[SendReceipt]:
         async with Client(namesrv) as mq:
@@ -49,6 +27,10 @@ def produce(namesrv: str, topic: str, numbers: range) -> dict[Place, int]:
 
     receipts = asyncio.run(send())
     assert all(receipt.status == "SEND_OK" for receipt in receipts)
+    ends: dict[MessageQueue, int] = {}
+    for receipt in receipts:
+        ends[receipt.queue] = max(ends.get(receipt.queue, 0), receipt.queue_offset + 1)
+    until_readable(namesrv, topic, ends)
     return {
         (receipt.queue.queue_id, receipt.queue_offset): number
         for number, receipt in zip(numbers, receipts, strict=True)
@@ -126,44 +108,48 @@ def check_stream(spark: Any, namesrv: str, topic: str, folder: Path) -> None:
     }
 
 
-def test_a_batch_has_what_was_published(spark: Any, roquette: str) -> None:
-    check_batch(spark, roquette, "batch")
+def test_a_batch_has_what_was_published(spark: Any, roquette: Place) -> None:
+    check_batch(spark, roquette.address, "batch")
 
 
 def test_a_stream_restarts_without_loss_or_duplicates(
-    spark: Any, roquette: str, tmp_path: Path
+    spark: Any, roquette: Place, tmp_path: Path
 ) -> None:
-    check_stream(spark, roquette, "stream", tmp_path)
+    check_stream(spark, roquette.address, "stream", tmp_path)
 
 
-def test_tags_are_filtered_by_the_broker(spark: Any, roquette: str) -> None:
-    sent = produce(roquette, "tagged", range(300))
+def test_tags_are_filtered_by_the_broker(spark: Any, roquette: Place) -> None:
+    sent = produce(roquette.address, "tagged", range(300))
 
-    rows = source(spark.read, roquette, "tagged", tags="A || C").load().collect()
+    rows = source(spark.read, roquette.address, "tagged", tags="A || C").load().collect()
 
     assert sorted(sent[row.queue_id, row.queue_offset] for row in rows) == [
         number for number in range(300) if number % 3 != 1
     ]
 
 
-def test_a_starting_time_leaves_out_what_was_stored_before(spark: Any, roquette: str) -> None:
-    produce(roquette, "timed", range(100))
+def test_a_starting_time_leaves_out_what_was_stored_before(spark: Any, roquette: Place) -> None:
+    produce(roquette.address, "timed", range(100))
     between_ms = int(time.time() * 1000) + 1
     while time.time() * 1000 <= between_ms:
         pass
-    later = produce(roquette, "timed", range(100, 150))
+    later = produce(roquette.address, "timed", range(100, 150))
 
-    rows = source(spark.read, roquette, "timed", startingTimestamp=str(between_ms)).load().collect()
+    rows = (
+        source(spark.read, roquette.address, "timed", startingTimestamp=str(between_ms))
+        .load()
+        .collect()
+    )
 
     assert sorted((row.queue_id, row.queue_offset) for row in rows) == sorted(later)
 
 
-def test_a_topic_that_does_not_exist_is_told_in_words(spark: Any, roquette: str) -> None:
+def test_a_topic_that_does_not_exist_is_told_in_words(spark: Any, roquette: Place) -> None:
     with pytest.raises(Exception, match=r"topic nothing-here does not exist"):
-        source(spark.read, roquette, "nothing-here").load().collect()
+        source(spark.read, roquette.address, "nothing-here").load().collect()
 
 
 @pytest.mark.interop
-def test_apaches_servers_are_read_alike(spark: Any, apache: str, tmp_path: Path) -> None:
-    check_batch(spark, apache, "batch")
-    check_stream(spark, apache, "stream", tmp_path)
+def test_apaches_servers_are_read_alike(spark: Any, apache: Place, tmp_path: Path) -> None:
+    check_batch(spark, apache.address, "batch")
+    check_stream(spark, apache.address, "stream", tmp_path)

@@ -1,82 +1,20 @@
 """Spark jobs that write to real servers: Roquette's, and Apache's where Java and Maven are."""
 
 import json
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.peers import call, start_broker, start_namesrv
+from tests.spark.places import Place, environment
 
 from roquette.base.javatypes import java_hash
 from roquette.spark.duplicates import remove_duplicates
-from roquette.spark.topic_ranges import queue_bounds
 from roquette.spark.writer_options import SPARK_ID
 
 pytestmark = pytest.mark.spark
-
-
-def environment() -> dict[str, str]:
-    """For jobs in processes of their own: they import this source tree."""
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")}
-
-
-class Place:
-    """Servers of one flavour."""
-
-    def __init__(self, flavour: str, folder: Path) -> None:
-        self.namesrv = start_namesrv(flavour, folder / "namesrv")
-        try:
-            self.broker = start_broker(flavour, folder / "broker", self.namesrv.address)
-        except BaseException:
-            self.namesrv.stop()
-            raise
-        self.address = self.namesrv.address
-
-    def stop(self) -> None:
-        self.broker.stop()
-        self.namesrv.stop()
-
-    def create(self, topic: str, queues: int = 4) -> str:
-        """Make a topic and wait until the name server knows it."""
-        fields = {"topic": topic, "defaultTopic": "TBW102", "perm": "6", "topicSysFlag": "0"}
-        fields |= {"readQueueNums": str(queues), "writeQueueNums": str(queues)}
-        fields |= {"topicFilterType": "SINGLE_TAG", "order": "false"}
-        answer = call(self.broker.address, 17, fields)
-        assert answer is not None
-        assert answer[0]["code"] == 0, answer
-        end = time.monotonic() + 60
-        while True:
-            found = call(self.address, 105, {"topic": topic})
-            if found is not None and found[0]["code"] == 0:
-                return topic
-            assert time.monotonic() < end, topic
-            time.sleep(0.05)
-
-    def settle(self, topic: str, count: int) -> None:
-        """Wait until so many messages can be read: Apache's broker builds its queues a little later."""
-        end = time.monotonic() + 60
-        while sum(queue_bounds(self.address, [topic])[1].values()) < count:
-            assert time.monotonic() < end, topic
-            time.sleep(0.05)
-
-
-@pytest.fixture(scope="module")
-def roquette(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place("roquette", tmp_path_factory.mktemp("roquette"))
-    yield place
-    place.stop()
-
-
-@pytest.fixture(scope="module")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place("apache", tmp_path_factory.mktemp("apache"))
-    yield place
-    place.stop()
 
 
 def read(spark: Any, place: Place, topic: str) -> Any:
@@ -107,7 +45,6 @@ def check_table(spark: Any, place: Place) -> None:
 
     place.settle(topic, 5000)
     rows = read(spark, place, topic).collect()
-    assert len(rows) == 5000
     numbers: dict[str, list[int]] = {}
     for row in sorted(rows, key=lambda row: (row.queue_id, row.queue_offset)):
         n = int(row.properties["n"])
@@ -115,7 +52,8 @@ def check_table(spark: Any, place: Place) -> None:
         assert (row.key, row.tags, row.flag) == (f"key-{n % 10}", "ABC"[n % 3], n % 7)
         assert row.queue_id == abs(java_hash(row.key)) % 8
         assert row.properties == {"n": str(n)}
-        numbers.setdefault(row.key, []).append(n)
+        if n not in numbers.setdefault(row.key, []):  # at least once: a slow answer is sent again
+            numbers[row.key].append(n)
     assert sorted(n for each in numbers.values() for n in each) == list(range(5000))
     for each in numbers.values():
         for half in (range(2500), range(2500, 5000)):  # the two partitions
@@ -153,7 +91,7 @@ def check_stream(spark: Any, place: Place, folder: Path) -> None:
 
     place.settle(target, 2400)
     found = read(spark, place, target)
-    assert found.count() == 2400
+    assert found.count() >= 2400
     once = remove_duplicates(found).collect()
     assert sorted(int(row.properties["n"]) for row in once) == list(range(2000))
     query_id = json.loads((folder / "checkpoint" / "metadata").read_text())["id"]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.test_sink_jobs import Place, environment, read, sink
+from tests.spark.places import Place, environment
+from tests.spark.test_sink_jobs import read, sink
 
 from roquette.spark.duplicates import remove_duplicates
 from roquette.spark.topic_ranges import queue_bounds
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash]
 def place(tmp_path: Path) -> Iterator[Place]:
     place = Place("roquette", tmp_path)
     yield place
-    place.stop()
+    place.discard()
 
 
 def start(place: Place, folder: Path) -> subprocess.Popen[str]:
@@ -100,7 +101,7 @@ def check_kills(
 
 
 def test_three_kills_of_the_driver(spark: Any, place: Place, tmp_path: Path) -> None:
-    check_kills(spark, place, tmp_path, 3, 8_000)
+    check_kills(spark, place, tmp_path, 3, 4_000)
 
 
 @pytest.mark.long

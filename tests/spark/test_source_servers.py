@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from tests.interop.peers import Server, call, start_broker, start_namesrv
-from tests.spark.test_servers import body_of, produce, serve, source
+from tests.spark.places import Place
+from tests.spark.test_servers import body_of, produce, source
 
 from roquette import Client, Message
 from roquette.client.blocking import BlockingReader
@@ -27,16 +28,6 @@ from roquette.wire.headers import CreateTopicRequestHeader
 pytestmark = pytest.mark.spark
 
 SMALL_SEGMENTS = {"mappedFileSizeCommitLog": str(256 << 10)}
-
-
-@pytest.fixture(scope="module")
-def roquette(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    yield from serve("roquette", tmp_path_factory.mktemp("source"))
-
-
-@pytest.fixture(scope="module")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    yield from serve("apache", tmp_path_factory.mktemp("apache-source"))
 
 
 @pytest.fixture
@@ -168,28 +159,30 @@ def check_filters(spark: Any, namesrv: str, topic: str) -> None:
 
 
 def test_the_last_batch_is_committed_and_a_table_goes_on_from_there(
-    spark: Any, roquette: str, tmp_path: Path
+    spark: Any, roquette: Place, tmp_path: Path
 ) -> None:
-    check_group(spark, roquette, "grouped", tmp_path)
+    check_group(spark, roquette.address, "grouped", tmp_path)
 
 
-def test_sql_is_evaluated_by_the_broker(spark: Any, roquette: str) -> None:
-    check_filters(spark, roquette, "filtered")
-
-
-@pytest.mark.interop
-def test_apaches_broker_keeps_group_offsets_alike(spark: Any, apache: str, tmp_path: Path) -> None:
-    check_group(spark, apache, "grouped", tmp_path)
+def test_sql_is_evaluated_by_the_broker(spark: Any, roquette: Place) -> None:
+    check_filters(spark, roquette.address, "filtered")
 
 
 @pytest.mark.interop
-def test_apaches_broker_reads_by_pattern_time_and_queue(spark: Any, apache: str) -> None:
-    first = produce(apache, "pattern-one", range(40))
+def test_apaches_broker_keeps_group_offsets_alike(
+    spark: Any, apache: Place, tmp_path: Path
+) -> None:
+    check_group(spark, apache.address, "grouped", tmp_path)
+
+
+@pytest.mark.interop
+def test_apaches_broker_reads_by_pattern_time_and_queue(spark: Any, apache: Place) -> None:
+    first = produce(apache.address, "pattern-one", range(40))
     time.sleep(0.01)
     between_ms = int(time.time() * 1000)
     time.sleep(0.01)
-    second = produce(apache, "pattern-two", range(40))
-    given = {"namesrvAddr": apache, "subscribePattern": "pattern-.*"}
+    second = produce(apache.address, "pattern-two", range(40))
+    given = {"namesrvAddr": apache.address, "subscribePattern": "pattern-.*"}
     by_time = {
         "startingTimestamp": str(between_ms),
         "startingOffsetsByTimestampStrategy": "latest",
@@ -202,7 +195,7 @@ def test_apaches_broker_reads_by_pattern_time_and_queue(spark: Any, apache: str)
     found = rows_of(**given, **by_time)
     assert {row.topic for row in found} == {"pattern-two"}
     assert len(found) == 40
-    one_queue = rows_of(namesrvAddr=apache, assign='{"pattern-two":{"broker-a":[1]}}')
+    one_queue = rows_of(namesrvAddr=apache.address, assign='{"pattern-two":{"broker-a":[1]}}')
     assert sorted(row.queue_offset for row in one_queue) == sorted(
         offset for queue_id, offset in second if queue_id == 1
     )
@@ -317,10 +310,10 @@ def test_a_broker_that_dies_within_a_batch_costs_nothing(
     assert "\n" not in line
 
 
-def test_a_frozen_table_and_kafkas_names(spark: Any, roquette: str) -> None:
-    produce(roquette, "views", range(30))
-    options = frozen_options({"namesrvAddr": roquette, "subscribe": "views"})
-    produce(roquette, "views", range(30, 40))
+def test_a_frozen_table_and_kafkas_names(spark: Any, roquette: Place) -> None:
+    produce(roquette.address, "views", range(30))
+    options = frozen_options({"namesrvAddr": roquette.address, "subscribe": "views"})
+    produce(roquette.address, "views", range(30, 40))
 
     frame = kafka_compatible_view(spark.read.format("rocketmq").options(**options).load())
 
@@ -339,7 +332,7 @@ def test_a_frozen_table_and_kafkas_names(spark: Any, roquette: str) -> None:
     assert sorted(bytes(row.key).decode() for row in rows) == sorted(f"key-{n}" for n in range(30))
 
 
-def test_what_a_newcomer_gets_wrong_is_one_line(spark: Any, roquette: str) -> None:
+def test_what_a_newcomer_gets_wrong_is_one_line(spark: Any, roquette: Place) -> None:
     def line(**options: str) -> str:
         with pytest.raises(Exception) as caught:
             spark.read.format("rocketmq").options(**options).load().collect()
@@ -348,15 +341,15 @@ def test_what_a_newcomer_gets_wrong_is_one_line(spark: Any, roquette: str) -> No
         assert found is not None
         return found
 
-    assert line(namesrvAddr=roquette, subscrib="x") == (
+    assert line(namesrvAddr=roquette.address, subscrib="x") == (
         "rocketmq: unknown option subscrib; did you mean subscribe?"
     )
     assert line(namesrvAddr="127.0.0.1:1", subscribe="x").startswith(
         "rocketmq: no name server answers (connect to 127.0.0.1:1 failed"
     )
-    assert line(namesrvAddr=roquette, subscribe="nowhere").startswith(
-        f"rocketmq: topic nowhere does not exist at {roquette}"
+    assert line(namesrvAddr=roquette.address, subscribe="nowhere").startswith(
+        f"rocketmq: topic nowhere does not exist at {roquette.address}"
     )
     assert "accessKey is not supported yet" in line(
-        namesrvAddr=roquette, subscribe="x", accessKey="hunter2"
+        namesrvAddr=roquette.address, subscribe="x", accessKey="hunter2"
     )

@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.test_sink_jobs import Place, read
+from tests.spark.places import Place
+from tests.spark.test_sink_jobs import read
 
 from roquette import Client, Message
 from roquette.base.clock import SystemClock
@@ -21,13 +21,6 @@ from roquette.spark.writer_options import SPARK_ID
 
 pytestmark = pytest.mark.spark
 GROUP = "billing"
-
-
-@pytest.fixture(scope="module")
-def roquette(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place("roquette", tmp_path_factory.mktemp("roquette"))
-    yield place
-    place.stop()
 
 
 def run(spark: Any, folder: Path, **given: Any) -> Result:

@@ -2,35 +2,22 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.test_sink_jobs import Place, read, rows_of, sink
+from tests.spark.places import Place
+from tests.spark.test_sink_jobs import read, rows_of, sink
 
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
+from roquette.spark.pipelines import replay_target
 from roquette.spark.pipelines.frame import Job, Quiet, Result
 from roquette.spark.pipelines.replay import PIPELINE, ReplayOptions, plan
 from roquette.spark.writer_options import SPARK_ID
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def roquette(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place("roquette", tmp_path_factory.mktemp("roquette"))
-    yield place
-    place.stop()
-
-
-@pytest.fixture(scope="module")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place("apache", tmp_path_factory.mktemp("apache"))
-    yield place
-    place.stop()
 
 
 class StopsAfter(Quiet):
@@ -133,7 +120,10 @@ def test_a_replay_that_was_stopped_goes_on_and_counts_what_came_twice(
     assert read(spark, roquette, "to").count() == 2000 + first.summary["sent"]
 
 
-def test_what_is_missing_or_changed_is_found(spark: Any, roquette: Place, tmp_path: Path) -> None:
+def test_what_is_missing_or_changed_is_found(
+    spark: Any, roquette: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_target, "_READABLE_TRIES", 5)  # three will never be readable
     fill(spark, roquette, "whole", 2, 100)
     roquette.create("part", 2)
     options: dict[str, Any] = {

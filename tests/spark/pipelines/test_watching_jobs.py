@@ -2,7 +2,9 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,23 +34,25 @@ class Place(NamedTuple):
 
 
 def serve(flavour: str, folder: Path) -> Iterator[Place]:
-    servers: list[Server] = []
-    try:
-        for name in ("ns1", "ns2"):
-            servers.append(start_namesrv(flavour, folder / name))
-        first, second = (server.address for server in servers)
-        brokers = [
-            start_broker(flavour, folder / name, known, name=name)
-            for name, known in (("broker-a", f"{first};{second}"), ("broker-b", first))
+    with ExitStack() as running, ThreadPoolExecutor(2) as pool:
+
+        def begin(start: Callable[..., Server], *given: Any, **more: str) -> Server:
+            server = start(flavour, *given, **more)
+            running.callback(server.discard)
+            return server
+
+        starting = [pool.submit(begin, start_namesrv, folder / name) for name in ("ns1", "ns2")]
+        first, second = (each.result().address for each in starting)
+        known = {"broker-a": f"{first};{second}", "broker-b": first}
+        starting = [
+            pool.submit(begin, start_broker, folder / name, addresses, name=name)
+            for name, addresses in known.items()
         ]
-        servers += brokers
+        brokers = [each.result() for each in starting]
         create_topic(first, brokers, "pay")
         produce(first, "pay", range(COUNT))
         store = folder / "broker-a" / ("store" if flavour == "apache" else "s")
         yield Place(first, second, brokers, str(store))
-    finally:
-        for server in reversed(servers):
-            server.stop()
 
 
 def create_topic(namesrv: str, brokers: list[Server], topic: str) -> None:
