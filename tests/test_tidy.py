@@ -84,6 +84,11 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@lru_cache(maxsize=1000)
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(parsed(path)))
+
+
 def room_of(path: Path) -> str:
     relative = path.relative_to(SRC)
     if relative.parts[:2] == ("spark", "pipelines"):
@@ -98,9 +103,9 @@ def room_of_module(name: str) -> str:
     return name.split(".")[1]
 
 
-def imported(tree: ast.AST) -> list[tuple[str, int]]:
+def imported(path: Path) -> list[tuple[str, int]]:
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -116,7 +121,7 @@ def test_imports_point_downwards() -> None:
         if room == "errors":
             continue
         allowed = CONTRACT[room] | {room, "errors"}
-        for name, line in imported(parsed(path)):
+        for name, line in imported(path):
             if name.startswith("roquette."):
                 target = room_of_module(name)
                 if target not in allowed:
@@ -133,7 +138,7 @@ def test_nobody_imports_the_composition_roots() -> None:
 def banned_in(path: Path) -> list[tuple[str, int]]:
     found = []
     source = path.read_text()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             if name in (
@@ -211,7 +216,7 @@ PURE = ("message", "wire", "store", "filter")
 @pytest.mark.parametrize("room", PURE)
 def test_pure_rooms_know_no_sockets_threads_or_event_loops(room: str) -> None:
     for path in sorted((SRC / room).rglob("*.py")):
-        for name, line in imported(parsed(path)):
+        for name, line in imported(path):
             assert name.split(".")[0] not in ("asyncio", "threading", "selectors", "concurrent"), (
                 f"{path}:{line} imports {name}"
             )
@@ -224,7 +229,7 @@ def test_only_remoting_opens_sockets() -> None:
     for path in modules():
         relative = str(path.relative_to(SRC))
         if not relative.startswith(SOCKETS):
-            names = [name for name, _ in imported(parsed(path))]
+            names = [name for name, _ in imported(path)]
             assert "socket" not in names, f"{relative} imports socket"
 
 
@@ -233,7 +238,7 @@ def test_no_module_is_named_for_nothing() -> None:
         assert not re.search(r"(^|_)(utils?|helpers?|common|misc|manager|impl)(_|$)", path.stem), (
             path
         )
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 assert not re.search(r"^(Default|Abstract)|(Impl|Manager|Helper)$", node.name), (
                     f"{path}: {node.name}"
@@ -254,7 +259,7 @@ def test_sizes_stay_within_their_budgets() -> None:
                 f"{path.relative_to(ROOT)} has {lines} lines, budget {FILE_BUDGET}", stacklevel=1
             )
         assert lines <= FILE_BUDGET * 1.4, f"{path} is far over its budget"
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 size = (node.end_lineno or 0) - node.lineno + 1
                 if size > FUNCTION_BUDGET:
@@ -267,7 +272,7 @@ def test_sizes_stay_within_their_budgets() -> None:
 
 def test_every_config_field_has_a_sentence_and_a_key() -> None:
     for path in modules():
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "setting":
                 words = {k.arg: k.value for k in node.keywords}
                 assert {"java", "help"} <= set(words), f"{path}:{node.lineno}"
