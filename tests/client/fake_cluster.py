@@ -1,5 +1,7 @@
 """A name server and broker in one, in a thread, over real sockets: for clients that block."""
 
+import contextlib
+import socket
 import socketserver
 import threading
 from types import TracebackType
@@ -28,9 +30,19 @@ class FakeCluster:
         self.committed: dict[tuple[str, str, int], int] = {}  # by group, topic, queue id
         self.refusals: list[int] = []  # codes of the next answers
         self.addresses: dict[int, str] = {}  # by broker id; {} is this server as the master
+        self.elsewhere: dict[str, str] = {}  # addresses of brokers that another server plays
+        self.connections = 0  # how many were ever made
+        self._open: set[socket.socket] = set()
         cluster = self
 
         class Handler(socketserver.BaseRequestHandler):
+            def setup(self) -> None:
+                cluster.connections += 1
+                cluster._open.add(self.request)
+
+            def finish(self) -> None:
+                cluster._open.discard(self.request)
+
             def handle(self) -> None:
                 wire = Connection()
                 while data := self.request.recv(65536):
@@ -67,6 +79,12 @@ class FakeCluster:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    def hang_up(self) -> None:
+        """Close every connection, as a broker does that is started anew."""
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def answer(self, command: Command) -> tuple[int, dict[str, str], bytes]:
         ext = ext_dict(command.ext)
@@ -123,7 +141,7 @@ class FakeCluster:
                 BrokerData(
                     cluster="C",
                     broker_name=name,
-                    broker_addrs=self.addresses or {0: self.address},
+                    broker_addrs=self.addresses or {0: self.elsewhere.get(name, self.address)},
                 )
                 for name in brokers
             ],

@@ -1,5 +1,6 @@
 """The blocking reader against a server of our own over loopback."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from roquette.client.blocking import BlockingReader, PullFilter
 from roquette.errors import BrokerError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
 
 Q0, Q1 = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 
@@ -261,3 +263,45 @@ def test_nobody_answers_for_a_broker(cluster: FakeCluster) -> None:
         with pytest.raises((ConnectError, RequestTimeout)):
             reader.max_offset(Q0)
         reader.close()
+
+
+def test_brokers_are_asked_side_by_side() -> None:
+    here, there = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
+    asked_there = threading.Event()
+
+    class Waiting(FakeCluster):
+        def answer(self, command: Command) -> tuple[int, dict[str, str], bytes]:
+            if command.code == RequestCode.GET_MAX_OFFSET:
+                assert asked_there.wait(60), "the other broker was not asked meanwhile"
+            return super().answer(command)
+
+    class Other(FakeCluster):
+        def answer(self, command: Command) -> tuple[int, dict[str, str], bytes]:
+            asked_there.set()
+            return super().answer(command)
+
+    with Waiting({here: [b"0000"], there: []}) as a, Other({there: []}) as b:
+        a.elsewhere = {"b": b.address}
+        reader = BlockingReader(a.address, group="g", timeout_ms=5000)
+
+        assert reader.max_offsets([here, there]) == {here: 1, there: 0}
+        reader.close()
+
+    assert a.connections == 1, "no answer came within the limit"
+
+
+def test_connections_are_kept_and_made_anew_after_a_restart() -> None:
+    with FakeCluster({Q0: [b"%04d" % i for i in range(3)]}) as cluster:
+        reader = BlockingReader(cluster.address, group="g", timeout_ms=5000)
+        for _ in range(5):
+            assert reader.max_offsets([Q0]) == {Q0: 3}
+            assert reader.pull(Q0, 0, 3).next_offset == 3
+        kept = cluster.connections
+        for _ in range(2):
+            cluster.hang_up()
+            assert reader.max_offsets([Q0]) == {Q0: 3}
+            cluster.hang_up()
+            assert reader.pull(Q0, 0, 3).next_offset == 3
+        reader.close()
+
+    assert (kept, cluster.connections) == (1, 5)

@@ -238,11 +238,18 @@ class BlockingReader:
                     posted.setdefault(address, []).append((opaque, queue))
             except ClientError:
                 continue
+        for address in list(
+            posted
+        ):  # all brokers have their questions before the first answer is read
+            try:
+                self._connect(address).flush()
+            except (ConnectError, RequestTimeout):
+                self._drop(address, avoid=False)
+                del posted[address]
         found: dict[MessageQueue, int] = {}
         for address, requests in posted.items():
             try:
                 connection = self._connect(address)
-                connection.flush()
                 for opaque, queue in requests:
                     answer = connection.receive(opaque)
                     if answer.code == ResponseCode.SUCCESS:
