@@ -3,6 +3,7 @@
 `QueueReader` is the seam: `open_reader` binds it to our blocking client, tests bind it to a list.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
@@ -60,6 +61,7 @@ def open_reader(options: ReadOptions) -> QueueReader:
     One per process, on purpose: Spark reuses its Python workers, so the connections are reused too.
     """
     key = (
+        os.getpid(),  # a process that was forked must not share its parent's connections
         *(options.namesrv_addr, options.group, options.pull_timeout_ms, options.pull_batch_size),
         *(options.connect_timeout_ms, options.pulls_in_flight, options.fetch_retries),
         options.fetch_retry_interval_ms,
