@@ -28,7 +28,7 @@ def reader(count: int, **changed: int) -> ListReader:
 
 
 def read(source: ListReader, start: int, end: int, **changed: object) -> list[int]:
-    batches = read_batches(source, QueueRange(QUEUE, start, end), options(**changed), SCHEMA)
+    batches = read_batches(source, [QueueRange(QUEUE, start, end)], options(**changed), SCHEMA)
     return [offset for batch in batches for offset in batch.column(0).to_pylist()]
 
 
@@ -40,10 +40,10 @@ def test_batches_are_capped_by_rows_and_bytes() -> None:
     source = reader(30)
     work = QueueRange(QUEUE, 0, 30)
 
-    by_rows = [b.num_rows for b in read_batches(source, work, options(batch_rows=6), SCHEMA)]
+    by_rows = [b.num_rows for b in read_batches(source, [work], options(batch_rows=6), SCHEMA)]
     by_bytes = [
         b.num_rows
-        for b in read_batches(source, work, options(batch_rows=99, batch_bytes=1), SCHEMA)
+        for b in read_batches(source, [work], options(batch_rows=99, batch_bytes=1), SCHEMA)
     ]
 
     assert by_rows == [6] * 5
@@ -56,7 +56,7 @@ def test_bodies_that_grow_when_decompressed_are_capped_too() -> None:
     schema = arrow_schema(struct_of("queue_offset", "body", "msg_id", "store_host"))
     work = QueueRange(QUEUE, 0, 10)
 
-    batches = list(read_batches(source, work, options(batch_rows=10, batch_bytes=10_000), schema))
+    batches = list(read_batches(source, [work], options(batch_rows=10, batch_bytes=10_000), schema))
 
     assert [b.num_rows for b in batches] == [2] * 5
     rows = [row for batch in batches for row in batch.to_pylist()]
@@ -64,6 +64,45 @@ def test_bodies_that_grow_when_decompressed_are_capped_too() -> None:
     assert {row["body"] for row in rows} == {b"x" * 5000}
     assert rows[7]["msg_id"] == f"7F00000100002A9F{7000:016X}"
     assert {row["store_host"] for row in rows} == {"127.0.0.1:10911"}
+
+
+def test_few_records_of_many_queues_are_decoded_together() -> None:
+    queues = [MessageQueue("T", broker, number) for broker in "ab" for number in range(5)]
+    source = ListReader(
+        {
+            queue: [
+                make_record(i, b"%s-%d" % (queue.broker_name.encode(), i), queue_id=queue.queue_id)
+                for i in range(9)
+            ]
+            for queue in queues
+        },
+        per_pull=9,  # more than the ranges hold: the rest is left out
+    )
+    schema = arrow_schema(struct_of("broker_name", "queue_id", "queue_offset", "body", "msg_id"))
+    works = [QueueRange(queue, 2, 5) for queue in queues]
+
+    batches = list(read_batches(source, works, options(batch_rows=100), schema))
+    single = [b for work in works for b in read_batches(source, [work], options(), schema)]
+    small = list(read_batches(source, works, options(batch_rows=7), schema))
+
+    assert [batch.num_rows for batch in batches] == [15, 15]
+    assert [batch.num_rows for batch in small] == [9, 6, 9, 6]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert rows == [row for batch in single for row in batch.to_pylist()]
+    assert [(row["broker_name"], row["queue_id"], row["queue_offset"]) for row in rows] == [
+        (queue.broker_name, queue.queue_id, i) for queue in queues for i in (2, 3, 4)
+    ]
+    assert rows[-1]["body"] == b"b-4"
+
+
+def test_a_hole_in_one_of_many_ranges_names_it() -> None:
+    other = MessageQueue("T", "broker-a", 4)
+    whole = [make_record(i) for i in range(6)]
+    source = ListReader({QUEUE: whole, other: [*whole[:2], whole[3], *whole[3:]]}, per_pull=9)
+    works = [QueueRange(QUEUE, 0, 6), QueueRange(other, 0, 6)]
+
+    with pytest.raises(DataLoss, match=r"T broker-a queue 4 .* the first hole is at 2"):
+        list(read_batches(source, works, options(batch_rows=100), SCHEMA))
 
 
 def test_tags_leave_rows_out_without_alarm() -> None:
@@ -122,7 +161,7 @@ def test_a_queue_that_goes_while_it_is_read_is_an_error_in_any_case() -> None:
         work, schema = QueueRange(QUEUE, 0, 10), arrow_schema(struct_of("queue_offset"))
         given = options(fail_on_data_loss=False, batch_rows=3)
         found = []
-        for batch in read_batches(source, work, given, schema):
+        for batch in read_batches(source, [work], given, schema):
             found += batch.column(0).to_pylist()
             source.records.clear()
         return found

@@ -15,7 +15,8 @@ from roquette.errors import CorruptRecord
 from roquette.message.message import received
 from roquette.message.message_id import host_bytes
 from roquette.message.record import decode_records
-from roquette.spark.decode import RecordColumns, RecordDecoder, record_positions
+from roquette.spark.decode import RecordColumns, RecordDecoder
+from roquette.spark.record_positions import record_positions
 from roquette.spark.schema import COLUMNS, arrow_schema
 
 V6_HOST = bytes(range(16)) + (10911).to_bytes(4, "big")

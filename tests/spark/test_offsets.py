@@ -1,6 +1,7 @@
 """Offsets have one text, limits are shared fairly, ranges are cut without a gap."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from roquette.spark.offsets import (
     QueueRange,
     decode_offsets,
     encode_offsets,
+    group_ranges,
     offsets_json,
     share_limit,
     split_ranges,
@@ -89,3 +91,47 @@ def test_cut_ranges_cover_the_same_offsets(
     assert all(r.start < r.end for r in found)
     assert max_records is None or all(r.end - r.start <= max_records for r in found)
     assert min_partitions is None or len(found) >= min(min_partitions, len(offsets(found)))
+
+
+@given(
+    st.lists(ranges.filter(lambda r: r.end > r.start), max_size=90, unique=True),
+    st.integers(0, 400),
+    st.none() | st.integers(1, 20),
+    st.none() | st.integers(1, 500),
+)
+@busy_machine
+def test_small_ranges_share_a_task_within_all_limits(
+    given_ranges: list[QueueRange], least: int, min_partitions: int | None, max_records: int | None
+) -> None:
+    def size(task: Sequence[QueueRange]) -> int:
+        return sum(r.end - r.start for r in task)
+
+    found = group_ranges(
+        given_ranges, least=least, min_partitions=min_partitions, max_records=max_records
+    )
+
+    assert sorted(r for task in found for r in task) == sorted(given_ranges)
+    assert found == group_ranges(
+        given_ranges[::-1], least=least, min_partitions=min_partitions, max_records=max_records
+    )
+    assert all(1 <= len(task) <= 64 for task in found)
+    assert all(
+        len(task) == 1 or size(task[:-1]) < least for task in found
+    )  # none goes on once full
+    assert max_records is None or all(len(t) == 1 or size(t) <= max_records for t in found)
+    assert len(found) >= min(min_partitions or 1, len(given_ranges))
+
+
+def test_ranges_of_few_messages_are_one_task_and_big_ones_one_each() -> None:
+    def queue(number: int, size: int) -> QueueRange:
+        return QueueRange(MessageQueue("T", "a", number), 5, 5 + size)
+
+    tiny = [queue(number, 1) for number in range(10)]
+    big = [queue(number, 500) for number in range(10, 12)]
+
+    assert group_ranges([*big, *tiny], least=500) == [tuple(tiny), (big[0],), (big[1],)]
+    assert group_ranges([*big, *tiny], least=4) == [
+        tuple(tiny[:4]), tuple(tiny[4:8]), tuple(tiny[8:]), (big[0],), (big[1],)
+    ]  # fmt: skip
+    assert len(group_ranges(tiny, least=500, min_partitions=3)) == 4
+    assert group_ranges(tiny, least=0) == [(each,) for each in tiny]

@@ -45,7 +45,7 @@ def options(**more: str) -> ReadOptions:
 
 
 def ranges(partitions: list) -> list[QueueRange]:
-    return [p.value for p in partitions]
+    return [work for p in partitions for work in p.value]
 
 
 class Clock:
@@ -74,7 +74,7 @@ def test_an_empty_batch_still_has_the_partition_spark_wants(cluster: ListReader)
 
     partitions = reader.partitions()
 
-    assert ranges(partitions) == [None]
+    assert [p.value for p in partitions] == [()]
     assert list(reader.read(partitions[0])) == []
 
 
@@ -177,6 +177,25 @@ def test_a_stream_moves_by_its_limit_to_the_end(cluster: ListReader) -> None:
     assert two == three == encode_offsets({A0: 10, A1: 4, B0: 0})
     assert ranges(reader.partitions(one, two)) == [QueueRange(A0, 5, 10), QueueRange(A1, 2, 4)]
     assert reader.partitions(two, three) == []
+
+
+def test_a_batch_of_few_messages_is_one_task(cluster: ListReader) -> None:
+    start, end = encode_offsets({A0: 8, A1: 3, B0: 0}), encode_offsets({A0: 10, A1: 4, B0: 0})
+
+    def planned(**more: str) -> list[tuple[QueueRange, ...]]:
+        return [
+            p.value for p in RocketmqStreamReader(SCHEMA, options(**more)).partitions(start, end)
+        ]
+
+    both = (QueueRange(A0, 8, 10), QueueRange(A1, 3, 4))
+    assert planned() == [both]
+    assert planned(minRecordsPerPartition="2") == [both[:1], both[1:]]
+    assert planned(minRecordsPerPartition="0") == [both[:1], both[1:]]
+    assert planned(minPartitions="2") == [both[:1], both[1:]]
+    reader = RocketmqStreamReader(SCHEMA, options())
+    (work,) = reader.partitions(start, end)
+    rows = [row for batch in reader.read(work) for row in batch.to_pylist()]
+    assert [row["queue_offset"] for row in rows] == [8, 9, 3]
 
 
 def test_trigger_once_reads_all_whatever_the_limits(cluster: ListReader) -> None:

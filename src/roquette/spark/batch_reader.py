@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from roquette.spark.batches import read_batches
-from roquette.spark.offsets import Offsets, QueueRange, offsets_json, split_ranges
+from roquette.spark.offsets import Offsets, QueueRange, group_ranges, offsets_json, split_ranges
 from roquette.spark.options import LATEST, Position, ReadOptions, read_options
 from roquette.spark.plain_errors import plain_errors
 from roquette.spark.positions import check_available, lose, name_of, require_queues, resolve
@@ -16,9 +16,9 @@ from roquette.spark.schema import arrow_schema
 
 
 class QueuePartition(InputPartition):
-    """The work of one task. `value` is None where Spark wants a partition although there is no work."""
+    """The work of one task: ranges to read one after the other; none where Spark wants a task for nothing."""
 
-    def __init__(self, value: QueueRange | None) -> None:
+    def __init__(self, value: tuple[QueueRange, ...]) -> None:
         super().__init__(value)
 
 
@@ -33,22 +33,30 @@ class RocketmqBatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[QueuePartition]:
-        """One range per queue, more when options ask for smaller ones; never an empty list."""
+        """What `plan_tasks` makes of it; never an empty list."""
         options = self._options
         with plain_errors(options):
             reader = open_reader(options)
             start, end = bounds(reader, options)
             start = check_available(reader, start, end, fail_on_data_loss=options.fail_on_data_loss)
-            ranges = split_ranges(
-                [QueueRange(queue, offset, end[queue]) for queue, offset in start.items()],
-                min_partitions=options.min_partitions,
-                max_records=options.max_records_per_partition,
-            )
-            return [QueuePartition(work) for work in ranges] or [QueuePartition(None)]
+            return plan_tasks(start, end, options) or [QueuePartition(())]
 
     def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one range."""
         return read_partition(partition, self._options, self._schema)
+
+
+def plan_tasks(start: Offsets, end: Offsets, options: ReadOptions) -> list[QueuePartition]:
+    """One task per queue of `start` that has messages, or as many as the options *Partition* say."""
+    least, most = options.min_partitions, options.max_records_per_partition
+    ranges = split_ranges(
+        [QueueRange(queue, offset, end[queue]) for queue, offset in start.items()],
+        min_partitions=least,
+        max_records=most,
+    )
+    together = options.min_records_per_partition
+    groups = group_ranges(ranges, least=together, min_partitions=least, max_records=most)
+    return [QueuePartition(group) for group in groups]
 
 
 def bounds(reader: QueueReader, options: ReadOptions) -> tuple[Offsets, Offsets]:
@@ -88,10 +96,9 @@ def frozen_options(options: Mapping[str, str]) -> dict[str, str]:
 def read_partition(
     partition: QueuePartition, options: ReadOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """What a task yields: the batches of its range, none if there is no range."""
-    if partition is None or partition.value is None:
-        return
-    with plain_errors(options):
-        yield from read_batches(
-            open_reader(options), partition.value, options, arrow_schema(schema)
-        )
+    """What a task yields: the batches of its ranges, none if there are no ranges."""
+    if partition.value:
+        with plain_errors(options):
+            yield from read_batches(
+                open_reader(options), partition.value, options, arrow_schema(schema)
+            )

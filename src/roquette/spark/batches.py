@@ -1,6 +1,7 @@
-"""One range of one queue to Arrow batches: pull, check that nothing is missing, decode."""
+"""Ranges of queues to Arrow batches: pull, check that nothing is missing, decode."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -15,30 +16,59 @@ from roquette.spark.queues import QueueReader, pull_filter
 
 
 def read_batches(
-    reader: QueueReader, work: QueueRange, options: ReadOptions, schema: pa.Schema
+    reader: QueueReader, works: Sequence[QueueRange], options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """All messages of the range, in order, in batches of about `batch_rows` and `batch_bytes`.
+    """All messages of the ranges, in order, in batches of about `batch_rows` and `batch_bytes`.
 
     Raises:
-        DataLoss: the broker lacks some of the range and `fail_on_data_loss` is set.
+        DataLoss: the broker lacks some of a range and `fail_on_data_loss` is set.
     """
-    decoder = RecordDecoder(
-        schema,
-        topic=work.queue.topic,
-        broker_name=work.queue.broker_name,
-        tags=exact_tags(options.tags),
-        reserved=frozenset() if options.include_system_properties else RESERVED,
-    )
-    complete = pull_filter(options).takes_all and options.fail_on_data_loss
     with_bodies = "body" in schema.names
-    for data, start, end in _chunks(reader, work, options):
-        records = RecordColumns(data, start=start, end=end)
-        if complete:
-            _check_complete(work, records.queue_offsets, start, end)
-        for part in records.parts(options.batch_bytes) if with_bodies else (records,):
-            batch = decoder.decode(part)
-            if batch.num_rows:
-                yield batch
+    for (topic, broker_name), same in groupby(works, key=_place):
+        decoder = RecordDecoder(
+            schema,
+            topic=topic,
+            broker_name=broker_name,
+            tags=exact_tags(options.tags),
+            reserved=frozenset() if options.include_system_properties else RESERVED,
+        )
+        for records in _together(_found(reader, same, options), options):
+            for part in records.parts(options.batch_bytes) if with_bodies else (records,):
+                batch = decoder.decode(part)
+                if batch.num_rows:
+                    yield batch
+
+
+def _place(work: QueueRange) -> tuple[str, str]:
+    return work.queue.topic, work.queue.broker_name
+
+
+def _found(
+    reader: QueueReader, works: Iterable[QueueRange], options: ReadOptions
+) -> Iterator[RecordColumns]:
+    """The records of one range after the other, checked."""
+    complete = pull_filter(options).takes_all and options.fail_on_data_loss
+    for work in works:
+        for data, start, end in _chunks(reader, work, options):
+            records = RecordColumns(data, start=start, end=end)
+            if complete:
+                _check_complete(work, records.queue_offsets, start, end)
+            yield records
+
+
+def _together(found: Iterable[RecordColumns], options: ReadOptions) -> Iterator[RecordColumns]:
+    """Few records of several queues as one: to decode one row costs as much as to decode hundreds."""
+    held: list[RecordColumns] = []
+    rows = stored = 0
+    for records in found:
+        held.append(records)
+        rows += records.count
+        stored += records.stored_bytes
+        if rows >= options.batch_rows or stored >= options.batch_bytes:
+            yield RecordColumns.join(held)
+            held, rows, stored = [], 0, 0
+    if held:
+        yield RecordColumns.join(held)
 
 
 def exact_tags(expression: str) -> list[str]:

@@ -4,9 +4,9 @@ import struct
 from dataclasses import dataclass
 
 from roquette.message.message import MessageQueue
-from roquette.spark.decode import record_positions
 from roquette.spark.offsets import Offsets
 from roquette.spark.queues import QueueReader
+from roquette.spark.record_positions import record_positions
 
 _SAMPLE = 8  # records per sample: a record may have 4 MiB
 _physical_offset = struct.Struct(">q").unpack_from

@@ -22,7 +22,8 @@ from roquette.message.record import (
     RECORD_MAGIC_V2,
     decode_record,
 )
-from roquette.spark.decode import SMALLEST_RECORD, RecordColumns
+from roquette.spark.decode import RecordColumns
+from roquette.spark.record_positions import SMALLEST_RECORD
 
 BLANK, EMPTY, TORN, DAMAGED, MISSING = "blank", "empty", "torn", "damaged", "missing"
 _MAGICS = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)

@@ -7,8 +7,8 @@ Layout: protocol of the stored record, the one `message.record` writes; see docs
     | body 4+n | topic 1+n or 2+n | properties 2+n
 """
 
-import struct
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +28,8 @@ from roquette.spark.property_columns import (
     only_value,
     string_array,
 )
+from roquette.spark.record_positions import SMALLEST_RECORD, record_positions
 
-SMALLEST_RECORD = 91  # a record with v4 hosts, one byte of topic length, and nothing variable
 _HOST_EXTRA = 12  # an IPv6 host is that much longer
 _HEAD = np.dtype(
     [
@@ -48,45 +48,6 @@ _TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body
 _HEX = np.frombuffer(
     "".join(f"{n:02X}" for n in range(256)).encode(), np.uint16
 )  # two digits a byte
-_read_size = struct.Struct(">i").unpack_from
-_REPEATS = 8  # equal sizes after which a run is looked for
-
-
-def record_positions(data: bytes) -> list[int]:
-    """Where each record begins. Raises CorruptRecord when sizes do not add up.
-
-    Records of one size in a row, as a producer's often are, are found together.
-    """
-    positions = []
-    position, end = 0, len(data)
-    last = repeats = 0
-    while position < end:
-        positions.append(position)
-        size = _read_size(data, position)[0] if end - position >= 4 else 0
-        if size < SMALLEST_RECORD or size > end - position:
-            raise CorruptRecord(f"record at {position} of {end} bytes has size {size}")
-        position += size
-        repeats = repeats + 1 if size == last else 0
-        last = size
-        if repeats == _REPEATS:
-            repeats = 0
-            after = _end_of_run(data, position, size)
-            positions.extend(range(position, after, size))
-            position = after
-    return positions
-
-
-def _end_of_run(data: bytes, start: int, size: int) -> int:
-    """Where the whole records of exactly this size end that follow each other from `start` on."""
-    limit = 64
-    while (count := min(limit, (len(data) - start) // size)) > 0:
-        sizes: np.ndarray = np.ndarray(count, ">i4", data, start, (size,))
-        others = np.flatnonzero(sizes != size)
-        if len(others):
-            return start + int(others[0]) * size
-        start += count * size
-        limit *= 4
-    return start
 
 
 class RecordColumns:
@@ -221,6 +182,20 @@ class RecordColumns:
     def part(self, first: int, after: int) -> "RecordColumns":
         """Rows `first` to `after` only."""
         return RecordColumns(self._data, positions=self._at[first:after])
+
+    @classmethod
+    def join(cls, parts: "Sequence[RecordColumns]") -> "RecordColumns":
+        """The rows of all parts, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        bases = accumulate((part.stored_bytes for part in parts), initial=0)
+        positions = [part._at + base for part, base in zip(parts, bases)]
+        return cls(b"".join(part._data for part in parts), positions=np.concatenate(positions))
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the data, rows that were left out included."""
+        return len(self._data)
 
     @property
     def physical_offsets(self) -> np.ndarray:

@@ -13,6 +13,8 @@ from roquette.message.message import MessageQueue
 
 Offsets = dict[MessageQueue, int]
 
+_RANGES_PER_TASK = 64
+
 
 class DataLoss(ClientError):
     """The broker no longer has messages that this query has still to read."""
@@ -93,6 +95,36 @@ def split_ranges(
             found.append(QueueRange(r.queue, start, end))
             start = end
     return found
+
+
+def group_ranges(
+    ranges: Sequence[QueueRange],
+    *,
+    least: int,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[tuple[QueueRange, ...]]:
+    """The ranges of each task: those of fewer than `least` messages go together until they are so many.
+
+    A task costs Spark as much as reading some thousand messages. The same ranges always make the same tasks.
+    `min_partitions` and `max_records` hold all the same; no task gets more than 64 ranges.
+    """
+    small = [r for r in ranges if r.end - r.start < least]
+    single = [(r,) for r in ranges if r.end - r.start >= least]
+    wanted = max(1, (min_partitions or 1) - len(single))
+    most = min(_RANGES_PER_TASK, max(1, len(small) // wanted))
+    groups: list[list[QueueRange]] = []
+    held = 0
+    for r in sorted(small):
+        size = r.end - r.start
+        fits = max_records is None or held + size <= max_records
+        if groups and held < least and fits and len(groups[-1]) < most:
+            groups[-1].append(r)
+            held += size
+        else:
+            groups.append([r])
+            held = size
+    return sorted(single + [tuple(group) for group in groups])
 
 
 def offsets_json(offsets: Mapping[MessageQueue, int]) -> str:

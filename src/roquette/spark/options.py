@@ -45,6 +45,7 @@ READ_NAMES = (
     "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
+    "minRecordsPerPartition",
     "offsetPollIntervalMs",
     "partitionDiscoveryIntervalMs",
     "group",
@@ -126,6 +127,7 @@ class ReadOptions:
     max_trigger_delay_ms: int = 900_000
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    min_records_per_partition: int = 500
     offset_poll_interval_ms: int = 100
     partition_discovery_interval_ms: int = 30_000
     group: str = DEFAULT_GROUP
@@ -179,6 +181,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", 900_000),
         min_partitions=given.optional_integer("minPartitions", least=1),
         max_records_per_partition=given.optional_integer("maxRecordsPerPartition", least=1),
+        min_records_per_partition=given.integer("minRecordsPerPartition", 500, least=0),
         offset_poll_interval_ms=given.integer("offsetPollIntervalMs", 100, least=0),
         partition_discovery_interval_ms=given.integer(
             "partitionDiscoveryIntervalMs", 30_000, least=0

@@ -22,15 +22,13 @@ from pyspark.sql.types import StructType
 from roquette.base.clock import Clock, SystemClock
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue
-from roquette.spark.batch_reader import QueuePartition, read_partition
+from roquette.spark.batch_reader import QueuePartition, plan_tasks, read_partition
 from roquette.spark.byte_limit import limit_bytes
 from roquette.spark.offsets import (
     Offsets,
-    QueueRange,
     decode_offsets,
     encode_offsets,
     share_limit,
-    split_ranges,
 )
 from roquette.spark.options import LATEST, Position, ReadOptions
 from roquette.spark.plain_errors import plain_errors
@@ -168,7 +166,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self, start: Mapping[str, object], end: Mapping[str, object]
     ) -> list[QueuePartition]:
-        """The ranges of one micro-batch. A queue without a start is new: it begins at its earliest."""
+        """The tasks of one micro-batch. A queue without a start is new: it begins at its earliest."""
         with plain_errors(self._options):
             reader, options = open_reader(self._options), self._options
             strict = options.fail_on_data_loss
@@ -177,12 +175,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin |= bounds_of(reader, fresh, fail_on_data_loss=strict)
             starts = {queue: begin[queue] for queue in sorted(ends) if queue in begin}
             starts = check_available(reader, starts, ends, fail_on_data_loss=strict)
-            ranges = split_ranges(
-                [QueueRange(queue, offset, ends[queue]) for queue, offset in starts.items()],
-                min_partitions=options.min_partitions,
-                max_records=options.max_records_per_partition,
-            )
-            return [QueuePartition(each) for each in ranges]
+            return plan_tasks(starts, ends, options)
 
     def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one range."""
