@@ -8,7 +8,8 @@ One Spark (local[2]), a no-op sink, bodies of 128 bytes, 8 queues; medians of ru
                 maxTransferCountOnMessageInMemory=1024
     narrow      the same with topic, queue_id, queue_offset and body
 
-Then the time of a micro-batch of a few rows. The servers are processes of their own; CPU of the broker is that of
+Then the time of a micro-batch of a few rows, and beside it that of a source that does nothing
+(`benchmarks.spark_floor` has the parts of both). The servers are processes of their own; CPU of the broker is that of
 its process, all threads; CPU of all is that of Spark's JVM and Python workers and of the broker together, which
 travels between machines and neighbours better than rows a second do.
 """
@@ -18,13 +19,13 @@ import contextlib
 import json
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks import loads, servers
+from benchmarks.spark_floor import floors
 from roquette.message.message_id import host_bytes
 from roquette.message.record import encode_record
 from roquette.spark.jdk import spark_session
@@ -54,7 +55,9 @@ def main() -> None:
         spark = spark_session("benchmark", 2, spark__driver__memory="2g")
         stack.callback(spark.stop)
         found = {"kind": asked.kind, "rows": asked.rows} | rates(spark, pairs, asked)
-        found["micro_batch_ms"] = micro_batch(spark, pairs["32"])
+        short = floors(spark, pairs["32"], TOPIC, rounds=3, batches=10)
+        found["micro_batch_ms"] = short["rocketmq"]["all"]
+        found["trivial_micro_batch_ms"] = short["trivial"]["all"]
     for name, value in found.items():
         print(f"{name:28} {value if isinstance(value, (str, int)) else format(value, ',.2f')}")
     print(json.dumps(found))
@@ -112,33 +115,6 @@ def rates(
         if pair:
             found[f"{name} broker us/row"] = statistics.median(cpu[name]) / asked.rows * 1e6
     return found
-
-
-def micro_batch(spark: Any, pair: servers.Pair, batches: int = 20) -> float:
-    """Milliseconds of a micro-batch of ten rows, trigger at once, checkpoint on the local disk: the median."""
-    options = {"namesrvAddr": pair.namesrv, "subscribe": TOPIC, "offsetPollIntervalMs": "10"}
-    with tempfile.TemporaryDirectory() as folder:
-        query = (
-            spark.readStream.format("rocketmq")
-            .options(**options)
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", folder)
-            .start()
-        )
-        try:
-            taken: dict[int, int] = {}
-            end = time.monotonic() + 120
-            while len(taken) < batches + 3 and time.monotonic() < end:
-                loads.raw(pair, "send", TOPIC, count=10, body=128)
-                time.sleep(0.5)
-                for progress in query.recentProgress:
-                    if progress["numInputRows"]:
-                        taken[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
-        finally:
-            spark.sparkContext.setLogLevel("OFF")  # a query that is stopped says so at length
-            query.stop()
-    return float(statistics.median(list(taken.values())[3:]))
 
 
 def family_cpu_s() -> float:
