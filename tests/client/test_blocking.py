@@ -171,12 +171,13 @@ def test_a_group_that_the_broker_never_saw_is_made_known_by_a_pull(
     reader: BlockingReader, cluster: FakeCluster
 ) -> None:
     reader.queues("T")
-    cluster.refusals = [ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST]
+    unknown = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    cluster.refusals = [unknown] * 2  # with those of the other queues, and by itself
     reader.commit_offsets({Q0: 7})
     assert cluster.committed == {("g", "T", 0): 7}
     assert RequestCode.PULL_MESSAGE in [code for code, _ in cluster.requests]
 
-    cluster.refusals = [ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST] * 2
+    cluster.refusals = [unknown] * 3
     with pytest.raises(BrokerError):
         reader.commit_offsets({Q0: 8})
 
@@ -265,13 +266,18 @@ def test_nobody_answers_for_a_broker(cluster: FakeCluster) -> None:
         reader.close()
 
 
-def test_brokers_are_asked_side_by_side() -> None:
+@pytest.mark.parametrize(
+    "code",
+    [RequestCode.GET_MAX_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET],
+    ids=["ends", "commits"],
+)
+def test_brokers_are_asked_side_by_side(code: RequestCode) -> None:
     here, there = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
     asked_there = threading.Event()
 
     class Waiting(FakeCluster):
         def answer(self, command: Command) -> tuple[int, dict[str, str], bytes]:
-            if command.code == RequestCode.GET_MAX_OFFSET:
+            if command.code == code:
                 assert asked_there.wait(60), "the other broker was not asked meanwhile"
             return super().answer(command)
 
@@ -284,7 +290,10 @@ def test_brokers_are_asked_side_by_side() -> None:
         a.elsewhere = {"b": b.address}
         reader = BlockingReader(a.address, group="g", timeout_ms=5000)
 
-        assert reader.max_offsets([here, there]) == {here: 1, there: 0}
+        if code == RequestCode.GET_MAX_OFFSET:
+            assert reader.max_offsets([here, there]) == {here: 1, there: 0}
+        else:
+            reader.commit_offsets({here: 1, there: 0})
         reader.close()
 
     assert a.connections == 1, "no answer came within the limit"

@@ -4,8 +4,8 @@ Not a consumer: no heartbeat, no group membership. One thread uses one reader.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,22 +13,26 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.executor import pause
 from roquette.client.blocking_connection import BlockingConnection
 from roquette.client.core.retry_policy import broker_error
+from roquette.client.queue_requests import (
+    EVERYTHING,
+    Pulled,
+    PullFilter,
+    max_header,
+    min_header,
+    pull_header,
+    pulled_of,
+    read_max,
+    read_min,
+)
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ
-from roquette.message.sysflag import PULL_SUBSCRIPTION
 from roquette.wire.bodies import TopicList, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
-    GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader,
     GetRouteInfoRequestHeader,
-    PullMessageRequestHeader,
-    PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     SearchOffsetRequestHeader,
@@ -48,30 +52,6 @@ _EMPTY_PULLS: Final = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     )
 )
-
-
-class PullFilter(NamedTuple):
-    """What the broker leaves out: `kind` is "TAG" or "SQL92"."""
-
-    expression: str = "*"
-    kind: str = "TAG"
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether every message passes."""
-        return self.kind == "TAG" and self.expression in {"", "*"}
-
-
-EVERYTHING: Final = PullFilter()
-
-
-class Pulled(NamedTuple):
-    """The answer to one pull: whole records (none is possible) and where to pull next."""
-
-    records: bytes
-    next_offset: int
-    min_offset: int
-    max_offset: int
 
 
 class BlockingReader:
@@ -148,19 +128,19 @@ class BlockingReader:
 
     def min_offset(self, queue: MessageQueue) -> int:
         """The oldest offset the broker has."""
-        return _read_min(self._ask(queue, RequestCode.GET_MIN_OFFSET, _min_header(queue)))
+        return read_min(self._ask(queue, RequestCode.GET_MIN_OFFSET, min_header(queue)))
 
     def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message will get."""
-        return _read_max(self._ask(queue, RequestCode.GET_MAX_OFFSET, _max_header(queue)))
+        return read_max(self._ask(queue, RequestCode.GET_MAX_OFFSET, max_header(queue)))
 
     def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """`min_offset` of many queues, asked side by side."""
-        return self._bounds(queues, RequestCode.GET_MIN_OFFSET, _min_header, _read_min)
+        return self._bounds(queues, RequestCode.GET_MIN_OFFSET, min_header, read_min)
 
     def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """`max_offset` of many queues, asked side by side."""
-        return self._bounds(queues, RequestCode.GET_MAX_OFFSET, _max_header, _read_max)
+        return self._bounds(queues, RequestCode.GET_MAX_OFFSET, max_header, read_max)
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset stored at that time or later; the maximum if there is none."""
@@ -186,20 +166,27 @@ class BlockingReader:
 
     def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Store where the group goes on: the offset of the next message to read, in each queue."""
-        for queue, offset in offsets.items():
-            header = UpdateConsumerOffsetRequestHeader(
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+
+        def header(queue: MessageQueue) -> UpdateConsumerOffsetRequestHeader:
+            return UpdateConsumerOffsetRequestHeader(
                 consumer_group=self._group,
                 topic=queue.topic,
                 queue_id=queue.queue_id,
-                commit_offset=offset,
+                commit_offset=offsets[queue],
             )
+
+        stored = self._ask_side_by_side(list(offsets), code, header)
+        for queue in offsets:
+            if queue in stored:
+                continue
             try:
-                self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+                self._ask(queue, code, header(queue))
             except BrokerError as error:
                 if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                     raise
-                self.pull(queue, offset, 1)  # by its first pull a broker gets to know a group
-                self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+                self.pull(queue, offsets[queue], 1)  # by its first pull a broker learns of a group
+                self._ask(queue, code, header(queue))
 
     def from_replica(self, queue: MessageQueue) -> bool:
         """Whether the queue's last answer came from a replica: it may be behind its master."""
@@ -212,23 +199,32 @@ class BlockingReader:
         header: Callable[[MessageQueue], msgspec.Struct],
         read: Callable[[Command], int],
     ) -> dict[MessageQueue, int]:
-        """Ask in blocks, each broker by its first address; what fails is asked once more by itself."""
+        """Ask side by side; what fails is asked once more by itself."""
         wanted = list(queues)
-        found: dict[MessageQueue, int] = {}
-        for start in range(0, len(wanted), _POST_AHEAD):
-            found |= self._bounds_of_block(wanted[start : start + _POST_AHEAD], code, header, read)
+        found = self._ask_side_by_side(wanted, code, header)
         return {
-            queue: found[queue] if queue in found else read(self._ask(queue, code, header(queue)))
+            queue: read(found.get(queue) or self._ask(queue, code, header(queue)))
             for queue in wanted
         }
 
-    def _bounds_of_block(
+    def _ask_side_by_side(
         self,
-        queues: list[MessageQueue],
+        queues: Sequence[MessageQueue],
         code: RequestCode,
         header: Callable[[MessageQueue], msgspec.Struct],
-        read: Callable[[Command], int],
-    ) -> dict[MessageQueue, int]:
+    ) -> dict[MessageQueue, Command]:
+        """What the masters answer, in blocks; without those that fail or refuse."""
+        found: dict[MessageQueue, Command] = {}
+        for start in range(0, len(queues), _POST_AHEAD):
+            found |= self._ask_block(queues[start : start + _POST_AHEAD], code, header)
+        return found
+
+    def _ask_block(
+        self,
+        queues: Sequence[MessageQueue],
+        code: RequestCode,
+        header: Callable[[MessageQueue], msgspec.Struct],
+    ) -> dict[MessageQueue, Command]:
         posted: dict[str, list[tuple[int, MessageQueue]]] = {}
         for queue in queues:
             try:
@@ -246,7 +242,7 @@ class BlockingReader:
             except (ConnectError, RequestTimeout):
                 self._drop(address, avoid=False)
                 del posted[address]
-        found: dict[MessageQueue, int] = {}
+        found: dict[MessageQueue, Command] = {}
         for address, requests in posted.items():
             try:
                 connection = self._connect(address)
@@ -254,7 +250,7 @@ class BlockingReader:
                     answer = connection.receive(opaque)
                     if answer.code == ResponseCode.SUCCESS:
                         self._replica_brokers.discard(queue.broker_name)
-                        found[queue] = read(answer)
+                        found[queue] = answer
             except (ConnectError, RequestTimeout):
                 self._drop(address, avoid=False)
         return found
@@ -265,8 +261,8 @@ class BlockingReader:
         self, queue: MessageQueue, offset: int, max_count: int, wanted: PullFilter = EVERYTHING
     ) -> Pulled:
         """One pull that does not wait for messages to come. Raises BrokerError."""
-        header = self._pull_header(queue, offset, max_count, wanted)
-        return _pulled(self._ask(queue, RequestCode.PULL_MESSAGE, header, also=_EMPTY_PULLS), "")
+        header = pull_header(self._group, queue, offset, max_count, wanted)
+        return pulled_of(self._ask(queue, RequestCode.PULL_MESSAGE, header, also=_EMPTY_PULLS))
 
     def scan(
         self, queue: MessageQueue, start: int, end: int, wanted: PullFilter = EVERYTHING
@@ -305,7 +301,7 @@ class BlockingReader:
                 if len(flying) <= self._pulls_in_flight // 2:  # half a window leaves in one write
                     while ahead < end and len(flying) < self._pulls_in_flight:
                         count = min(step, end - ahead)
-                        header = self._pull_header(queue, ahead, count, EVERYTHING)
+                        header = pull_header(self._group, queue, ahead, count, EVERYTHING)
                         opaque = connection.post(RequestCode.PULL_MESSAGE, header)
                         flying.append((opaque, ahead, count))
                         ahead += count
@@ -316,7 +312,7 @@ class BlockingReader:
                 answer = connection.receive(opaque)
                 if answer.code != ResponseCode.SUCCESS and answer.code not in _EMPTY_PULLS:
                     return  # the next pull, made by itself, tells or tries again
-                pulled = _pulled(answer, address)
+                pulled = pulled_of(answer)
                 yield pulled
                 if pulled.next_offset != offset + count:
                     return
@@ -326,23 +322,6 @@ class BlockingReader:
         finally:  # also when the caller stops early: later requests must not meet old answers
             if flying:
                 self._drop(address, avoid=False)
-
-    def _pull_header(
-        self, queue: MessageQueue, offset: int, count: int, wanted: PullFilter
-    ) -> PullMessageRequestHeader:
-        return PullMessageRequestHeader(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=count,
-            sys_flag=PULL_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            subscription=wanted.expression or "*",
-            sub_version=0,
-            expression_type=wanted.kind,
-        )
 
     # requests
 
@@ -477,25 +456,3 @@ class BlockingReader:
 
 
 _NO_OFFSET: Final = int(ResponseCode.QUERY_NOT_FOUND)
-
-
-def _min_header(queue: MessageQueue) -> GetMinOffsetRequestHeader:
-    return GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-
-
-def _max_header(queue: MessageQueue) -> GetMaxOffsetRequestHeader:
-    return GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-
-
-def _read_min(answer: Command) -> int:
-    return max(0, decode_ext(GetMinOffsetResponseHeader, answer.ext).offset)  # old brokers say -1
-
-
-def _read_max(answer: Command) -> int:
-    return max(0, decode_ext(GetMaxOffsetResponseHeader, answer.ext).offset)
-
-
-def _pulled(answer: Command, address: str) -> Pulled:
-    header = decode_ext(PullMessageResponseHeader, answer.ext)
-    records = answer.body if answer.code == ResponseCode.SUCCESS else b""
-    return Pulled(records, header.next_begin_offset, header.min_offset, header.max_offset)
