@@ -16,6 +16,7 @@ def main(namesrv: str, origin: str, target: str, checkpoint: str) -> None:
         spark.readStream.format("rocketmq")
         .options(namesrvAddr=namesrv, subscribe=origin, startingOffsets="earliest")
         .option("maxOffsetsPerTrigger", "500")
+        .option("minRecordsPerPartition", "0")  # several tasks a batch, to be killed between them
         .load()
         .select("body", "key")
     )

@@ -52,6 +52,8 @@ class Killer:
         words += ["--batch", str(batch), "--master", "local[2]", "--spark-conf", SHORT_LIFE]
         words += ["--schema", "queue int, n int, text string", "--small-files", "6"]
         words += ["--keep-replaced-minutes", "0"]
+        # One task a batch or one a queue, and often otherwise than before the kill.
+        words += ["--source-option", f"minRecordsPerPartition={self.random.choice((0, 500))}"]
         process = PipelineProcess(words, self.folder / "log")
         self.runs.append(process)
         return process

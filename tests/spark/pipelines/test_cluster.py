@@ -61,6 +61,7 @@ def archive(folder: Path, topic: FakeCluster, master: str, python: Path) -> Pipe
     words = ["archive", "-n", topic.address, "--topics", "T", "--to", str(folder / "lake")]
     words += ["--report", str(folder / "report"), "--batch", "75", "--master", master]
     words += ["--schema", SCHEMA, "--no-compact", "--spark-conf", SHORT_LIFE]
+    words += ["--source-option", "minRecordsPerPartition=0"]  # work for both workers
     conf = {
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
