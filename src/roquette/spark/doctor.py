@@ -201,7 +201,7 @@ def check_packages(probes: Probes) -> list[Finding]:
             findings.append(Finding(name, GOOD, version))
     pandas = probes.version("pandas")
     if pandas is not None and _numbers(pandas) >= PANDAS_BELOW:
-        mend = 'PySpark warns of pandas 3; nothing of ours needs it: pip install "pandas<3"'
+        mend = 'PySpark warns of pandas 3: pip install "pandas<3"'
         findings.append(Finding("pandas", WARNING, pandas, mend))
     elif pandas is not None:
         findings.append(Finding("pandas", GOOD, pandas))

@@ -15,6 +15,7 @@ from tests.spark.records import make_record
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
+from roquette.spark.pipelines import avro_bodies
 from roquette.spark.pipelines.archive import PIPELINE, ArchiveOptions
 from roquette.spark.pipelines.avro_bodies import read_avro_schema, read_body, spark_type
 from roquette.spark.pipelines.running import run_pipeline
@@ -41,6 +42,18 @@ def encode(number: int) -> bytes:
     value = {"id": number, "note": note, "at": AT, "lines": [number] * 2, "more": {"x": 0.5}}
     fastavro.schemaless_writer(stream, fastavro.parse_schema(SCHEMA), value)
     return stream.getvalue()
+
+
+@pytest.mark.parametrize("missing", ["fastavro", "pandas"])
+def test_a_package_that_is_missing_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_bodies, "find_spec", lambda name: None if name == missing else name)
+
+    with pytest.raises(ConfigError) as caught:
+        read_avro_schema("order.avsc", OsFiles())
+
+    assert str(caught.value) == (
+        f'archive: --format avro needs {missing}: pip install "roquette[avro]"'
+    )
 
 
 def test_a_body_is_read_whole_or_told() -> None:

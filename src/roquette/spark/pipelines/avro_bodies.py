@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -37,14 +38,13 @@ def read_avro_schema(path: str, files: Files) -> tuple[str, str]:
     """Spark's JSON of the columns, and the Avro schema, of a schema file.
 
     Raises:
-        ConfigError: there is no file, no fastavro, or a type that has no counterpart.
+        ConfigError: there is no file, no fastavro or pandas, or a type that has no counterpart.
     """
-    try:
-        import fastavro  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            'archive: --format avro needs fastavro: pip install "roquette[avro]"'
-        ) from None
+    for package in ("fastavro", "pandas"):  # PySpark's mapInArrow will not do without pandas
+        if find_spec(package) is None:
+            raise ConfigError(
+                f'archive: --format avro needs {package}: pip install "roquette[avro]"'
+            )
     if not path:
         raise ConfigError("archive: --format avro needs --schema FILE, the writer's schema (.avsc)")
     try:
