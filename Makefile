@@ -63,9 +63,10 @@ compiled: setup ## build the mypyc wheel in a second environment and run the sam
 
 test: check unit simulation crash interop spark compiled ## every test in its quick form
 
-test-long: test ## the long forms: 1,000 crashes, many seeds and examples, proofs against Apache's servers
+test-long: test ## the long forms: 1,000 crashes, many seeds and examples, proofs against Apache's servers, PySpark 4.2
 	@ROQUETTE_EXAMPLES=1000 $(PYTEST) -m "not simulation and not crash and not interop and not spark and not long" --timeout 1800
 	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -m "long" --timeout 7200
+	@$(BIN)/python tools/spark_matrix.py
 
 demo: setup-spark ## the main job: 336,776 real flights through two brokers, three consumers and Spark
 	@$(BIN)/python -m examples.demo

@@ -1,0 +1,64 @@
+"""Run the tests that need Spark on other versions of PySpark, each in an environment of its own.
+
+usage: python tools/spark_matrix.py [--build] [VERSION ...] [-- PYTEST-ARGUMENT ...]
+
+VERSION is one of those below (all of them if none is given); its environment is .venv-spark-VERSION. With --build the
+environment is only made. Delta Lake's own reader is installed too: tables of `pipeline archive` are read with it.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# What pip is asked for. The newest version is that of .venv, on which `make test` runs.
+VERSIONS = {"4.2": ("pyspark>=4.2,<4.3", "deltalake>=1")}
+TESTS = "tests/spark"
+MARKS = "not interop and not long"
+
+
+def run(*command: str | Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": ""}
+    subprocess.run([str(word) for word in command], check=True, cwd=ROOT, env=environment)
+
+
+def build(version: str) -> Path:
+    """The environment's Python, with this source and that PySpark installed."""
+    venv = ROOT / f".venv-spark-{version}"
+    python = venv / "bin" / "python"
+    if not python.exists():
+        print(f"spark {version}: creating {venv.name} (about 650 MB to download)", flush=True)
+        run(sys.executable, "-m", "venv", venv)
+    stamp = venv / ".installed"
+    wanted = (ROOT / "pyproject.toml").read_text() + repr(VERSIONS[version])
+    if not stamp.exists() or stamp.read_text() != wanted:
+        pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
+        run(*pip, "-U", "pip")
+        run(*pip, "-e", ".[dev,spark,avro]", *VERSIONS[version])
+        stamp.write_text(wanted)
+    check = "import pyspark, sys; sys.exit(not pyspark.__version__.startswith(sys.argv[1] + '.'))"
+    run(python, "-c", check, version)
+    return python
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("versions", nargs="*", metavar="VERSION", help=", ".join(VERSIONS))
+    parser.add_argument("--build", action="store_true", help="make the environments, run no test")
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    asked = parser.parse_args(words[:cut])
+    for version in asked.versions or VERSIONS:
+        if version not in VERSIONS:
+            parser.error(f"no version {version}: there is {', '.join(VERSIONS)}")
+        python = build(version)
+        if not asked.build:
+            print(f"spark {version}: tests", flush=True)
+            rest = words[cut + 1 :] or [TESTS, "-m", MARKS, "--timeout", "600"]
+            run(python, "-m", "pytest", "-p", "no:cacheprovider", *rest)
+
+
+if __name__ == "__main__":
+    main()
