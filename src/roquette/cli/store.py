@@ -560,7 +560,10 @@ def repair_command(
             return
         if in_place and not yes:
             typer.confirm(f"change {store.root} so?", abort=True, err=True)
+        known = len(plan.warnings)
         mended = repair(reader, OsFiles(), store, plan, to, _quiet_steps(store))
+        for warning in plan.warnings[known:]:
+            say(f"warning: {warning}")
         report = check_store(reader, mended, FsckOptions(hash_slots=hash_slots))
     except OSError as error:
         raise StoreError(

@@ -7,8 +7,9 @@
 | tags code | 8 | Java hash of TAGS; due time in SCHEDULE_TOPIC_XXXX |
 
 A file is named by the byte offset of its first unit. A filler (offset 0, size INT_MAX, tags 0)
-marks a position that has no message (Apache: ConsumeQueue.fillPreBlank). Units are written
-through a map; files are allocated before they are mapped.
+marks a position before the queue's first message (Apache: ConsumeQueue.fillPreBlank). Where messages are
+lost to the log, units stand that Apache's broker passes over, too: see `ConsumeQueue.skip_to`. Units are
+written through a map; files are allocated before they are mapped.
 """
 
 import mmap
@@ -25,8 +26,20 @@ from roquette.store.layout import offset_name
 UNIT_SIZE: Final = 20
 _SECTOR: Final = 512
 FILLER_SIZE: Final = 0x7FFFFFFF
+FILLER_FROM: Final = 1 << 30
+"""A unit of this size or more has no record: a file of the log, and so a record, is smaller."""
 _UNIT: Final = struct.Struct(">qiq")
 _FILLER: Final = _UNIT.pack(0, FILLER_SIZE, 0)
+
+
+def encode_unit(physical_offset: i64, size: i64, tags_code: i64) -> bytes:
+    """The bytes of a unit."""
+    return _UNIT.pack(physical_offset, size, tags_code)
+
+
+def is_filler(physical_offset: i64, size: i64, segment_size: i64) -> bool:
+    """Does a unit of `FILLER_FROM` bytes or more stand for no message? Else it is damaged."""
+    return size == FILLER_SIZE or size == FILLER_SIZE - physical_offset % segment_size
 
 
 class QueueFile:
@@ -182,8 +195,8 @@ class ConsumeQueue:
         unit_map[position : position + size] = units
         self.next_offset += size // UNIT_SIZE
 
-    def start_at(self, queue_offset: i64) -> None:
-        """Let an empty queue begin at an offset: fillers stand before it in its file."""
+    def start_at(self, queue_offset: i64, unit: bytes = _FILLER) -> None:
+        """Let an empty queue begin at an offset: fillers, or other units, stand before it in its file."""
         assert not self._loaded
         self.next_offset = queue_offset
         self.flushed_offset = queue_offset
@@ -191,19 +204,31 @@ class ConsumeQueue:
         unit_map = self._map
         assert unit_map is not None
         count: i64 = queue_offset - self._map_base
-        unit_map[: count * UNIT_SIZE] = _FILLER * count
+        unit_map[: count * UNIT_SIZE] = unit * count
         self.flushed_offset = self._map_base
         self._min_known_for = -1
 
-    def skip_to(self, queue_offset: i64) -> None:
+    def skip_to(self, queue_offset: i64, next_physical: i64, segment_size: i64) -> None:
         """Fill the places up to an offset: their messages are lost to the log.
 
-        These fillers carry the end of the record before them, so that offsets keep growing.
+        Apache's broker takes a unit it finds no record for to be one of a log file that was deleted, and passes over
+        the units of the rest of that file (DefaultMessageStore.getMessage, nextPhyFileStartOffset). So such a unit
+        stands here only when the next record lies in a later file; it names the last byte of the record before it,
+        and a size that is too large for any file. Else the unit before is repeated: who pulls may get that message
+        once more, but nothing sound is passed over, and what the queue says of the log's end stays true.
+
+        Args:
+            next_physical: where the next record of the queue begins; -1 when none is known.
         """
-        end = self.end_physical()
+        last = self.read_units(self.next_offset - 1, 1)
+        size: int = read_i32_be(last, 8)
+        if size < FILLER_FROM and next_physical >= 0 and segment_size <= FILLER_FROM:
+            end: i64 = read_i64_be(last, 0) + size - 1
+            if end // segment_size < next_physical // segment_size:
+                last = _UNIT.pack(end, FILLER_SIZE - end % segment_size, 0)
         while self.next_offset < queue_offset:
             self.reserve()
-            self.append(end, FILLER_SIZE, 0)
+            self.append_units(last)
 
     def settle(self, queue_offset: i64) -> None:
         """Set the end that loading found; what lies behind it is wiped unless it is zeros."""
@@ -301,7 +326,9 @@ class ConsumeQueue:
         if not unit:
             return 0
         size: int = read_i32_be(unit, 8)
-        return read_i64_be(unit, 0) + (0 if size == FILLER_SIZE else size)
+        if size >= FILLER_FROM:
+            size = 0 if size == FILLER_SIZE else 1
+        return read_i64_be(unit, 0) + size
 
     def min_offset(self, min_physical: i64) -> i64:
         """The first queue offset whose record the log still has (Apache: correctMinOffset)."""
@@ -402,7 +429,7 @@ def scan_units(
     while position < end and count < max_count:
         offset = read_i64_be(units, position)
         size: int = read_i32_be(units, position + 8)
-        if offset + size > visible_end and size != FILLER_SIZE:
+        if offset + size > visible_end and size < FILLER_FROM:
             break
         if codes is not None:
             # The low half of the 8 bytes, read as a signed int32, is Java's (int) cast.
@@ -410,7 +437,7 @@ def scan_units(
             if code not in codes:
                 position += UNIT_SIZE
                 continue
-        if offset < min_physical or size == FILLER_SIZE:
+        if offset < min_physical or size >= FILLER_FROM:
             removed = True
             position += UNIT_SIZE
             continue
@@ -430,7 +457,7 @@ def scan_units(
 
 
 def count_valid(units: bytes, physical_floor: i64) -> i64:
-    """How many units from the first on are sound: sizes above 0, offsets that only grow.
+    """How many units from the first on are sound: sizes above 0, offsets that only grow, or a unit repeated.
 
     A filler is sound anywhere. `physical_floor`: the end of the record before the first unit.
     """
@@ -442,11 +469,11 @@ def count_valid(units: bytes, physical_floor: i64) -> i64:
         size: int = read_i32_be(units, position + 8)
         if size <= 0 or offset < 0:
             break
-        if size != FILLER_SIZE:
-            if offset < floor:
+        if size < FILLER_FROM:
+            if offset < floor and offset + size != floor:
                 break
             floor = offset + size
-        elif offset != 0 and offset < floor:
+        elif offset != 0 and offset + 1 < floor:
             break
         position += UNIT_SIZE
     return position // UNIT_SIZE

@@ -14,7 +14,7 @@ from roquette.base.files import File
 from roquette.message.record import RECORD_MAGIC_V2
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
-from roquette.store.consume_queue import FILLER_SIZE, UNIT_SIZE, ConsumeQueue
+from roquette.store.consume_queue import FILLER_FROM, UNIT_SIZE, ConsumeQueue
 from roquette.store.results import Found, GetStatus
 
 SCAN_UNITS: Final = 801  # units one read looks at (Apache: 16,000 bytes of them, and one more)
@@ -153,7 +153,7 @@ def select(
     while position < end and count < max_count and cost < SCAN_COST:
         offset = read_i64_be(units, position)
         size: int = read_i32_be(units, position + 8)
-        if size == FILLER_SIZE or offset < min_physical:
+        if size >= FILLER_FROM or offset < min_physical:
             found.removed = True
             position += UNIT_SIZE
             continue

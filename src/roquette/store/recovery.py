@@ -314,7 +314,8 @@ class Recovery:
         self._log = commit_log
         self._queues = queues
         self._index = index
-        self._reput = Reput(queues, index, parse_delay_levels(config.delay_levels))
+        delays = parse_delay_levels(config.delay_levels)
+        self._reput = Reput(queues, index, delays, config.segment_size)
         self.report = RecoveryReport()
 
     def run(self) -> RecoveryReport:

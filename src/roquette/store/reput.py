@@ -5,7 +5,7 @@ from typing import Final
 from roquette.base.javatypes import java_hash
 from roquette.errors import ConfigError
 from roquette.message.record import StoredRecord
-from roquette.store.consume_queue import ConsumeQueue
+from roquette.store.consume_queue import ConsumeQueue, encode_unit
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
 from roquette.store.keys import keys_of, property_value, tags_of, unique_key_of
@@ -39,8 +39,12 @@ def parse_delay_levels(text: str) -> list[int]:
 class Reput:
     """Gives records of the log to queues and index, once each, however often they come."""
 
-    def __init__(self, queues: ConsumeQueues, index: Index | None, delay_ms: list[int]) -> None:
+    def __init__(
+        self, queues: ConsumeQueues, index: Index | None, delay_ms: list[int], segment_size: int
+    ) -> None:
+        """`segment_size`: bytes of a file of the log."""
         self._queues = queues
+        self._segment_size = segment_size
         self._index = index
         self._delay_ms = delay_ms
         self.index_from = 0
@@ -86,10 +90,23 @@ class Reput:
         if self._begins_anew(queue, record):
             queue = self._queues.reset(queue)
         if queue.file_count == 0:
-            queue.start_at(record.queue_offset)
+            self._start(queue, record)
         elif record.queue_offset > queue.next_offset:
-            queue.skip_to(record.queue_offset)
+            queue.skip_to(record.queue_offset, record.physical_offset, self._segment_size)
         self._append(queue, record)
+
+    def _start(self, queue: ConsumeQueue, record: StoredRecord) -> None:
+        """Begin a queue with the first record the log has of it.
+
+        In the log's very first file Apache's broker would pass over the record with the fillers in front of it
+        (see `ConsumeQueue.skip_to`): there, its own unit stands in their places.
+        """
+        if record.queue_offset and record.physical_offset < self._segment_size:
+            code = self.tags_code(record)
+            unit = encode_unit(record.physical_offset, record.size, code)
+            queue.start_at(record.queue_offset, unit)
+        else:
+            queue.start_at(record.queue_offset)
 
     def _dispatch_unit(self, record: StoredRecord) -> None:
         queue = self._queue(record)

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from roquette.message.record import is_sound
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
-from roquette.store.consume_queue import FILLER_SIZE, UNIT_SIZE, ConsumeQueue
+from roquette.store.consume_queue import FILLER_FROM, UNIT_SIZE, ConsumeQueue, is_filler
 from roquette.store.filtered import (
     SCAN_COST,
     SCAN_UNITS,
@@ -45,6 +45,7 @@ class VerifiedRead:
         "_predicate",
         "_queue_id",
         "_queue_offset",
+        "_segment_size",
         "_source",
         "_topic",
         "_units",
@@ -63,6 +64,7 @@ class VerifiedRead:
         bytes_limit: i64,
         min_physical: i64,
         visible_end: i64,
+        segment_size: i64,
     ) -> None:
         self._source: Source = source
         self._topic: bytes = queue.topic.encode()
@@ -81,6 +83,7 @@ class VerifiedRead:
         self._bytes_limit: i64 = bytes_limit
         self._min_physical: i64 = min_physical
         self._visible_end: i64 = visible_end
+        self._segment_size: i64 = segment_size
 
     def run(self) -> Found:
         """Scan, read and check; the answer has its records, each a run of its own."""
@@ -104,7 +107,7 @@ class VerifiedRead:
                 if code not in codes:
                     position += UNIT_SIZE
                     continue
-            if size == FILLER_SIZE:
+            if size >= FILLER_FROM and is_filler(offset, size, self._segment_size):
                 removed = True
                 position += UNIT_SIZE
                 continue
@@ -117,6 +120,12 @@ class VerifiedRead:
             place: i64 = self._queue_offset + position // UNIT_SIZE
             sound = is_sound(record, size, offset, self._topic, self._queue_id)
             if sound and read_i64_be(record, 20) != place:
+                if self._is_repeated(
+                    position
+                ):  # the record was served, or will be, at its own place
+                    removed = True
+                    position += UNIT_SIZE
+                    continue
                 sound = self._is_shifted(position)
             position += UNIT_SIZE
             if not sound:
@@ -132,6 +141,15 @@ class VerifiedRead:
             count += 1
             total += size
         return self._found(runs, spans, total, position // UNIT_SIZE, removed)
+
+    def _is_repeated(self, position: i64) -> bool:
+        """Does a unit only keep the place of a lost message, by saying what the one beside it says?"""
+        units = self._near
+        at: i64 = position + self._lead
+        unit = units[at : at + UNIT_SIZE]
+        return (at >= UNIT_SIZE and units[at - UNIT_SIZE : at] == unit) or units[
+            at + UNIT_SIZE : at + 2 * UNIT_SIZE
+        ] == unit
 
     def _is_shifted(self, position: i64) -> bool:
         """Does a record stand at another place than it says because Apache's broker has put it there?
@@ -227,6 +245,7 @@ def read_verified(
         min(max_bytes, bytes_limit),
         commit_log.min_offset,
         min(visible_end, commit_log.end_offset),
+        config.segment_size,
     )
     if deferred:
         found = Found(GetStatus.FOUND, queue_offset, read._first, queue.next_offset)

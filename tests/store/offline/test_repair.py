@@ -1,6 +1,7 @@
 """A damaged store becomes a sound one; nothing sound is lost; a broker opens it."""
 
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tests.store.offline.stores import (
 
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError
-from roquette.message.record import StoredRecord
+from roquette.message.record import StoredRecord, encode_record
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.repair import plan_repair, repair
 from roquette.store.offline.store_dir import find_store
@@ -92,6 +93,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "a log file less": lose_a_log_file,
     "a log file cut": cut_a_log_file,
     "scribbles": scribble,
+    "first of the log": lambda root: poke(log_file(root, 0), 0, b"\xff" * 3000),
 }
 
 
@@ -120,6 +122,106 @@ def test_damage_is_mended_and_what_is_sound_stays(root: Path, name: str, in_plac
     store.write_pending()
     store.close(0)
     assert fsck(mended).findings == []
+
+
+def units_of(root: Path, topic: str, queue_id: int) -> dict[int, tuple[int, int]]:
+    """Queue offset -> physical offset and size, as far as something is written."""
+    found: dict[int, tuple[int, int]] = {}
+    for path in sorted((root / "consumequeue" / topic / str(queue_id)).iterdir()):
+        units = struct.iter_unpack(">qiq", path.read_bytes())
+        for place, (physical, size, _) in enumerate(units, int(path.name) // 20):
+            if size:
+                found[place] = (physical, size)
+    return found
+
+
+def pulled_by_apache(root: Path, topic: str, queue_id: int, end: int) -> set[int]:
+    """Physical offsets that Apache's broker gives who pulls from the start (DefaultMessageStore.getMessage).
+
+    Where there is no record it passes over what lies in the same log file; its sums have 32 bits, and a sum that
+    is below 0 ends the pull with an error, each time.
+    """
+    found: set[int] = set()
+    skip_below = -1
+    for physical, size in units_of(root, topic, queue_id).values():
+        assert 0 <= physical < end
+        if physical < skip_below:
+            continue
+        position = physical % SEGMENT
+        assert position + size < 1 << 31, "the broker would answer with an error"
+        readable = min(SEGMENT, end - (physical - position))
+        if position + size > readable:
+            skip_below = physical - position + SEGMENT
+            continue
+        found.add(physical)
+        skip_below = -1
+    return found
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_apaches_broker_passes_over_what_is_lost_and_nothing_else(root: Path, name: str) -> None:
+    DAMAGE[name](root)
+    mended = repaired(root, False, queue_file_size=320)
+
+    sound = [record for record in records(mended) if record.topic != "LOST_TO_DAMAGE"]
+    log_end = fsck(mended).end
+    for topic in ("Orders", "Payments"):
+        for queue_id in range(3):
+            own = {
+                record.physical_offset
+                for record in sound
+                if (record.topic, record.queue_id) == (topic, queue_id)
+            }
+            assert pulled_by_apache(mended, topic, queue_id, log_end) == own
+            physical, size = list(units_of(mended, topic, queue_id).values())[-1]
+            # ConsumeQueue.putMessagePositionInfo leaves out records before this sum.
+            assert physical + size <= log_end
+
+
+def test_a_queue_of_which_nothing_is_left_is_told_of(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = make_store(root, 20, close=False)
+    append(store, 600, "Alone")
+    store.write_pending()
+    store.close(0)
+    tear(root)
+    said: list[str] = []
+
+    store_dir = opened(root)
+    plan = plan_repair(READER, store_dir)
+    repair(READER, OsFiles(), store_dir, plan, str(tmp_path / "copy"), said.append)
+
+    assert plan.warnings == [
+        "all messages of Alone/0 are lost: its offsets begin at 0 again, they ended at 1"
+    ]
+    assert "Alone" not in [path.name for path in (tmp_path / "copy" / "consumequeue").iterdir()]
+
+
+def test_a_queue_goes_on_where_it_was_when_the_log_has_lost_its_start(root: Path) -> None:
+    """Its units point before the log, which both brokers know to pass over."""
+    ends = {(record.topic, record.queue_id): record.queue_offset + 1 for record in records(root)}
+    files = sorted((root / "commitlog").iterdir())
+    for path in files[:-1]:
+        path.unlink()
+    poke(files[-1], 0, b"\xff" * SEGMENT)
+    poke(
+        files[-1],
+        4000,
+        encode_record(
+            b"Else", 0, 0, 0, int(files[-1].name) + 4000, 0, 1, HOST, 1, HOST, 0, 0, b"x", b""
+        ),
+    )
+
+    mended = repaired(root, False, queue_file_size=320)
+
+    assert fsck(mended).sound
+    store = MessageStore(config(mended), OsFiles(), HOST)
+    store.open(0)
+    for key, end in ends.items():
+        assert (store.min_offset(*key), store.max_offset(*key)) == (end, end)
+        physical, size = list(units_of(mended, *key).values())[-1]
+        assert physical + size <= int(files[-1].name)
+    store.close(0)
 
 
 def test_a_second_repair_changes_nothing(root: Path) -> None:

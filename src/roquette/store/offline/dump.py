@@ -10,7 +10,7 @@ from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.record import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.store.checkpoint import decode_checkpoint
-from roquette.store.consume_queue import FILLER_SIZE, UNIT_SIZE
+from roquette.store.consume_queue import FILLER_FROM, UNIT_SIZE
 from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE
 from roquette.store.layout import parse_offset_name
 from roquette.store.offline.describe import record_fields
@@ -180,7 +180,7 @@ def _queue(files: ReadFiles, path: str, start: int) -> Iterator[dict[str, Any]]:
                     continue
                 row = {"byte": position + at, "offset": (base + position + at) // UNIT_SIZE}
                 row |= {"physical_offset": physical, "size": size, "tags_code": code}
-                yield row | ({"filler": True} if size == FILLER_SIZE else {})
+                yield row | ({"filler": True} if size >= FILLER_FROM else {})
     finally:
         source.close()
 

@@ -290,7 +290,7 @@ class _Fsck:
 
     def _check_gaps(self, queue: _Queue, lookup: LogLookup) -> None:
         """Units that no file of the log has a record for."""
-        units = QueueUnits(self._files, queue.directory)
+        units = QueueUnits(self._files, queue.directory, self._store.segment_size)
         first, low = int(units.first), self._store.min_offset
         expected = first
         if queue.spans and not self._options.quick:
@@ -309,14 +309,24 @@ class _Fsck:
             self._check_last(queue, units, lookup)
             return
         end = written_end(units)
-        if not queue.spans or (end > expected and units.load(end - 1) and units.filler):
-            queue.end = end  # fillers keep the places of messages that were lost
+        if not queue.spans or (end > expected and _keeps_places(units, expected, end)):
+            queue.end = end
         check_tail(units, expected, low, lookup, self._found)
 
     def _check_last(self, queue: _Queue, units: QueueUnits, lookup: LogLookup) -> None:
         queue.end = written_end(units)
         start = max(queue.end - _LAST_UNITS, int(units.first))
         check_units(units, start, queue.end, self._store.min_offset, lookup, self._found)
+
+
+def _keeps_places(units: QueueUnits, start: int, end: int) -> bool:
+    """Do the units behind that of the newest record stand for messages that were lost?"""
+    if not units.load(end - 1):
+        return False
+    if units.filler:
+        return True
+    physical = units.physical
+    return units.load(start - 1) and units.physical == physical
 
 
 def _joined(spans: list[QueueSpan]) -> Iterator[Pending]:

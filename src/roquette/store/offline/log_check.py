@@ -285,7 +285,8 @@ class LogCheck:
 
     def _new_queue(self, topic: TopicState, queue_id: int) -> QueueState:
         directory = self._store.consume_queues
-        units = QueueUnits(self._files, load_queue(self._files, directory, topic.name, queue_id))
+        found = load_queue(self._files, directory, topic.name, queue_id)
+        units = QueueUnits(self._files, found, self._store.segment_size)
         state = topic.queues[queue_id] = QueueState(topic.name, queue_id, units)
         self._states.append(state)
         self._windows += 1

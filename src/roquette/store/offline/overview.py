@@ -111,7 +111,7 @@ def queue_rows(files: ReadFiles, store: StoreDir) -> list[QueueRow]:
     for queue in list_queues(files, store):
         if not queue.files:
             continue
-        units = QueueUnits(files, queue)
+        units = QueueUnits(files, queue, store.segment_size)
         low, high = first_unit(units, store.min_offset), written_end(units)
         rows.append(
             QueueRow(
@@ -213,7 +213,7 @@ def file_rows(files: ReadFiles, store: StoreDir) -> list[FileRow]:
     """Every file of the store with what it covers. Raises OSError."""
     rows = _log_rows(files, store)
     for queue in list_queues(files, store):
-        units = QueueUnits(files, queue)
+        units = QueueUnits(files, queue, store.segment_size)
         end = written_end(units)
         for file in queue.files:
             first = file.base // 20

@@ -14,7 +14,7 @@ from roquette.base.read_files import ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.record import StoredRecord, encode_blank
 from roquette.store.checkpoint import Checkpoint, write_checkpoint
-from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue
+from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, encode_unit
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
 from roquette.store.layout import StoreLayout, offset_name
@@ -128,7 +128,7 @@ def plan_repair(
         if queue.topic.startswith("%LMQ%"):
             plan.warnings.append(f"light queue {queue.topic} is not made anew")
         if queue.files:
-            units = QueueUnits(files, queue)
+            units = QueueUnits(files, queue, store.segment_size)
             end = written_end(units)
             if end > units.first and units.load(end - 1) and _plausible(units, store, plan.log.end):
                 plan.queue_ends[queue.topic, queue.queue_id] = end
@@ -355,7 +355,8 @@ class _Repair:
         plan, files = self._plan, self._files
         queues = ConsumeQueues(files, layout, plan.queue_file_size // UNIT_SIZE)
         index = Index(files, layout.index, plan.slots, plan.entries) if plan.slots else None
-        reput = Reput(queues, index, parse_delay_levels(_DELAYS))
+        segment_size = self._store.segment_size
+        reput = Reput(queues, index, parse_delay_levels(_DELAYS), segment_size)
         known: dict[tuple[str, int], None] = {}
         count = 0
         for record in walk_files(
@@ -375,13 +376,7 @@ class _Repair:
             count += 1
             if count % _SETTLE_RECORDS == 0:
                 self._sync(queues, index)
-        for (topic, queue_id), end in plan.queue_ends.items():
-            queue = queues.find(topic, queue_id) or queues.create(topic, queue_id)
-            if queue.file_count == 0:
-                queue.start_at(end)
-            elif queue.next_offset < end:
-                queue.skip_to(end)
-            queues.mark_dirty(queue)
+        self._keep_ends(queues)
         self._sync(queues, index)
         directories = {layout.consume_queues: None} if queues.topics else {}
         for opened in queues.all():
@@ -392,6 +387,26 @@ class _Repair:
         queues.close()
         if index is not None:
             index.close()
+
+    def _keep_ends(self, queues: ConsumeQueues) -> None:
+        """Let queues go on behind all that they ever had."""
+        plan = self._plan
+        for (topic, queue_id), end in plan.queue_ends.items():
+            queue = queues.find(topic, queue_id)
+            if queue is not None and queue.file_count:
+                if queue.next_offset < end:
+                    queue.skip_to(end, -1, self._store.segment_size)
+            elif self._store.min_offset:
+                # The log has lost its first bytes, so nobody reads what points there.
+                queue = queue or queues.create(topic, queue_id)
+                queue.start_at(end, encode_unit(0, 1, 0))
+            else:
+                # Apache's broker would serve whatever units stand here, or keep new messages out.
+                plan.warnings.append(
+                    f"all messages of {topic}/{queue_id} are lost: its offsets begin at 0 again, they ended at {end}"
+                )
+                continue
+            queues.mark_dirty(queue)
 
     def _sync(self, queues: ConsumeQueues, index: Index | None) -> None:
         for queue in queues.dirty:
@@ -445,7 +460,8 @@ class _Repair:
         found = Findings()
         ends = dict(plan.queue_ends)
         for queue in list_queues(self._reader, mended):
-            ends[queue.topic, queue.queue_id] = written_end(QueueUnits(self._reader, queue))
+            units = QueueUnits(self._reader, queue, mended.segment_size)
+            ends[queue.topic, queue.queue_id] = written_end(units)
         facts = LogFacts(plan.log.end, self._last_ms, ends, sure=True)
         check_timer(self._reader, mended, facts, False, found)
         if any(item.severity == DAMAGE for item in found.items):

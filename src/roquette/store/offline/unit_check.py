@@ -28,12 +28,19 @@ class LogLookup:
 
     def claims(self, topic: str, queue_id: int, offset: i64, physical: i64, size: i64) -> bool:
         """Does a sound record of this queue, with this queue offset, stand there? Raises OSError."""
+        return self.place_of(topic, queue_id, offset, physical, size) == offset
+
+    def place_of(self, topic: str, queue_id: int, offset: i64, physical: i64, size: i64) -> i64:
+        """The queue offset of the sound record that stands there, if it is one of this queue; else -1.
+
+        Of a record that several queues share it is the `offset` given. Raises OSError.
+        """
         file = self._file
         if file is None or not file.base <= physical < file.base + file.size:
             file = self._store.file_of(physical)
             self.close()
             if file is None:
-                return False
+                return -1
             self._file = file
             self._source = self._files.open(file.path)
         source = self._source
@@ -41,12 +48,12 @@ class LogLookup:
         at: i64 = physical - file.base
         scanner = Scanner(source, file.base, False, at, at + 1, False, 0, _PEEK)
         if scanner.advance() != RECORD or scanner.size != size or scanner.queue_id != queue_id:
-            return False
+            return -1
         name = scanner.data[scanner.topic_at : scanner.topic_at + scanner.topic_size]
         if name == topic.encode():
-            return scanner.queue_offset == offset
+            return scanner.queue_offset
         text = scanner.data[scanner.properties_at : scanner.properties_at + scanner.properties_size]
-        return MULTI_DISPATCH in text and topic.encode() in text
+        return offset if MULTI_DISPATCH in text and topic.encode() in text else -1
 
     def close(self) -> None:
         """Release the file."""
@@ -59,7 +66,7 @@ class LogLookup:
 def check_units(
     units: QueueUnits, start: i64, end: i64, min_physical: i64, lookup: LogLookup, found: Findings
 ) -> None:
-    """Look at units that no record claimed: fillers, and those of records the log has dropped, are well."""
+    """Look at units that no record claimed: what keeps places, and units of records the log has dropped, are well."""
     offset: i64 = start
     looked: i64 = 0
     while offset < end and looked < _MAX_LOOK_UPS:
@@ -78,7 +85,7 @@ def check_units(
         elif not units.filler and (units.physical >= min_physical or units.size <= 0):
             looked += 1
             physical = units.physical
-            if not lookup.claims(units.topic, units.queue_id, offset, physical, units.size):
+            if not _stands_for(units, offset, lookup):
                 path, position = units.place(offset)
                 words = (
                     f"the unit of {units.topic}/{units.queue_id} offset {offset} points at offset {physical}, "
@@ -86,6 +93,18 @@ def check_units(
                 )
                 found.add_run("unit_orphan", path, position, words, offset)
         offset += 1
+
+
+def _stands_for(units: QueueUnits, offset: i64, lookup: LogLookup) -> bool:
+    """Is the loaded unit that of its record, or one that repeats it in the place of a lost message?"""
+    physical = units.physical
+    size = units.size
+    place = lookup.place_of(units.topic, units.queue_id, offset, physical, size)
+    if place == offset or place < 0:
+        return place == offset
+    repeated: bool = units.load(place) and units.physical == physical and units.size == size
+    units.load(offset)
+    return repeated
 
 
 def check_tail(

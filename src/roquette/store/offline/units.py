@@ -6,7 +6,7 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.read_files import ReadFiles
-from roquette.store.consume_queue import FILLER_SIZE, UNIT_SIZE
+from roquette.store.consume_queue import FILLER_FROM, UNIT_SIZE, is_filler
 from roquette.store.offline.store_dir import LogFile, QueueDir
 
 WINDOW_UNITS: Final = 512  # 10 KiB: a store may have ten thousand queues
@@ -24,12 +24,14 @@ class QueueUnits:
     """
 
     __slots__ = (
-        "_end", "_files", "_names", "_start", "_window", "code", "empty", "first", "limit", "physical",
+        "_end", "_files", "_names", "_segment_size", "_start", "_window", "code", "empty", "first", "limit", "physical",
         "queue_id", "size", "topic",
     )  # fmt: skip
 
-    def __init__(self, files: ReadFiles, queue: QueueDir) -> None:
+    def __init__(self, files: ReadFiles, queue: QueueDir, segment_size: i64) -> None:
+        """`segment_size`: bytes of a file of the log."""
         self._files: ReadFiles = files
+        self._segment_size: i64 = segment_size
         self._names: list[LogFile] = queue.files
         self.topic: str = queue.topic
         self.queue_id: int = queue.queue_id
@@ -66,7 +68,7 @@ class QueueUnits:
     @property
     def filler(self) -> bool:
         """Does the unit stand for no message?"""
-        return self.size == FILLER_SIZE
+        return self.size >= FILLER_FROM and is_filler(self.physical, self.size, self._segment_size)
 
     def next_written(self, offset: i64) -> i64:
         """The first offset from one on whose place is not all zeros; `limit` when there is none."""
