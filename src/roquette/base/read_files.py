@@ -150,15 +150,21 @@ class SeamReadFiles:
         return _SeamFile(self._files.open_file(path))
 
     def list_dir(self, path: str) -> list[str]:
-        return self._files.list_dir(path)
+        try:
+            return self._files.list_dir(path)
+        except NotADirectoryError:
+            return []
 
     def is_dir(self, path: str) -> bool:
-        return bool(self._files.list_dir(path))
+        return bool(self.list_dir(path))
 
     def file_size(self, path: str) -> int:
         if not self._files.exists(path) or self.is_dir(path):
             return -1
-        file = self._files.open_file(path)
+        try:
+            file = self._files.open_file(path)
+        except IsADirectoryError:  # an empty one
+            return -1
         try:
             return file.size
         finally:

@@ -6,15 +6,82 @@ lost its offsets, to who reads plain files only.
 """
 
 import logging
-import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
 
 from roquette.base.files import Files
+from roquette.base.read_files import ReadFiles, SeamReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.store.layout import StoreLayout
 
 log = logging.getLogger("roquette.store")
 
-_ANEW = "move it away, and the queues are made anew from the log"
+_ANEW: Final = "move it away, and the queues are made anew from the log"
+_MANIFEST: Final = "MANIFEST-"
+
+
+class Kind(Enum):
+    """What is not of our kind."""
+
+    DLEDGER = auto()
+    ROCKSDB_QUEUES = auto()
+    ROCKSDB_CONFIG = auto()
+    ROCKSDB = auto()
+    """Of neither queues nor configuration: 5.5 always makes one, and seldom uses it."""
+    BATCH_QUEUES = auto()
+    EXTENDED_QUEUES = auto()
+    COMPACTION = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Strange:
+    """Something of another kind, and its directory. `empty`: a DLedger directory without a log."""
+
+    kind: Kind
+    path: str
+    empty: bool = False
+
+
+def find_strange(files: ReadFiles, root: str, config: str) -> Iterator[Strange]:
+    """Everything of other kinds in a store's directory. Reads only; raises OSError.
+
+    Args:
+        config: directory of the JSON files.
+    """
+    names = files.list_dir(root)
+    for name in names:
+        path = f"{root}/{name}"
+        if name.startswith("dledger-"):
+            parts = (f"{path}/data", f"{path}/index")
+            yield Strange(Kind.DLEDGER, path, empty=not any(files.list_dir(part) for part in parts))
+    for name in names:
+        path = f"{root}/{name}"
+        if name != "commitlog" and is_rocksdb(files, path):
+            yield Strange(
+                Kind.ROCKSDB_QUEUES if name.startswith("consumequeue") else Kind.ROCKSDB, path
+            )
+    for name in files.list_dir(config):
+        if is_rocksdb(files, f"{config}/{name}"):
+            yield Strange(Kind.ROCKSDB_CONFIG, f"{config}/{name}")
+    for topic in files.list_dir(f"{root}/batchconsumequeue"):
+        yield Strange(Kind.BATCH_QUEUES, f"{root}/batchconsumequeue/{topic}")
+    if files.list_dir(f"{root}/consumequeue_ext"):
+        yield Strange(Kind.EXTENDED_QUEUES, f"{root}/consumequeue_ext")
+    compacted = f"{root}/compaction/compactionLog"
+    for topic in files.list_dir(compacted):
+        yield Strange(Kind.COMPACTION, f"{compacted}/{topic}")
+
+
+def is_rocksdb(files: ReadFiles, directory: str) -> bool:
+    """Is it a RocksDB directory? Its file CURRENT names the manifest. Raises OSError."""
+    names = files.list_dir(directory)
+    current = f"{directory}/CURRENT"
+    if "CURRENT" not in names or files.file_size(current) < 0:  # a topic may have that name
+        return False
+    start = read_all(files, current, len(_MANIFEST))
+    return start == _MANIFEST.encode() or any(name.startswith(_MANIFEST) for name in names)
 
 
 def refuse_other_kinds(files: Files, layout: StoreLayout) -> None:
@@ -28,79 +95,40 @@ def refuse_other_kinds(files: Files, layout: StoreLayout) -> None:
             f"storePathCommitLog={layout.commit_log} names several directories: give it one, "
             "and move all commit log files there"
         )
-    said = _replicated(files, layout) or _rocksdb(files, layout) or _queues(files, layout)
-    if said is not None:
-        raise StoreError(f"{said}; nothing was changed")
+    for strange in find_strange(SeamReadFiles(files), layout.root, layout.config):
+        if strange.kind is Kind.ROCKSDB:
+            log.warning("not read: %s is a RocksDB database", strange.path)
+        elif not strange.empty:
+            raise StoreError(f"{_refusal(strange, layout)}; nothing was changed")
 
 
-def _replicated(files: Files, layout: StoreLayout) -> str | None:
-    for name in files.list_dir(layout.root):
-        if name.startswith("dledger-") and _holds_files(files, os.path.join(layout.root, name)):
+def _refusal(strange: Strange, layout: StoreLayout) -> str:
+    path = strange.path
+    match strange.kind:
+        case Kind.DLEDGER:
             return (
-                f"{os.path.join(layout.root, name)} is the log of a DLedger group, which is not served here: "
+                f"{path} is the log of a DLedger group, which is not served here: "
                 "copy the messages out with a consumer of Apache's broker, or give another storePathRootDir"
             )
-    return None
-
-
-def _rocksdb(files: Files, layout: StoreLayout) -> str | None:
-    """RocksDB directories: consume queues, configuration."""
-    for name in files.list_dir(layout.root):
-        path = os.path.join(layout.root, name)
-        if not is_rocksdb(files, path):
-            continue
-        if name.startswith("consumequeue"):
+        case Kind.ROCKSDB_QUEUES:
             return f"{path} holds consume queues in RocksDB (storeType=defaultRocksDB), which are not served here: {_ANEW}"
-        log.warning("not read: %s is a RocksDB database", path)  # 5.5 always makes one
-    for name in files.list_dir(layout.config):
-        path = os.path.join(layout.config, name)
-        if is_rocksdb(files, path):
+        case Kind.ROCKSDB_CONFIG:
             return (
                 f"{path} holds topics, groups or offsets in RocksDB, which is not read here: export them to "
                 f"JSON files in {layout.config} (mqadmin rocksDBConfigToJson) and move the directory away"
             )
-    return None
-
-
-def _queues(files: Files, layout: StoreLayout) -> str | None:
-    """Queues of other shapes than 20-byte units."""
-    batch = os.path.join(layout.root, "batchconsumequeue")
-    if topic := _first_name(files, batch):
-        return (
-            f"{os.path.join(batch, topic)} is a queue of batches (queue.type=BatchCQ), which is not served here: "
-            "consume that topic with Apache's broker and delete it there"
-        )
-    extended = os.path.join(layout.root, "consumequeue_ext")
-    if _first_name(files, extended):
-        return (
-            f"{extended} holds extensions of consume queues (enableConsumeQueueExt=true), which are not served "
-            f"here: move it and {layout.consume_queues} away, and the queues are made anew from the log"
-        )
-    compacted = os.path.join(layout.root, "compaction", "compactionLog")
-    if topic := _first_name(files, compacted):
-        return (
-            f"{os.path.join(compacted, topic)} is the log of a compaction topic (cleanup.policy=COMPACTION), which "
-            "is not served here: set the topic to DELETE at Apache's broker, then move the compaction directory away"
-        )
-    return None
-
-
-def is_rocksdb(files: Files, directory: str) -> bool:
-    """Is it a RocksDB directory? Its file CURRENT names the manifest."""
-    try:
-        return files.read_bytes(os.path.join(directory, "CURRENT")).startswith(b"MANIFEST-")
-    except (
-        FileNotFoundError,
-        NotADirectoryError,
-        IsADirectoryError,
-    ):  # the last: a topic of that name
-        return False
-
-
-def _first_name(files: Files, directory: str) -> str | None:
-    names = files.list_dir(directory)
-    return names[0] if names else None
-
-
-def _holds_files(files: Files, directory: str) -> bool:
-    return any(files.list_dir(os.path.join(directory, name)) for name in ("data", "index"))
+        case Kind.BATCH_QUEUES:
+            return (
+                f"{path} is a queue of batches (queue.type=BatchCQ), which is not served here: "
+                "consume that topic with Apache's broker and delete it there"
+            )
+        case Kind.EXTENDED_QUEUES:
+            return (
+                f"{path} holds extensions of consume queues (enableConsumeQueueExt=true), which are not served "
+                f"here: move it and {layout.consume_queues} away, and the queues are made anew from the log"
+            )
+        case _:
+            return (
+                f"{path} is the log of a compaction topic (cleanup.policy=COMPACTION), which "
+                "is not served here: set the topic to DELETE at Apache's broker, then move the compaction directory away"
+            )

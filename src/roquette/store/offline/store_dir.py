@@ -12,6 +12,7 @@ from typing import Final
 from roquette.base.read_files import ReadFiles
 from roquette.errors import StoreError
 from roquette.store.consume_queue import UNIT_SIZE
+from roquette.store.kinds import Kind, find_strange
 from roquette.store.layout import parse_offset_name
 
 _INDEX_NAME: Final = re.compile(r"\d{17,18}")
@@ -154,33 +155,34 @@ def find_store(files: ReadFiles, path: str, commit_log: str | None = None) -> St
             )
         found.whole = False
         found.commit_log = root
-    for name in dledger:
-        found.dledger = True
-        found.strange.append(
-            f"{root}/{name}: a DLedger log; its messages are not in commitlog and can not be read here"
-        )
-    _find_rocksdb(files, found, names)
+    if found.whole:
+        _find_strange(files, found)
     _load_log(files, found)
     return found
 
 
-def _find_rocksdb(files: ReadFiles, found: StoreDir, names: list[str]) -> None:
-    candidates = [name for name in names if name != "commitlog"]
-    candidates += [f"config/{name}" for name in files.list_dir(found.config)]
-    for name in candidates:
-        inside = files.list_dir(f"{found.root}/{name}")
-        if "CURRENT" not in inside or not any(one.startswith("MANIFEST-") for one in inside):
-            continue
-        if name.startswith("consumequeue"):
-            found.rocksdb_queues = True
-            words = "consume queues in RocksDB (storeType defaultRocksDB)"
-        elif name.startswith("config/"):
-            found.rocksdb_config = True
-            words = "configuration in RocksDB"
-        else:
-            found.others.append(f"{found.root}/{name}")  # 5.5 makes one always, and seldom uses it
-            continue
-        found.strange.append(f"{found.root}/{name}: {words}, which is not read here")
+def _find_strange(files: ReadFiles, found: StoreDir) -> None:
+    """Note what of other kinds is there; batch, extended and compaction queues are met where queues are read."""
+    for strange in find_strange(files, found.root, found.config):
+        path = strange.path
+        match strange.kind:
+            case Kind.DLEDGER:
+                found.dledger = True
+                words = "a DLedger log; its messages are not in commitlog and can not be read here"
+            case Kind.ROCKSDB_QUEUES:
+                found.rocksdb_queues = True
+                words = (
+                    "consume queues in RocksDB (storeType defaultRocksDB), which is not read here"
+                )
+            case Kind.ROCKSDB_CONFIG:
+                found.rocksdb_config = True
+                words = "configuration in RocksDB, which is not read here"
+            case Kind.ROCKSDB:
+                found.others.append(path)
+                continue
+            case _:
+                continue
+        found.strange.append(f"{path}: {words}")
 
 
 def _load_log(files: ReadFiles, found: StoreDir) -> None:
