@@ -1,0 +1,86 @@
+"""What the verbs of `roquette store` share: arguments, and the store they are about."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from roquette.base.read_files import OsReadFiles, StoreGuard
+from roquette.errors import StoreError
+from roquette.store.offline.store_dir import StoreDir, find_store
+
+Directory = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR",
+        help="The store (storePathRootDir), or a directory of commit log files alone.",
+        show_default=False,
+    ),
+]
+CommitLog = Annotated[
+    str | None,
+    typer.Option(
+        "--commit-log",
+        metavar="DIR",
+        help="Where the log is, when storePathCommitLog puts it elsewhere.",
+    ),
+]
+ForceRead = Annotated[
+    bool,
+    typer.Option(
+        "--force-read",
+        help="Also while a broker uses the store; what it writes meanwhile may look like damage.",
+    ),
+]
+Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
+Queue = Annotated[int | None, typer.Option("--queue", metavar="N", help="Only queues of this id.")]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Only messages with this key.")
+]
+Tag = Annotated[
+    str | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Stored then or later: ISO 8601, or epoch ms."),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Stored then or earlier: ISO 8601, or epoch ms."),
+]
+
+
+@contextlib.contextmanager
+def opened_store(
+    path: str, commit_log: str | None = None, force_read: bool = False, *, exclusive: bool = False
+) -> Iterator[StoreDir]:
+    """The store at a path, kept from brokers meanwhile (unless forced), or from everybody.
+
+    Raises:
+        StoreError: none is there, or a broker uses it.
+    """
+    try:
+        store = find_store(OsReadFiles(), path, commit_log)
+        guard = StoreGuard("" if force_read or not store.whole else store.lock, exclusive)
+    except OSError as error:
+        raise StoreError(f"{path} can not be read: {error.strerror or error}") from None
+    except StoreError as error:
+        if "is locked" not in str(error):
+            raise
+        raise StoreError(
+            f"{error}. Stop the broker, look at a copy, or look all the same with --force-read "
+            "(what it writes meanwhile may look like damage)"
+        ) from None
+    try:
+        yield store
+    finally:
+        guard.release()
+
+
+def require_log(store: StoreDir) -> None:
+    """Raise StoreError when there is no commit log to read."""
+    if not store.log:
+        raise StoreError(
+            store.strange[0] if store.strange else f"{store.commit_log} has no commit log files"
+        )
