@@ -142,7 +142,7 @@ def offset_by_time(
     first, high = low, queue.next_offset
     while low < high:
         middle = (low + high) // 2
-        stored = store_time_at(commit_log, queue.physical_at(middle))
+        stored = _time_of_unit(commit_log, queue.physical_at(middle))
         if stored < timestamp_ms or (upper and stored == timestamp_ms):
             low = middle + 1
         else:
@@ -150,6 +150,18 @@ def offset_by_time(
     if not upper:
         return low
     return low - 1 if low > first else first
+
+
+def _time_of_unit(commit_log: CommitLog, physical: int) -> int:
+    """The store time of a unit's record; in the place of a lost one, that of the next log file that has any."""
+    stored = store_time_at(commit_log, physical)
+    while stored < 0:
+        segment = commit_log.find_segment(physical)
+        if segment is None:
+            break
+        physical = segment.base_offset + segment.size
+        stored = store_time_at(commit_log, physical)
+    return stored
 
 
 def units_at(queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]] | None:

@@ -178,6 +178,24 @@ def test_apaches_broker_passes_over_what_is_lost_and_nothing_else(root: Path, na
             assert physical + size <= log_end
 
 
+@pytest.mark.parametrize("name", ["a log file less", "a log file cut", "scribbles"])
+def test_times_are_found_across_what_is_lost(root: Path, name: str) -> None:
+    DAMAGE[name](root)
+    mended = repaired(root, False, queue_file_size=320)
+
+    store = MessageStore(config(mended), OsFiles(), HOST)
+    store.open(0)
+    sound = [record for record in records(mended) if record.topic != "LOST_TO_DAMAGE"]
+    for record in sound:
+        place = store.offset_by_time(record.topic, record.queue_id, record.store_timestamp_ms)
+        first = store.read_queue(record.topic, record.queue_id, place, 1, 1 << 20, None)
+        while not first.count:
+            place = first.next_begin_offset
+            first = store.read_queue(record.topic, record.queue_id, place, 1, 1 << 20, None)
+        assert place == record.queue_offset
+    store.close(0)
+
+
 def test_a_queue_of_which_nothing_is_left_is_told_of(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = make_store(root, 20, close=False)
