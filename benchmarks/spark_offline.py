@@ -4,11 +4,13 @@
 
 A store of 128 B bodies with the properties of an ordinary producer is written first, then read to a noop sink on
 local[2]: by the offline source, and from batches that were made before (the ceiling). The decoder alone, in
-one thread of this process, says what of it is Spark's. Medians; nothing else should run.
+one thread of this process, says what of it is Spark's. Two smaller stores show what is lost where messages differ:
+in the sizes of bodies and values, and in their topics, producers and properties, too. Medians; nothing else should run.
 """
 
 import argparse
 import json
+import random
 import statistics
 import tempfile
 import time
@@ -37,12 +39,50 @@ STUDIED = (*("topic", "queue_id", "queue_offset", "key", "tags", "body"),
 LIMITS = {"offline, all columns": 0.7e6, "offline, 4 columns": 1.0e6}
 
 
-def write_store(root: Path, rows: int) -> int:
-    """Segments of records as a producer with one key and one tag makes them; returns the bytes of the log."""
+MIXED_SIZES, MIXED_PRODUCERS = "mixed sizes", "mixed producers"
+_PRODUCERS = tuple(host_bytes(f"10.0.0.{n}", 50000) for n in (7, 8, 9))
+
+
+def message(
+    number: int, mix: str, chance: random.Random
+) -> tuple[bytes, bytes, bytes, dict[str, str]]:
+    """Topic, producer's address, body and properties of a message."""
+    properties = {
+        "UNIQ_KEY": f"7F000001ABCD0DA14E0C{number:012X}",
+        "KEYS": f"order-{number:09d}",
+        "WAIT": "true",
+        "TAGS": ("TagA", "TagB", "TagC")[number % 3],
+        "region": "north",
+    }
+    body = bytes(range(33, 33 + 64)) * 2
+    if not mix:
+        return b"BenchTopic", _PRODUCERS[0], body, properties
+    body = (body * 2)[: chance.randrange(64, 193)]
+    properties["KEYS"] = f"order-{chance.randrange(10 ** chance.randrange(3, 10))}"
+    properties["region"] = ("north", "south", "east", "west")[chance.randrange(4)]
+    if mix == MIXED_SIZES:
+        return b"BenchTopic", _PRODUCERS[0], body, properties
+    match chance.randrange(3):
+        case 0:
+            return b"BenchTopic", _PRODUCERS[0], body, properties
+        case 1:
+            del properties["TAGS"]
+            return (
+                b"Orders",
+                _PRODUCERS[1],
+                body,
+                properties | {"__SHARDINGKEY": f"g{number % 100}"},
+            )
+        case _:
+            head = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
+            return b"Payments", _PRODUCERS[2], body, head | properties
+
+
+def write_store(root: Path, rows: int, mix: str = "") -> int:
+    """Segments of records as producers with one key and one tag make them; returns the bytes of the log."""
     directory = root / "commitlog"
     directory.mkdir(parents=True)
-    born, stored = host_bytes("10.0.0.7", 50000), host_bytes("10.0.0.1", 10911)
-    body = bytes(range(33, 33 + 64)) * 2
+    stored, chance = host_bytes("10.0.0.1", 10911), random.Random(7)
     base, position, parts = 0, 0, []
 
     def close() -> None:
@@ -52,18 +92,11 @@ def write_store(root: Path, rows: int) -> int:
         parts.clear()
 
     for number in range(rows):
-        properties = encode_properties(
-            {
-                "UNIQ_KEY": f"7F000001ABCD0DA14E0C{number:012X}",
-                "KEYS": f"order-{number:09d}",
-                "WAIT": "true",
-                "TAGS": ("TagA", "TagB", "TagC")[number % 3],
-                "region": "north",
-            }
-        ).encode()
+        topic, born, body, properties = message(number, mix, chance)
         record = encode_record(
-            b"BenchTopic", number % 8, 0, number // 8, base + position, 0, 1_700_000_000_000 + number,
-            born, 1_700_000_000_003 + number, stored, 0, 0, body, properties,
+            topic, number % 8, 0, number // 8, base + position, 0, 1_700_000_000_000 + number,
+            born, 1_700_000_000_003 + number, stored, 0, 0, body,
+            encode_properties(properties).encode(),
         )  # fmt: skip
         if position + len(record) + 8 > SEGMENT:
             close()
@@ -158,6 +191,12 @@ def cases(spark: Any, path: str, rows: int) -> dict[str, Callable[[], int]]:
         "decoder alone, one core, all columns": decode_alone(path, everything),
         "decoder alone, one core, the study's 9 columns": decode_alone(path, STUDIED),
         "decoder alone, one core, 4 columns": decode_alone(path, NARROW),
+        **{
+            f"decoder alone, one core, all columns, {mix}": decode_alone(
+                f"{path}/{mix}", everything
+            )
+            for mix in (MIXED_SIZES, MIXED_PRODUCERS)
+        },
     }
 
 
@@ -170,6 +209,8 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="roquette-bench-offline-") as folder:
         size = write_store(Path(folder), asked.rows)
+        for mix in (MIXED_SIZES, MIXED_PRODUCERS):
+            write_store(Path(folder) / mix, asked.rows // 5, mix)
         splits = len(plan(commitlog_options({"path": folder})))
         print(f"{asked.rows:,} records of {size // asked.rows} bytes, {splits} splits")
         spark = spark_session("bench-offline", 2)

@@ -10,7 +10,8 @@ from tests.spark.records import make_log, make_record
 
 from roquette.message.message_id import host_bytes
 from roquette.message.record import decode_record, encode_blank
-from roquette.spark.commitlog_walk import Split, Stretch, Walk, record_run, store_time
+from roquette.spark.commitlog_walk import Split, Stretch, Walk, store_time
+from roquette.spark.record_run import record_run
 
 V6_HOST = bytes(range(16)) + (10911).to_bytes(4, "big")
 Found = tuple[list[int], list[tuple[str, int, int]]]
@@ -189,12 +190,17 @@ def test_a_record_of_another_place_is_not_taken_for_one_of_this_log() -> None:
 
 def test_sizes_that_lead_nowhere_end_a_run() -> None:
     record = make_record(0)
-    assert record_run(record + record, 1000) == ([0, len(record)], 2 * len(record))
-    assert record_run(record + record, 1) == ([0], len(record))
-    assert record_run(record + record[:50], 1000) == ([0], len(record))
-    assert record_run(record + bytes(200), 1000) == ([0], len(record))
-    assert record_run(b"\xff" * 200, 1000) == ([], 0)
-    assert record_run(b"", 1000) == ([], 0)
+
+    def run(data: bytes, stop: int) -> tuple[list[int], int]:
+        starts, end = record_run(data, stop)
+        return starts.tolist(), end
+
+    assert run(record + record, 1000) == ([0, len(record)], 2 * len(record))
+    assert run(record + record, 1) == ([0], len(record))
+    assert run(record + record[:50], 1000) == ([0], len(record))
+    assert run(record + bytes(200), 1000) == ([0], len(record))
+    assert run(b"\xff" * 200, 1000) == ([], 0)
+    assert run(b"", 1000) == ([], 0)
 
 
 @pytest.mark.parametrize("born", [host_bytes("1.2.3.4", 5), V6_HOST])

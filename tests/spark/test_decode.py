@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.spark.records import make_record, struct_of
+from tests.spark.records import make_log, make_record, struct_of
 
 from roquette.errors import CorruptRecord
 from roquette.message.message import received
 from roquette.message.message_id import host_bytes
 from roquette.message.record import decode_records
 from roquette.spark.decode import RecordColumns, RecordDecoder
-from roquette.spark.record_positions import record_positions
+from roquette.spark.record_run import record_positions
 from roquette.spark.schema import COLUMNS, arrow_schema
 
 V6_HOST = bytes(range(16)) + (10911).to_bytes(4, "big")
@@ -125,6 +125,75 @@ def test_rows_equal_what_the_record_codec_reads(given_messages: list[tuple]) -> 
         assert row["store_host"] == message.store_host
         assert row["msg_id"] == message.offset_message_id
         assert row["body_crc"] == message.body_crc
+
+
+one_size_messages = st.lists(
+    st.tuples(
+        st.binary(min_size=5, max_size=5),
+        st.text("ab", min_size=2, max_size=2),
+        st.sampled_from([host_bytes("1.2.3.4", 5), host_bytes("200.1.255.0", 65535)]),
+        st.sampled_from(["T1", "T2"]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(one_size_messages, st.booleans(), st.sampled_from([0, 3, 5, 9]))
+@settings(deadline=None, max_examples=150)
+def test_messages_of_one_size_equal_what_the_record_codec_reads(
+    given_messages: list[tuple], all_alike: bool, odd_body: int
+) -> None:
+    """All that is read in one piece where rows are alike, and just beside that."""
+    if all_alike:
+        given_messages = [given_messages[0]] * len(given_messages)
+    given_messages[-1] = (b"x" * (odd_body or 5), *given_messages[-1][1:])
+    data, places = make_log(
+        [
+            {"body": body, "properties": {"TAGS": tag, "KEYS": tag}, "topic": topic}
+            | {"born_host": host, "store_host": host}
+            for body, tag, host, topic in given_messages
+        ],
+        base=0x12AB_CDEF_0123,
+    )
+    records = RecordColumns(data)
+    records.check(0x12AB_CDEF_0123, crc=True)
+
+    rows = (
+        RecordDecoder(arrow_schema(struct_of(*COLUMNS)), topic=None, broker_name="b")
+        .decode(records)
+        .to_pylist()
+    )
+
+    for row, record, place in zip(rows, decode_records(data), places, strict=True):
+        message = received(record, "b")
+        assert (row["topic"], row["broker_name"]) == (message.topic, "b")
+        assert row["body"] == message.body
+        assert row["tags"] == row["key"] == message.properties["TAGS"]
+        assert row["keys"] == [message.properties["KEYS"]]
+        assert dict(row["properties"]) == message.properties
+        assert row["born_host"] == message.born_host
+        assert row["store_host"] == message.store_host
+        assert row["msg_id"] == message.offset_message_id
+        assert row["commit_log_offset"] == place
+        assert row["body_crc"] == message.body_crc
+        assert row["message_type"] == "normal"
+        assert row["deliver_timestamp"] is None
+
+
+@pytest.mark.parametrize("sizes", [(5, 5, 5), (5, 6, 5), (0, 0, 0)])
+def test_a_wrong_crc_of_any_body_is_seen(sizes: tuple[int, ...]) -> None:
+    data, places = make_log([{"body": b"x" * size} for size in sizes])
+    RecordColumns(data).check(0, crc=True)
+
+    for place, size in zip(places, sizes, strict=True):
+        damaged = bytearray(data)
+        damaged[place + 88 + size - 1] ^= 1
+        if size:
+            records = RecordColumns(bytes(damaged))
+            records.check(0, crc=False)
+            with pytest.raises(CorruptRecord, match="CRC"):
+                records.check(0, crc=True)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +340,7 @@ def test_positions_of_runs_and_of_single_records(runs: list[tuple[int, int]]) ->
     found = record_positions(b"".join(records))
 
     ends = list(itertools.accumulate(map(len, records)))
-    assert found == [0, *ends[:-1]]
+    assert found.tolist() == [0, *ends[:-1]]
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 10, 11, 73, 75, 400])

@@ -23,7 +23,7 @@ from roquette.message.record import (
     decode_record,
 )
 from roquette.spark.decode import RecordColumns
-from roquette.spark.record_positions import SMALLEST_RECORD
+from roquette.spark.record_run import SMALLEST_RECORD, record_run
 
 BLANK, EMPTY, TORN, DAMAGED, MISSING = "blank", "empty", "torn", "damaged", "missing"
 _MAGICS = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
@@ -108,20 +108,20 @@ class Walk:
         base = self._split.base + position
         for first in range(0, len(starts), self._rows):
             part = starts[first : first + self._rows]
-            after = starts[first + self._rows] if first + self._rows < len(starts) else end
+            after = int(starts[first + self._rows]) if first + self._rows < len(starts) else end
             try:
                 records = RecordColumns(data, positions=part)
                 records.check(base, crc=self._check_crc)
             except CorruptRecord:
                 count = self._sound_count(data, part, base)
                 if count:
-                    yield RecordColumns(data, positions=part[:count]), part[count]
+                    yield RecordColumns(data, positions=part[:count]), int(part[count])
                 return
             yield records, after
 
-    def _sound_count(self, data: bytes, starts: list[int], base: int) -> int:
+    def _sound_count(self, data: bytes, starts: np.ndarray, base: int) -> int:
         """How many records are sound before the first one that is not."""
-        for index, start in enumerate(starts):
+        for index, start in enumerate(starts.tolist()):
             if flaw(data, start, base + start, self._check_crc):
                 return index
         raise AssertionError("the two ways to read a record disagree")
@@ -204,24 +204,6 @@ class Walk:
 
     def _stretch(self, kind: str, start: int, end: int, reason: str) -> Stretch:
         return Stretch(kind, self._split.path, self._split.base + start, end - start, reason)
-
-
-def record_run(data: bytes, stop: int) -> tuple[list[int], int]:
-    """Begins of whole records, one after the other from the first byte, that begin before `stop`; and their end.
-
-    Only sizes are looked at: what they lead to is checked later, many records at once.
-    """
-    starts: list[int] = []
-    position, limit = 0, len(data)
-    stop = min(stop, limit - SMALLEST_RECORD + 1)
-    read_size, add, smallest = _read_size, starts.append, SMALLEST_RECORD
-    while position < stop:
-        (size,) = read_size(data, position)
-        if size < smallest or position + size > limit:
-            break
-        add(position)
-        position += size
-    return starts, position
 
 
 def is_zero(data: bytes) -> bool:

@@ -7,6 +7,7 @@ Layout: protocol of the stored record, the one `message.record` writes; see docs
     | body 4+n | topic 1+n or 2+n | properties 2+n
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -21,16 +22,13 @@ from roquette.message.compression import decompress
 from roquette.message.message import MAX_BODY_SIZE
 from roquette.message.message_id import host_text
 from roquette.message.record import MAX_TOPIC_V1, RECORD_MAGIC_V1, RECORD_MAGIC_V2
-from roquette.spark.property_columns import (
-    PropertyColumns,
-    cut,
-    first_words,
-    only_value,
-    string_array,
-)
-from roquette.spark.record_positions import SMALLEST_RECORD, record_positions
+from roquette.spark.cuts import cut, joined, one_size, repeated, rows_of, sized_array
+from roquette.spark.property_columns import Properties, first_words, property_columns
+from roquette.spark.record_run import SMALLEST_RECORD, record_positions
 
 _HOST_EXTRA = 12  # an IPv6 host is that much longer
+_TAIL_FIELDS = [("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_size", ">i4")]
+_TAIL = np.dtype(_TAIL_FIELDS)
 _HEAD = np.dtype(
     [
         ("size", ">i4"),
@@ -42,12 +40,18 @@ _HEAD = np.dtype(
         ("physical_offset", ">i8"),
         ("sys_flag", ">i4"),
         ("born", ">i8"),
+        # From here on only where both hosts are IPv4.
+        ("born_host", "V8"),
+        ("stored", ">i8"),
+        ("store_host", "V8"),
+        *_TAIL_FIELDS,
     ]
 )
-_TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_size", ">i4")])
-_HEX = np.frombuffer(
-    "".join(f"{n:02X}" for n in range(256)).encode(), np.uint16
-)  # two digits a byte
+_BYTE_HEX = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
+# Four digits by two bytes, as they lie in memory.
+_HEX: np.ndarray = np.take(_BYTE_HEX, np.arange(1 << 16, dtype=np.uint16).view(np.uint8)).view(
+    np.uint32
+)
 
 
 class RecordColumns:
@@ -69,8 +73,8 @@ class RecordColumns:
         "_bytes",
         "_data",
         "_head",
-        "_host_sizes",
         "_hosts",
+        "_keys",
         "_properties",
         "_spans",
         "_tail",
@@ -85,13 +89,13 @@ class RecordColumns:
         *,
         start: int | None = None,
         end: int | None = None,
-        positions: Sequence[int] | np.ndarray | None = None,
+        positions: np.ndarray | None = None,
     ) -> None:
         self._bodies: list[bytes] | None = None
         self._data = data
         self._bytes = np.frombuffer(data, dtype=np.uint8)
-        at = np.array(record_positions(data) if positions is None else positions, dtype=np.int64)
-        head = self._gather(at, 48).view(_HEAD)[:, 0]
+        at = record_positions(data) if positions is None else positions
+        head = rows_of(data, at, _HEAD.itemsize).view(_HEAD)[:, 0]
         if start is not None and end is not None:
             inside = (head["queue_offset"] >= start) & (head["queue_offset"] < end)
             if not inside.all():
@@ -102,19 +106,31 @@ class RecordColumns:
         self._at = at
         self._head = head
         self.count = len(at)
-        self._properties: PropertyColumns | None = None
+        self._properties: Properties | None = None
         self._topics: tuple[np.ndarray, list[str]] | None = None
+        self._keys: tuple[pa.Array, pa.Array] | None = None
+        if np.any(head["sys_flag"] & (sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)):
+            stored_at, tail_at = self._behind_hosts(at, head)
+            stored: np.ndarray = rows_of(data, stored_at, 8).view(">i8")[:, 0]
+            self._tail = rows_of(data, tail_at, 16).view(_TAIL)[:, 0]
+        else:
+            stored_at, tail_at = at + 56, at + 72
+            stored, self._tail = head["stored"], head
+        self.store_ms: np.ndarray = stored.astype(np.int64)
+        self._hosts: dict[str, tuple[np.ndarray, np.ndarray]] = {
+            "born": (at + 48, stored_at),
+            "store": (stored_at + 8, tail_at),
+        }
+        self._spans = self._find_spans(at, tail_at + 16)
+
+    def _behind_hosts(self, at: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the fields behind the born and the store host are, of which some are IPv6."""
         v6_born = (head["sys_flag"] & sysflag.BORN_HOST_V6 != 0) * _HOST_EXTRA
         v6_store = (head["sys_flag"] & sysflag.STORE_HOST_V6 != 0) * _HOST_EXTRA
         if np.any(head["size"] < SMALLEST_RECORD + v6_born + v6_store):
             raise CorruptRecord("a record is shorter than its fixed fields")
         stored_at = at + 56 + v6_born
-        tail_at = stored_at + 16 + v6_store
-        self._hosts = (at + 48, stored_at + 8)
-        self._host_sizes = (8 + v6_born, 8 + v6_store)
-        self.store_ms: np.ndarray = self._gather(stored_at, 8).view(">i8")[:, 0].astype(np.int64)
-        self._tail = self._gather(tail_at, 16).view(_TAIL)[:, 0]
-        self._spans = self._find_spans(at, tail_at + 16)
+        return stored_at, stored_at + 16 + v6_store
 
     def _find_spans(self, at: np.ndarray, body_at: np.ndarray) -> tuple[np.ndarray, ...]:
         """Start and end of body, properties and topic, checked against the size of the record."""
@@ -153,9 +169,7 @@ class RecordColumns:
         if np.any(self._spans[3] != self._at + self._head["size"]):
             raise CorruptRecord("a record is longer than its parts")
         if crc:
-            data = self._data
-            starts, ends = (span.tolist() for span in self._spans[:2])
-            found = np.array([crc32(data[a:b]) for a, b in zip(starts, ends)], dtype=np.int64)
+            found = np.array(array("I", map(crc32, self._slices(*self._spans[:2]))))
             right = (found & 0x7FFFFFFF == self._head["body_crc"]) | (self._tail["body_size"] == 0)
             if not right.all():
                 raise CorruptRecord("a body does not match its CRC")
@@ -164,20 +178,13 @@ class RecordColumns:
         """Only the records for which `wanted` is true."""
         return RecordColumns(self._data, positions=self._at[wanted])
 
-    def _gather(self, at: np.ndarray, size: int) -> np.ndarray:
-        """A copy of `size` bytes from each place, as rows."""
-        if len(self._bytes) < size:
-            return np.empty((0, size), dtype=np.uint8)
-        rows: np.ndarray = np.lib.stride_tricks.sliding_window_view(self._bytes, size)[at]
-        return rows
-
     def _slices(self, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
         data = self._data
+        size = one_size(starts, ends)
+        if size > 0:  # numpy makes the objects, at a third of the cost
+            found: list[bytes] = rows_of(data, starts, size).view(f"V{size}")[:, 0].tolist()
+            return found
         return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-
-    def _cut(self, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
-        """The same as an Arrow array, without an object per row."""
-        return cut(self._data, np.stack((starts, ends), axis=1).reshape(-1), 2, 0)
 
     def part(self, first: int, after: int) -> "RecordColumns":
         """Rows `first` to `after` only."""
@@ -210,17 +217,17 @@ class RecordColumns:
     def topics(self) -> tuple[np.ndarray, list[str]]:
         """The number of each row's topic, and the topics by number."""
         if self._topics is None:
-            texts = self._cut(*self._spans[4:])
-            one = only_value(texts)
-            if one is not None:
-                self._topics = (
-                    np.zeros(self.count, dtype=np.int32),
-                    [one.decode("utf-8", "replace")],
-                )
-            else:
-                encoded = texts.dictionary_encode()
-                words = [word.decode("utf-8", "replace") for word in encoded.dictionary.to_pylist()]
-                self._topics = encoded.indices.to_numpy(zero_copy_only=False), words
+            starts, ends = self._spans[4:]
+            size = one_size(starts, ends)
+            if size > 0:
+                texts = joined(rows_of(self._data, starts, size))
+                if texts == texts[:size] * self.count:
+                    numbers: np.ndarray = np.zeros(self.count, dtype=np.int32)
+                    self._topics = numbers, [texts[:size].decode("utf-8", "replace")]
+                    return self._topics
+            encoded = cut(self._data, starts, ends).dictionary_encode()
+            words = [word.decode("utf-8", "replace") for word in encoded.dictionary.to_pylist()]
+            self._topics = encoded.indices.to_numpy(zero_copy_only=False), words
         return self._topics
 
     def unfinished(self) -> np.ndarray:
@@ -234,15 +241,21 @@ class RecordColumns:
         return self._head["queue_offset"]
 
     @property
-    def properties(self) -> PropertyColumns:
+    def properties(self) -> Properties:
         """The properties, parsed when first asked for."""
         if self._properties is None:
-            self._properties = PropertyColumns(self._cut(*self._spans[2:4]))
+            self._properties = property_columns(self._data, *self._spans[2:4])
         return self._properties
+
+    def keys(self) -> tuple[pa.Array, pa.Array]:
+        """The keys of each row as a list, and its first key."""
+        if self._keys is None:
+            self._keys = first_words(self.properties.column(properties.KEYS))
+        return self._keys
 
     def ints(self, field: str) -> pa.Array:
         """A fixed field of the record, by its name in the layout."""
-        source = self._head if field in (self._head.dtype.names or ()) else self._tail
+        source = self._tail if field in (_TAIL.names or ()) else self._head
         values = source[field]
         return pa.array(values.astype(values.dtype.newbyteorder("=")))
 
@@ -253,28 +266,35 @@ class RecordColumns:
 
     def hosts(self, field: str) -> pa.Array:
         """`born` or `store` host as "ip:port"."""
-        which = 0 if field == "born" else 1
-        at, sizes = self._hosts[which], self._host_sizes[which]
-        if self.count and np.all(sizes == 8):
-            raw = pa.array(self._gather(at, 8).view("<u8")[:, 0]).dictionary_encode()
-            texts = [host_text(value.to_bytes(8, "little")) for value in raw.dictionary.to_pylist()]
-            return pa.array(texts, pa.string()).take(raw.indices)
-        return pa.array([host_text(host) for host in self._slices(at, at + sizes)], pa.string())
+        raw = self._v4_hosts(field)
+        if raw is None:
+            hosts = self._slices(*self._hosts[field])
+            return pa.array([host_text(host) for host in hosts], pa.string())
+        if (raw == raw[0]).all():
+            return repeated([host_text(raw[:1].tobytes())], self.count)
+        found = pa.array(raw).dictionary_encode()
+        texts = [host_text(np.uint64(value).tobytes()) for value in found.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(found.indices)
+
+    def _v4_hosts(self, field: str) -> np.ndarray | None:
+        """The 8 bytes of each host as one number; None when some have 20, or there are none."""
+        starts, ends = self._hosts[field]
+        if one_size(starts, ends) != 8:
+            return None
+        numbers: np.ndarray = rows_of(self._data, starts, 8).view(np.uint64)[:, 0].copy()
+        return numbers
 
     def message_ids(self) -> pa.Array:
         """The broker's message ids: store host and physical offset, in hex (see message_id.py)."""
-        at, sizes = self._hosts[1], self._host_sizes[1]
-        if self.count and np.all(sizes == 8):
-            raw: np.ndarray = np.empty((self.count, 16), dtype=np.uint8)
-            raw[:, :8] = self._gather(at, 8)
-            offsets = np.ascontiguousarray(self._head["physical_offset"])
-            raw[:, 8:] = offsets.view(np.uint8).reshape(-1, 8)
-            digits: np.ndarray = np.take(_HEX, raw).reshape(-1).view(np.uint8)
-            return string_array(digits, np.full(self.count, 32))
-        hosts = self._slices(at, at + sizes)
+        offsets = self._head["physical_offset"]
+        v4_hosts = self._v4_hosts("store")
+        if v4_hosts is not None:
+            raw = np.stack((v4_hosts, offsets.view(np.uint64)), axis=1)
+            return sized_array(np.take(_HEX, raw.view(np.uint16)), 32, self.count, pa.string())
+        hosts = self._slices(*self._hosts["store"])
         ids = [
             (host + int(offset).to_bytes(8, "big")).hex().upper()
-            for host, offset in zip(hosts, self._head["physical_offset"].tolist(), strict=True)
+            for host, offset in zip(hosts, offsets.tolist(), strict=True)
         ]
         return pa.array(ids, pa.string())
 
@@ -284,7 +304,7 @@ class RecordColumns:
             return pa.array(self._bodies, pa.binary())
         compressed = np.flatnonzero(self._head["sys_flag"] & sysflag.COMPRESSED)
         if not len(compressed):
-            return self._cut(*self._spans[:2])
+            return cut(self._data, *self._spans[:2])
         bodies = self._slices(*self._spans[:2])
         for row in compressed.tolist():
             bodies[row] = decompress(bodies[row], int(self._head["sys_flag"][row]), MAX_BODY_SIZE)
@@ -323,11 +343,13 @@ class RecordColumns:
         """
         kinds: np.ndarray = np.zeros(self.count, dtype=np.int8)
         for name, kind in _KIND_PROPERTIES:
-            column = self.properties.column(name)
-            if column.null_count < self.count:
-                kinds[_present(column)] = _KINDS.index(kind)
+            present = self.properties.has(name)
+            if present is not None:
+                kinds[present] = _KINDS.index(kind)
         committed = self._head["sys_flag"] & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_COMMIT
         kinds[committed] = _KINDS.index("transaction")
+        if not kinds.any():
+            return repeated(_KINDS[:1], self.count)
         return pa.array(_KINDS, pa.string()).take(pa.array(kinds))
 
     def deliver_timestamps(self) -> pa.Array:
@@ -335,16 +357,13 @@ class RecordColumns:
 
         Messages of delay levels lose their level when they are delivered.
         """
+        if not any(self.properties.has(n) is not None for n in _DUE):
+            return pa.nulls(self.count, pa.timestamp("us", tz="UTC"))
         due = self.properties.column(properties.TIMER_OUT_MS)
         asked = self.properties.column(properties.TIMER_DELIVER_MS)
         texts = pc.coalesce(due, asked)
         numbers = pc.if_else(pc.match_substring_regex(texts, "^[0-9]{1,15}$"), texts, None)
         return pc.multiply(numbers.cast(pa.int64()), 1000).view(pa.timestamp("us", tz="UTC"))
-
-
-def _present(column: pa.Array) -> np.ndarray:
-    present: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
-    return present
 
 
 class RecordDecoder:
@@ -405,15 +424,17 @@ class RecordDecoder:
             case "topic":
                 return self._topics(records)
             case "broker_name":
-                return pa.repeat(pa.scalar(self._broker_name, pa.string()), records.count)
+                if self._broker_name is None:
+                    return pa.nulls(records.count, pa.string())
+                return repeated([self._broker_name], records.count)
             case "body":
                 return records.bodies()
             case "msg_id":
                 return records.message_ids()
             case "key":
-                return first_words(records.properties.column(properties.KEYS))[1]
+                return records.keys()[1]
             case "keys":
-                return first_words(records.properties.column(properties.KEYS))[0]
+                return records.keys()[0]
             case "properties":
                 return records.properties.maps(without=self._reserved)
             case "born_timestamp" | "store_timestamp":
@@ -429,13 +450,14 @@ class RecordDecoder:
 
     def _topics(self, records: RecordColumns) -> pa.Array:
         if self._topic is not None:
-            return pa.repeat(pa.scalar(self._topic), records.count)
+            return repeated([self._topic], records.count)
         codes, topics = records.topics()
         if len(topics) == 1:
-            return pa.repeat(pa.scalar(topics[0]), records.count)
+            return repeated(topics, records.count)
         return pa.array(topics, pa.string()).take(pa.array(codes))
 
 
+_DUE = (properties.TIMER_OUT_MS, properties.TIMER_DELIVER_MS)
 _KINDS = ("normal", "lite", "priority", "fifo", "delay", "transaction")
 _FIELDS = {
     "queue_id": "queue_id",
