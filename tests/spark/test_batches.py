@@ -112,6 +112,20 @@ def test_tags_leave_rows_out_without_alarm() -> None:
     assert set(source.wanted) == {PullFilter("B", "TAG")}
 
 
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_rocketmqs_own_properties_are_left_out_unless_asked_for(all_of_them: bool) -> None:
+    stored = {"KEYS": "k", "__SHARDINGKEY": "g", "mine": "1", "UNIQ_KEY": "U"}
+    source = ListReader({QUEUE: [make_record(0, properties=stored)]})
+    schema = arrow_schema(struct_of("properties", "message_group"))
+    wanted = options(include_system_properties=all_of_them)
+
+    (batch,) = read_batches(source, QueueRange(QUEUE, 0, 1), wanted, schema)
+
+    (row,) = batch.to_pylist()
+    assert dict(row["properties"]) == (stored if all_of_them else {"mine": "1"})
+    assert row["message_group"] == "g"
+
+
 def test_sql_goes_to_the_broker_and_holes_are_no_alarm() -> None:
     source = reader(10)
     source.records[QUEUE][4] = b""

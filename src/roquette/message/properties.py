@@ -93,6 +93,9 @@ RESERVED: Final = frozenset(
 )
 """Names an application may not use for its own properties (MessageConst.STRING_HASH_SET)."""
 
+SYSTEM: Final = RESERVED | {SHARDING_KEY}
+"""RocketMQ's own names: the reserved ones, and the message group's, which Java's selectors set as any property."""
+
 
 def decode_properties(text: str) -> dict[str, str]:
     """The properties by name. Entries with an empty name or value are dropped, as Java does."""

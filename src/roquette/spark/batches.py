@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from roquette.message.properties import RESERVED
+from roquette.message.properties import SYSTEM
 from roquette.spark.decode import RecordColumns, RecordDecoder
 from roquette.spark.offsets import DataLoss, QueueRange
 from roquette.spark.options import ReadOptions
@@ -30,7 +30,7 @@ def read_batches(
             topic=topic,
             broker_name=broker_name,
             tags=exact_tags(options.tags),
-            reserved=frozenset() if options.include_system_properties else RESERVED,
+            reserved=frozenset() if options.include_system_properties else SYSTEM,
         )
         for records in _together(_found(reader, same, options), options):
             for part in records.parts(options.batch_bytes) if with_bodies else (records,):

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from roquette.errors import CorruptRecord
 from roquette.message.names import is_system_topic
-from roquette.message.properties import RESERVED
+from roquette.message.properties import SYSTEM
 from roquette.spark.commitlog_files import open_files
 from roquette.spark.commitlog_options import SOURCE, CommitLogOptions, commitlog_options
 from roquette.spark.commitlog_plan import plan
@@ -122,7 +122,7 @@ def message_batches(
         topic=None,
         broker_name=options.broker_name(split.root),
         tags=options.tags,
-        reserved=frozenset() if options.include_system_properties else RESERVED,
+        reserved=frozenset() if options.include_system_properties else SYSTEM,
     )
     topic_wanted = wanted_topics(options)
     for found in walk_split(split, options):

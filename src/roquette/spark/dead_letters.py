@@ -16,9 +16,8 @@ from roquette.message.properties import (
     DLQ_ORIGIN_MESSAGE_ID,
     DLQ_ORIGIN_TOPIC,
     ORIGIN_MESSAGE_ID,
-    RESERVED,
     RETRY_TOPIC,
-    SHARDING_KEY,
+    SYSTEM,
 )
 from roquette.spark.offsets import Offsets, encode_offsets
 from roquette.spark.topic_ranges import queue_bounds, reader_of
@@ -85,7 +84,7 @@ def own_properties() -> "Column":
     """Column properties without those that are RocketMQ's."""
     from pyspark.sql import functions as f
 
-    names = f.array(*[f.lit(name) for name in sorted(RESERVED | {SHARDING_KEY})])
+    names = f.array(*[f.lit(name) for name in sorted(SYSTEM)])
     return f.map_filter("properties", lambda name, value: ~f.array_contains(names, name))
 
 

@@ -11,7 +11,7 @@ from roquette.client.core.queue_selector import RoundRobin
 from roquette.message.compression import compress
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
-from roquette.message.properties import RESERVED, SHARDING_KEY, TIMER_DELIVER_MS
+from roquette.message.properties import SYSTEM, TIMER_DELIVER_MS
 from roquette.spark.writer_columns import (
     BadRow,
     bytes_list,
@@ -29,7 +29,6 @@ from roquette.spark.writer_schema import WriteColumns
 MAX_PROPERTIES: Final = 32_000  # of 32,767 bytes: brokers add some of their own
 _ENTRY_SIZE: Final = 32  # of a batch, beside body and properties
 _DROPPED: Final = frozenset((SPARK_ID,))
-_RESERVED: Final = RESERVED | {SHARDING_KEY}
 
 QueuesOf = Callable[[str], Sequence[MessageQueue]]
 Entry = tuple[int, bytes, bytes]  # flag, body, properties
@@ -161,7 +160,7 @@ class RowEncoder:
     ) -> list[bytes]:
         parts: list[Sequence[bytes]] = []
         if "properties" in columns:
-            parts.append(property_list(columns["properties"], _RESERVED, _DROPPED, first_row))
+            parts.append(property_list(columns["properties"], SYSTEM, _DROPPED, first_row))
         parts.append([f"UNIQ_KEY\x01{one}\x02".encode() for one in self._next_ids(len(batch))])
         if "tags" in columns:
             tags = text_list(columns["tags"], "tags", first_row)

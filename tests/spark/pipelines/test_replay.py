@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as f
 from tests.spark.places import Place
 from tests.spark.test_sink_jobs import read, rows_of, sink
 
@@ -88,6 +89,26 @@ def test_more_queues_keep_each_keys_order_and_the_report_says_so(
     assert check["wanted_sum"] == check["found_sum"] != 0
     assert orders(spark, roquette, "large") == orders(spark, roquette, "small")
     assert len(check["by_queue"]) > 2
+
+
+def test_messages_of_a_group_stay_a_group(spark: Any, roquette: Place, tmp_path: Path) -> None:
+    """A producer's shard key is the column message_group, and no property that a sink would refuse."""
+    roquette.create("grouped", 2)
+    frame = rows_of(spark, 600).withColumn("message_group", f.expr("concat('group ', key)"))
+    sink(frame.write, roquette, "grouped").mode("append").save()
+    roquette.settle("grouped", 600)
+
+    result = replay(
+        spark, tmp_path, namesrv=roquette.address, topics=("grouped",), to_topic="regrouped",
+        queues=8,
+    )  # fmt: skip
+
+    assert result.ok, result.last_line
+    rows = read(spark, roquette, "regrouped").collect()
+    assert len(rows) == 600
+    assert {row.message_group for row in rows} == {f"group key-{n}" for n in range(10)}
+    assert {name for row in rows for name in row.properties} == {"n", SPARK_ID}
+    assert orders(spark, roquette, "regrouped") == orders(spark, roquette, "grouped")
 
 
 def test_a_replay_that_was_stopped_goes_on_and_counts_what_came_twice(
