@@ -39,10 +39,11 @@ def test_counts_latency_and_hot_keys(spark: Any) -> None:
             200 + n,
             at(n * 1000 - 10),
             at(n * 1000),
+            "new" if n % 4 else None,
         )
         for n in range(100)
     ]
-    rows.append(("log", None, 0, None, "group", 150, at(0), at(7)))
+    rows.append(("log", None, 0, None, "group", 150, at(0), at(7), "paid"))
     frame = ask.slim(spark.createDataFrame(rows, ask.COLUMNS), 60).persist()
 
     pay, log = ask.by_topic(frame)
@@ -67,6 +68,10 @@ def test_counts_latency_and_hot_keys(spark: Any) -> None:
         ("log", "group", 1),
         ("pay", "k0", 60),
         ("pay", "k1", 10),
+    ]
+    assert [(t["topic"], t["tag"], t["messages"], t["bytes"]) for t in ask.by_tag(frame)] == [
+        ("log", "paid", 1, 150),
+        ("pay", "new", 75, 18750),
     ]
     frame.unpersist()
 
@@ -207,6 +212,9 @@ def findings() -> Findings:
         queues=[queue("pay", 0, 3)],
         over_time=[{"topic": "pay<b>", "bucket_ms": BEGIN, "messages": 3, "bytes": 9}],
         hot_keys=[{"topic": "pay<b>", "key": "k", "messages": 2, "rank": 1}],
+        tags=[
+            {"topic": "pay", "tag": tag, "messages": 9, "bytes": 2048, "rank": 1} for tag in "<A"
+        ],
         offsets=[offset(0, None, None), offset(0, "g", 7, BEGIN), offset(0, "h", 2)],
         sends=[{"topic": "pay", "client_group": "PG", "sends": 3, "failed": 0, **times}],
         end_to_end=[ends],
@@ -220,12 +228,15 @@ def test_the_page_and_the_summary_tell_everything() -> None:
 
     for text in (
         *("Messages over time", "Volume by topic", "From producer to broker", "Hot keys", "66.7 %"),
+        *("Messages by tag", "pay: &lt;", "9, 2.0 KiB"),
         *("Balance of queues", "Lag by group and topic", "End to end", "Sends", "not yet"),
         "a:1 does not know broker-a: clients that ask there miss 4 queues",
     ):
         assert text in html
     assert "pay<b>" not in html
     assert summary["messages"] == 3
+    assert [row["tag"] for row in summary["tags"]] == ["<", "A"]
+    assert summary["queues"][0]["messages"] == 3
     assert summary["lag_by_group"] == {"g": 7, "h": 2}
     assert summary["routes"]["disagreements"][0]["healed_ms"] is None
     assert last_line(findings()) == (

@@ -76,6 +76,7 @@ class Findings:
     queues: list[dict[str, Any]] = field(default_factory=list)
     over_time: list[dict[str, Any]] = field(default_factory=list)
     hot_keys: list[dict[str, Any]] = field(default_factory=list)
+    tags: list[dict[str, Any]] = field(default_factory=list)
     offsets: list[dict[str, Any]] = field(default_factory=list)
     sends: list[dict[str, Any]] = field(default_factory=list)
     end_to_end: list[dict[str, Any]] = field(default_factory=list)
@@ -176,11 +177,12 @@ def look_at_messages(
     try:
         job.progress.step("reading messages")
         found.topics = ask.by_topic(slim)
-        job.progress.step("counting by broker, queue, time and key")
+        job.progress.step("counting by broker, queue, time, tag and key")
         found.brokers = ask.by_broker(slim)
         found.queues = ask.by_queue(slim)
         found.over_time = ask.over_time(slim, [row["topic"] for row in found.topics[:PLOTTED]])
         found.hot_keys = ask.hot_keys(slim, options.hot_keys)
+        found.tags = ask.by_tag(slim)
     finally:
         slim.unpersist()
 
@@ -256,7 +258,9 @@ def summary_of(found: Findings) -> dict[str, Any]:
             row | {"per_second": round(row["messages"] / seconds, 3)} for row in found.topics
         ],
         "brokers": found.brokers,
+        "queues": found.queues,
         "imbalance": imbalance(found.queues, found.offsets),
+        "tags": found.tags,
         "hot_keys": found.hot_keys,
         "lag": [row for row in found.offsets if row["group"] is not None],
         "lag_by_group": groups,
@@ -305,7 +309,7 @@ def last_line(found: Findings) -> str:
 
 PIPELINE = Pipeline(
     name="traffic",
-    help="Throughput, sizes, hot keys, queue imbalance, lag and end-to-end times; do name servers agree.\n\n"
+    help="Throughput, sizes, tags, hot keys, queue imbalance, lag and end-to-end times; do name servers agree.\n\n"
     "Looks at the messages of the last hours (from brokers or store files), at offsets, at message traces, and "
     "at snapshots of every name server's routes, and draws it all in report.html.",
     options=TrafficOptions,

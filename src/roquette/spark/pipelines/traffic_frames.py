@@ -8,13 +8,14 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "topic string, broker_name string, queue_id int, key string, message_group string, "
-    "store_size int, born_timestamp timestamp, store_timestamp timestamp"
+    "store_size int, born_timestamp timestamp, store_timestamp timestamp, tags string"
 )
 TRACE_COLUMNS = "body string, store_timestamp timestamp"
 MOST_TOPICS = 1_000
 MOST_QUEUES = 10_000
 MOST_BUCKETS = 2_000  # of one topic's line in the plot
 MOST_GROUPS = 10_000
+MOST_TAGS = 50  # of one topic
 _SHARES = (0.5, 0.95, 0.99)
 
 
@@ -28,6 +29,7 @@ def slim(messages: "DataFrame", bucket_s: int) -> "DataFrame":
         F.coalesce("broker_name", F.lit("")).alias("broker_name"),
         "queue_id",
         F.coalesce("message_group", "key").alias("key"),
+        F.col("tags").alias("tag"),
         F.col("store_size").cast("long").alias("size"),
         stored.alias("stored_ms"),
         (stored - F.unix_millis("born_timestamp")).alias("latency_ms"),
@@ -68,14 +70,26 @@ def over_time(frame: "DataFrame", topics: Sequence[str]) -> list[dict[str, Any]]
 
 def hot_keys(frame: "DataFrame", count: int) -> list[dict[str, Any]]:
     """The `count` commonest keys (message groups, where there are any) of each topic."""
+    return _commonest(frame, "key", count)
+
+
+def by_tag(frame: "DataFrame") -> list[dict[str, Any]]:
+    """Messages and bytes of each topic's commonest tags; those without a tag are not there."""
+    return _commonest(frame, "tag", MOST_TAGS)
+
+
+def _commonest(frame: "DataFrame", column: str, count: int) -> list[dict[str, Any]]:
+    """Of each topic the `count` values of a column that most messages have, ranked from 1."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    keys = (
-        frame.where("key is not null").groupBy("topic", "key").agg(F.count("*").alias("messages"))
+    values = (
+        frame.where(F.col(column).isNotNull())
+        .groupBy("topic", column)
+        .agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
     )
-    order = Window.partitionBy("topic").orderBy(F.desc("messages"), "key")
-    ranked = keys.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= count)
+    order = Window.partitionBy("topic").orderBy(F.desc("messages"), column)
+    ranked = values.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= count)
     return _rows(ranked.orderBy("topic", "rank"), MOST_TOPICS * count)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from roquette.spark.pipelines.traffic import Findings
 
 MOST_ROWS = 50  # of a table on the page; the summary has all
+PLOTTED_TAGS = 20
 UNEVEN = 2.0  # the fullest queue has so many times the mean
 
 
@@ -39,6 +40,7 @@ def build_page(found: "Findings") -> Page:
     page.sections = [
         *_volume(found),
         *_latency(found),
+        *_tags(found),
         *_keys(found),
         *_balance(found),
         *_lag(found),
@@ -123,6 +125,22 @@ def _latency(found: "Findings") -> list[Section]:
             table(["", "messages", "half within", "95 % within", "99 % within"], rows),
         )
     ]
+
+
+def _tags(found: "Findings") -> list[Section]:
+    """Bars only where tags tell messages apart."""
+    if len(found.tags) < 2:
+        return []
+    order = sorted(found.tags, key=lambda row: -row["messages"])[:PLOTTED_TAGS]
+    items = [
+        (
+            f"{row['topic']}: {row['tag']}"[:28],
+            float(row["messages"]),
+            f"{row['messages']:,}, {_size(row['bytes'])}",
+        )
+        for row in order
+    ]
+    return [Section("Messages by tag", "The commonest tags of all topics.", bars(items))]
 
 
 def _keys(found: "Findings") -> list[Section]:
