@@ -205,8 +205,13 @@ def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_m
     for topic, path in tables_of(options).items():
 
         def compare(topic: str = topic, path: str = path) -> list[Check]:
-            rows = _table(spark, path)
-            return ask.against_table(topic, slim, rows, most)
+            from roquette.spark.pipelines.audit_tables import lost_files, read_rows
+
+            rows = read_rows(spark, path)
+            return [
+                *ask.against_table(topic, slim, rows.frame, most),
+                lost_files(topic, rows, most),
+            ]
 
         yield f"comparing {topic} with its table", compare
     if options.transactions:
@@ -265,13 +270,6 @@ def _holes(
             "last_offset": max(span["last_offset"], row["max_offset"] - 1),
         }
     return ask.holes([spans[key] for key in sorted(spans)], options.most)
-
-
-def _table(spark: "SparkSession", path: str) -> "DataFrame":
-    """A table of `archive` with its quarantine, or any Parquet."""
-    from roquette.spark.pipelines.audit_tables import read_rows
-
-    return read_rows(spark, path)
 
 
 def _unfinished(options: AuditOptions, spark: "SparkSession", at_ms: int) -> Check:
