@@ -157,6 +157,7 @@ def test_the_real_probes(tmp_path: Path) -> None:
     assert listen("127.0.0.1") is None
     assert listen("203.0.113.1") is not None  # an address for documentation: nobody has it
     assert connect("127.0.0.1:1") is not None
+    assert connect("here:port") == ask_name_server("here:port") == "this is no host:port"
     with FakeCluster({MessageQueue("T", "broker-a", 0): []}) as cluster:
         assert ask_name_server(cluster.address) is None  # it does not know the topic, and says so
         assert connect(cluster.address) is None

@@ -20,6 +20,7 @@ from roquette.message.message import MessageQueue
 from roquette.spark.datasource import RocketmqDataSource
 from roquette.spark.options import ReadOptions
 from roquette.spark.plain_errors import advised, plain_errors, plain_message
+from roquette.spark.script_errors import tell_in_one_line
 
 OPTIONS = ReadOptions(namesrv_addr="127.0.0.1:9876;ns2:9876", topics=("T",))
 
@@ -134,3 +135,34 @@ def test_our_line_is_found_in_what_spark_makes_of_it() -> None:
 
     assert plain_message(of_spark) == "rocketmq: unknown option x; known: y"
     assert plain_message(RuntimeError("another error: rocketmq is a word")) is None
+
+
+def test_a_script_ends_with_the_line_and_with_a_traceback_for_what_is_not_ours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    tell_in_one_line()
+    for error in (
+        RouteNotFound("T"),
+        RuntimeError(
+            "of Spark:\nroquette.errors.ConfigError: rocketmq: wrong\n\nJVM stacktrace:\nx"
+        ),
+        RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"),
+    ):
+        sys.excepthook(type(error), error, None)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["error: No route info of this topic: T", "error: rocketmq: wrong"]
+    assert lines[2].startswith("error: Java did not start: roquette spark doctor says why")
+    assert len(lines) == 3
+
+    try:
+        raise KeyError("a bug")
+    except KeyError as bug:
+        sys.excepthook(KeyError, bug, bug.__traceback__)
+    assert capsys.readouterr().err.startswith("Traceback (most recent call last):")
+
+    def mine(*_: object) -> None: ...
+
+    monkeypatch.setattr(sys, "excepthook", mine)
+    tell_in_one_line()
+    assert sys.excepthook is mine

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -110,10 +110,31 @@ register_people_verbs(app)
 register_pipelines(app)
 
 
+# Click's base of all errors in a command line; typer brings a Click of its own in some versions.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
 def main() -> None:
-    """Entry point: errors of ours become one line on stderr and exit code 1."""
+    """Entry point: an error is one line on stderr; the exit code is 1 for one of ours, 2 for a wrong command line."""
     try:
-        app()
+        status = app(standalone_mode=False, prog_name="roquette")
+    except _UsageError as error:
+        raise SystemExit(_tell_usage(error)) from None
+    except typer.Abort:
+        print("stopped", file=sys.stderr)
+        raise SystemExit(1) from None
     except RoquetteError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+    raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _tell_usage(error: Any) -> int:
+    """Say what is wrong with a command line, and where its options are explained; returns the exit code."""
+    text = error.format_message()
+    if "\n" in text:  # a command without any word: the text is its help
+        error.show()
+    else:
+        command = error.ctx.command_path if error.ctx is not None else "roquette"
+        print(f"error: {text.rstrip('.')}; see: {command} --help", file=sys.stderr)
+    return int(error.exit_code)

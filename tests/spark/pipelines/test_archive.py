@@ -263,6 +263,13 @@ def test_wrong_options_are_told_in_one_line(
     assert "\n" not in str(error.value)
 
 
+def test_a_wrong_beginning_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    wrong = ArchiveOptions(topics=("T",), to=str(tmp_path), namesrv="127.0.0.1:1", starting="never")
+
+    with pytest.raises(ConfigError, match="--starting never is none of earliest, latest"):
+        PIPELINE.plan(wrong)
+
+
 def test_a_topic_that_does_not_exist_is_told_before_spark_starts(options: ArchiveOptions) -> None:
     with pytest.raises(PipelineError, match="does the topic exist"):
         run(options, topics=("nothing",))

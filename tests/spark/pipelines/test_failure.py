@@ -3,6 +3,7 @@
 import pytest
 
 from roquette.errors import ConfigError, ConnectError, RouteNotFound
+from roquette.spark.offsets import DataLoss
 from roquette.spark.pipelines.failure import explain
 
 PLANNING = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan Python data source read in Python: Traceback (most recent call last):
@@ -57,6 +58,22 @@ ModuleNotFoundError: No module named 'pyarrow'
             ConnectionRefusedError(111, "Connection refused"),
             "Spark's JVM has ended by itself (killed, or out of memory?): the same command goes on where it "
             "stopped",
+        ),
+        (
+            RuntimeError(
+                "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+            ),
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. "
+            "SQLSTATE: XXKST: this machine is too busy to start Spark's workers in time: the same command goes on "
+            "where it stopped",
+        ),
+        (
+            ConfigError("rocketmq: unknown option failondatalos; did you mean failOnDataLoss?"),
+            "rocketmq: unknown option failondatalos; did you mean failOnDataLoss?",
+        ),
+        (
+            DataLoss("rocketmq: T: offsets 3 to 5 are gone"),
+            "rocketmq: T: offsets 3 to 5 are gone: messages were deleted before they were read",
         ),
         (RuntimeError("first\n\tat org.x.Y\n"), "first"),
         (KeyError(), "KeyError"),

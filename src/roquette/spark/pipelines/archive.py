@@ -93,8 +93,17 @@ class ArchiveOptions(PipelineOptions):
     )
 
 
+def check_options(options: ArchiveOptions) -> None:
+    """Raises ConfigError for what can not be right, before anything is asked or started."""
+    if options.starting not in ("earliest", "latest") and not options.starting.isdigit():
+        raise ConfigError(
+            f"archive: --starting {options.starting} is none of earliest, latest, milliseconds since 1970"
+        )
+
+
 def plan(options: ArchiveOptions) -> Plan:
     """What would be read and written."""
+    check_options(options)
     states = find_topics(options.namesrv, options.topics, stream_options(options))
     writes, notes = [], []
     for topic in options.topics:
@@ -112,6 +121,7 @@ def plan(options: ArchiveOptions) -> Plan:
 
 def run(options: ArchiveOptions, job: Job) -> Result:
     """All topics; one after another, or at the same time with --follow."""
+    check_options(options)
     states = find_topics(options.namesrv, options.topics, stream_options(options))
     job.progress.step("starting Spark")
     spark = job.open_spark()
@@ -291,10 +301,6 @@ class TopicArchive:
         where = self._options.starting
         if where.isdigit():
             return {}
-        if where not in ("earliest", "latest"):
-            raise ConfigError(
-                f"archive: --starting {where} is none of earliest, latest, milliseconds since 1970"
-            )
         found: dict[str, dict[str, int]] = {}
         for state in self._states:
             offset = state.start if where == "earliest" else state.end

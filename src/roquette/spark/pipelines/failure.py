@@ -32,7 +32,11 @@ _WHAT_TO_DO: tuple[tuple[str, str], ...] = (
         r"JAVA_GATEWAY_EXITED|Java gateway process exited|UnsupportedClassVersionError",
         "Java did not start; see: roquette spark doctor",
     ),
-    (r"DataLoss", "messages were deleted before they were read"),
+    (r"\bDataLoss\b", "messages were deleted before they were read"),
+    (
+        r"Python worker failed to connect back|Python worker did not connect",
+        "this machine is too busy to start Spark's workers in time: the same command goes on where it stopped",
+    ),
 )
 
 
