@@ -1,5 +1,6 @@
 # Two commands do everything on a machine that has Python 3.11+ and make:
 #   make demo     a real data set through name servers, brokers, consumers and Spark
+#                 (make pipelines: the same data through the six pipelines)
 #   make test     every test in its quick form
 PYTHON ?= python3
 VENV   := .venv
@@ -7,7 +8,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark check unit simulation crash interop spark compiled test test-long demo bench golden format clean
+.PHONY: help setup setup-spark check unit simulation crash interop spark compiled test test-long demo pipelines bench golden format clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -70,6 +71,9 @@ test-long: test ## the long forms: 1,000 crashes, many seeds and examples, proof
 
 demo: setup-spark ## the main job: 336,776 real flights through two brokers, three consumers and Spark
 	@$(BIN)/python -m examples.demo
+
+pipelines: setup-spark ## the same flights through all six pipelines, totals checked against the CSV
+	@$(BIN)/python -m examples.pipelines_demo
 
 bench: setup ## measure beside Apache's broker, write bench-output/ and docs/benchmarks.md's table
 	@$(BIN)/python -m benchmarks

@@ -1,0 +1,1 @@
+"""The demo's data set through all six pipelines: python -m examples.pipelines_demo."""
