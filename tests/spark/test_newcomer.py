@@ -165,6 +165,42 @@ def test_archive_with_wrong_words(
     assert not (tmp_path / "lake").exists()
 
 
+EACH = {
+    "archive": ["--to", "x"],
+    "current-state": ["--to", "x", "--key", "id"],
+    "replay": ["--to-topic", "other", "--queues", "2", "--state", "x"],
+    "traffic": [],
+    "audit": [],
+}
+
+
+@pytest.mark.parametrize(("name", "words"), EACH.items(), ids=list(EACH))
+def test_each_pipeline_looks_for_server_and_topic_before_it_starts_spark(
+    name: str,
+    words: list[str],
+    roquette: Shell,
+    namesrv: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_spark(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("roquette.spark.pipelines.running.open_session", no_spark)
+    topic = ["--topic" if name == "current-state" else "--topics", "order"]
+
+    cases = [(REFUSED, f"connect to {REFUSED} failed"), (namesrv, "order")]
+    by_route = name in (
+        "archive",
+        "current-state",
+    )  # the others ask for lists, which the fake has not
+    for server, told in cases if by_route else cases[:1]:
+        status, said, lines = roquette("pipeline", name, "-n", server, *topic, *words)
+        assert (status, said) == (1, "")
+        (only,) = lines
+        assert only.startswith("error: ")
+        assert told in only
+
+
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [

@@ -90,10 +90,7 @@ def plan(options: TrafficOptions) -> Plan:
     if options.messages:
         where = ", ".join(options.store) or f"brokers of {options.namesrv}"
         what = ", ".join(options.topics) or "all topics but the system's"
-        if not options.store:
-            missing = sorted(set(options.topics) - set(_known(options.namesrv)))
-            if missing:
-                raise ConfigError(f"traffic: no topic {', '.join(missing)} at {options.namesrv}")
+        check_cluster(options)
         reads.append(f"{what}, of the last {options.since}, from {where}")
         reads += [describe_store(path) for path in options.store]
         if options.trace_topic:
@@ -121,9 +118,20 @@ def check(options: TrafficOptions) -> None:
         )
 
 
+def check_cluster(options: TrafficOptions) -> None:
+    """Raises ConfigError when no name server answers, or none knows a topic: before Spark starts."""
+    if options.lag or (options.messages and not options.store):
+        missing = set(options.topics) - set(_known(options.namesrv))
+        if missing and options.messages and not options.store:
+            raise ConfigError(
+                f"traffic: no topic {', '.join(sorted(missing))} at {options.namesrv}"
+            )
+
+
 def run(options: TrafficOptions, job: Job) -> Result:
     """Snapshots first, then what Spark is for."""
     check(options)
+    check_cluster(options)
     end_ms = job.clock.now_ms()
     since_ms = duration_ms(options.since, "traffic: --since")
     found = Findings(end_ms - since_ms, end_ms, options.bucket_seconds * 1000)
