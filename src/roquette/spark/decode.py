@@ -196,7 +196,7 @@ class RecordColumns:
         if len(parts) == 1:
             return parts[0]
         bases = accumulate((part.stored_bytes for part in parts), initial=0)
-        positions = [part._at + base for part, base in zip(parts, bases)]
+        positions: list[np.ndarray] = [part._at + base for part, base in zip(parts, bases)]
         return cls(b"".join(part._data for part in parts), positions=np.concatenate(positions))
 
     @property
