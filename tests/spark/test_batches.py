@@ -119,7 +119,7 @@ def test_rocketmqs_own_properties_are_left_out_unless_asked_for(all_of_them: boo
     schema = arrow_schema(struct_of("properties", "message_group"))
     wanted = options(include_system_properties=all_of_them)
 
-    (batch,) = read_batches(source, QueueRange(QUEUE, 0, 1), wanted, schema)
+    (batch,) = read_batches(source, [QueueRange(QUEUE, 0, 1)], wanted, schema)
 
     (row,) = batch.to_pylist()
     assert dict(row["properties"]) == (stored if all_of_them else {"mine": "1"})
