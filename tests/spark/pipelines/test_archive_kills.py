@@ -128,7 +128,7 @@ def run_kills(folder: Path, victims: list[str], seed: int, per_round: int, batch
     return killer
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_five_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     victims = ["driver", "worker", "jvm", "driver", "driver"]
 

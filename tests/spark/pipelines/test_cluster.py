@@ -100,7 +100,7 @@ def content(folder: Path) -> list[tuple[int, int, str]]:
     return sorted((row["queue"], row["n"], row["text"]) for row in found)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_two_workers_with_nothing_of_ours_give_the_same_table_though_an_executor_dies(
     spark: Any, cluster: Standalone, topic: FakeCluster, tmp_path: Path
 ) -> None:
