@@ -43,7 +43,7 @@ def test_evenly_spaced_rows_are_a_view(starts: list[int], copied: bool) -> None:
     rows = rows_of(DATA, np.array(starts), 9)
 
     assert [bytes(row) for row in rows] == [DATA[at : at + 9] for at in starts]
-    assert joined(rows) == b"".join(DATA[at : at + 9] for at in starts)
+    assert joined(rows).tobytes() == b"".join(DATA[at : at + 9] for at in starts)
     assert np.shares_memory(rows, np.frombuffer(DATA, np.uint8)) != copied
 
 

@@ -1,7 +1,7 @@
 """Pieces of a buffer as numpy rows and Arrow arrays, without an object for each.
 
-Pieces of one size, as most fields of a producer's messages are, are copied by numpy: three times as fast as Arrow takes
-pieces of any size.
+Pieces of one size, as most fields of a producer's messages are, are copied by numpy, evenly spaced ones without an index;
+pieces of any size are taken by Arrow.
 """
 
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ def rows_of(data: Bytes, starts: np.ndarray, size: int) -> np.ndarray:
     return rows
 
 
-def joined(rows: np.ndarray) -> bytes:
-    """Rows of bytes, one after the other."""
-    size = rows.shape[1]
-    return rows.view(f"V{size}")[:, 0].tobytes() if size else b""
+def joined(rows: np.ndarray) -> np.ndarray:
+    """Rows of bytes, one after the other: themselves where they lie so."""
+    whole: np.ndarray = np.ascontiguousarray(rows.view(f"V{rows.shape[1]}")[:, 0]).view(np.uint8)
+    return whole
 
 
 def one_size(starts: np.ndarray, ends: np.ndarray) -> int:

@@ -220,7 +220,7 @@ class RecordColumns:
             starts, ends = self._spans[4:]
             size = one_size(starts, ends)
             if size > 0:
-                texts = joined(rows_of(self._data, starts, size))
+                texts = joined(rows_of(self._data, starts, size)).tobytes()
                 if texts == texts[:size] * self.count:
                     numbers: np.ndarray = np.zeros(self.count, dtype=np.int32)
                     self._topics = numbers, [texts[:size].decode("utf-8", "replace")]

@@ -83,7 +83,7 @@ def by_marks(
         size = one_size(first, after)
         if size < 0:
             return None
-        names = joined(rows_of(data, first, size))
+        names = joined(rows_of(data, first, size)).tobytes()
         if names != names[:size] * row_count:
             return None
         spans[names[:size].decode()] = after + 1, ends[number::each]
