@@ -27,6 +27,7 @@ QUEUES = {PLAIN: 4, PACKED: 2, DELAYED: 1, SOLD: 1, TIMED: 1, SIX: 2}
 COMPRESSED, PREPARED, COMMIT, ROLLBACK = 1, 4, 8, 12
 MAKE_TOPIC, SEND, SEND_BATCH, PULL, QUERY, VIEW, END = 17, 310, 320, 11, 12, 33, 37
 ALL_TOPICS, ALL_GROUPS = 21, 201
+TOPIC_NOT_EXIST = 17
 MAX_OFFSET, MIN_OFFSET, COMMIT_OFFSET, QUERY_OFFSET, MAKE_GROUP = 30, 31, 15, 14, 200
 
 
@@ -210,6 +211,11 @@ class Desk:
                 position += record.size
         return found
 
+    def _is_hidden(self, topic: str, queue: int) -> bool:
+        """Apache's 4.9 knows its own topics of transactions only after its first look at them."""
+        head, _ = self.connection.call(PULL, pull_fields(topic, queue, 0))
+        return self.old and topic in (HALF, OP) and head["code"] == TOPIC_NOT_EXIST
+
     def places(self) -> list[tuple[str, int]]:
         """Every queue, those of the system included."""
         found = [(topic, queue) for topic, count in QUEUES.items() for queue in range(count)]
@@ -222,8 +228,10 @@ class Desk:
         for place in self.places():
             low, _ = self.bounds(*place)
             assert low == 0, (place, low)
-            found = self.read(*place)
             known = books.seen.get(place, [])
+            if self._is_hidden(*place):
+                continue
+            found = self.read(*place)
             assert found[: len(known)] == known, difference(place, known, found)
             records = [decode_records(raw)[0] for raw in found]
             assert [record.queue_offset for record in records] == list(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.interop.driver import Driver
 from tests.interop.peers import Server, start_apache_broker, start_namesrv, start_roquette_broker
-from tests.interop.store_books import GROUP, LONG, PLAIN, SIX, Books, Desk
+from tests.interop.store_books import GROUP, LONG, PLAIN, SCHEDULE, SIX, Books, Desk
 
 from roquette.base.files import OsFiles
 from roquette.message.record import decode_record, decode_records
@@ -203,9 +203,15 @@ def test_a_store_goes_from_hand_to_hand(ward: Ward) -> None:
     assert len(list((ward.store / "index").iterdir())) > 1
 
 
-def lose_queues(store: Path) -> None:
-    """What a power cut may leave: the newest queue files lose their ends, nothing but the log is whole."""
+def lose_queues(store: Path, old: bool) -> None:
+    """What a power cut may leave: the newest queue files lose their ends, nothing but the log is whole.
+
+    Not those of delayed messages before Apache's 4.9: it makes their queues anew before it knows its delays, and
+    delivers at once what has hours to wait (DefaultMessageStore.load).
+    """
     for directory in sorted((store / "consumequeue").glob("*/*")):
+        if old and directory.parent.name == SCHEDULE:
+            continue
         *_, last = sorted(directory.iterdir())
         data = last.read_bytes()
         units = len(data.rstrip(b"\0")) // 20
@@ -232,7 +238,7 @@ def test_a_store_goes_from_hand_to_hand_by_kill_9(ward: Ward, first: str, lossy:
         ward.wait_persisted()
         ward.stop(desk, clean=False)
         if lossy:
-            lose_queues(ward.store)
+            lose_queues(ward.store, ward.old)
 
 
 @pytest.mark.long
