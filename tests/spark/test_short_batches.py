@@ -24,7 +24,13 @@ def test_short_batches_are_one_task_over_connections_that_are_kept(
     spark: Any, tmp_path: Path
 ) -> None:
     with FakeCluster({queue: [] for queue in QUEUES}) as cluster:
-        stream = source(spark.readStream, cluster.address, "T", offsetPollIntervalMs="0").load()
+        stream = source(
+            spark.readStream,
+            cluster.address,
+            "T",
+            offsetPollIntervalMs="0",
+            startingOffsets="earliest",
+        ).load()
         query = (
             stream.selectExpr("queue_id", "queue_offset", "spark_partition_id() AS task")
             .writeStream.format("memory")
