@@ -34,7 +34,18 @@ ALL_CHECKS = (
 def archive(run: Run) -> None:
     """The topic as a table: totals, and nothing missing or twice."""
     lake = run.directory / "lake"
-    found = run.pipeline("archive", "--topics", TOPIC, "--to", str(lake), "--schema", SPARK_SCHEMA)
+    batch = min(200_000, len(run.flights) // 3)  # several files also of few flights, for `audit`
+    found = run.pipeline(
+        "archive",
+        "--topics",
+        TOPIC,
+        "--to",
+        str(lake),
+        "--schema",
+        SPARK_SCHEMA,
+        "--batch",
+        str(batch),
+    )
     names = ["id", "distance", "dep_delay", "arr_delay", "tailnum"]
     rows = list(table_rows(lake / TOPIC, names))
     check("the table's totals with the CSV's", totals_of(rows), totals_of(run.flights))
@@ -210,7 +221,7 @@ def dlq(run: Run) -> None:
     clusters = {each["tags"]: each["messages"] for each in found["clusters"]}
     check("dead letters by airline", clusters, dict(cancelled))
     origins = {(each["origin_topic"], each["tries"]) for each in found["clusters"]}
-    check("where they came from, and tries after the first", origins, {(TOPIC, TRIES - 1)})
+    check("where they came from, and how often they failed", origins, {(TOPIC, TRIES)})
 
     ledger = run.directory / "dlq-audit"
     words += ["--where", f"tags = '{airline}'", "--send", "--rate", "2000", "--audit", str(ledger)]
