@@ -5,12 +5,13 @@ pieces of any size are taken by Arrow.
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Bytes = bytes | np.ndarray  # of single bytes, in one piece
+Bytes: TypeAlias = "bytes | np.ndarray"  # of single bytes, in one piece
 
 
 def rows_of(data: Bytes, starts: np.ndarray, size: int) -> np.ndarray:
