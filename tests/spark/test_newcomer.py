@@ -275,4 +275,5 @@ HARMLESS = (
     "WARNING: Using incubator modules",
     "Using Spark's default log4j",
     "Setting default log",
+    "To adjust logging level",
 )

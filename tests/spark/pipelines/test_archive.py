@@ -163,10 +163,11 @@ def test_small_files_are_joined_and_replaced_ones_go_later(
     result = run(options, compact=True, small_files=3)
     files = log_files(root)
 
+    joined = result.summary["topics"]["T"]["files_joined"]
     assert len(files) == 1
-    assert len(folder_files(root)) > 5  # readers of older versions still find theirs
+    assert joined > 2
+    assert len(folder_files(root)) > joined  # readers of older versions still find theirs
     assert places(rows(files)) == expected(300, 200)
-    assert result.summary["topics"]["T"]["files_joined"] > 5
     run(options, keep_replaced_minutes=0)
     assert folder_files(root) == files
 

@@ -29,7 +29,8 @@ COUNT = 200
 def cluster() -> Iterator[FakeCluster]:
     bodies = [b"no JSON" if n in BAD else b'{"n": %d}' % n for n in range(COUNT)]
     records = [make_record(n, body) for n, body in enumerate(bodies)]
-    with FakeCluster({MessageQueue("T", "broker-a", 3): records}) as cluster:
+    queues = {MessageQueue("T", "broker-a", number): [] for number in range(3)}
+    with FakeCluster({**queues, MessageQueue("T", "broker-a", 3): records}) as cluster:
         yield cluster
 
 
