@@ -7,7 +7,7 @@ import pytest
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
-from roquette.errors import StoreClosed, StoreFull
+from roquette.errors import StoreClosed, StoreError, StoreFull
 from roquette.message.record import decode_record
 from roquette.store.message_store import MessageStore
 from roquette.store.reserve import DiskReserve
@@ -283,6 +283,22 @@ def test_the_nth_call_that_finds_no_space_loses_nothing(call: str) -> None:
     if call == "allocate":
         assert refused > 5
         assert ended == 0
+
+
+def test_a_store_that_found_no_space_to_open_leaves_its_checkpoint_alone() -> None:
+    files = FaultyFiles()
+    store = opened(files)
+    put(store)
+    store.close(START_MS)
+    files.fail("sync", 1, errno.ENOSPC)
+    store = MessageStore(small_config(), files, HOST)
+    with pytest.raises(StoreError, match="no space to open the store"):
+        store.open(START_MS)
+
+    assert store.plan_queue_flush() is None  # the beat of a broker that does not know yet
+    assert store.plan_sync() is None
+    files.work_again()
+    assert bodies(opened(files), 0) == [b"x"]
 
 
 def test_deletion_and_truncation_need_no_space() -> None:

@@ -575,7 +575,12 @@ class MessageStore:
         return self._log.synced
 
     def plan_queue_flush(self, now_ms: int | None = None) -> QueueFlushPlan | None:
-        """Plan a sync of queues (about each second); without `now_ms` of all of them."""
+        """Plan a sync of queues (about each second); without `now_ms` of all of them.
+
+        A store that did not open plans nothing: its checkpoint would vouch for what nobody has looked at.
+        """
+        if self._refusal is not None and not self._full:
+            return None
         return self._upkeep.plan_queue_flush(now_ms, self._last_store_ms)
 
     def queues_flushed(self, plan: QueueFlushPlan) -> None:
