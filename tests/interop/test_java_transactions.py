@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.interop.conftest import Cluster, flavours
-from tests.interop.driver import Driver
+from tests.interop.driver import ClientError, Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
 from roquette.message.properties import decode_properties, encode_properties
@@ -356,6 +356,17 @@ def replying(java: Driver, namesrv: Server, name: str, topic: str, **more: Any) 
         java("drop", name=f"{name}_r")
 
 
+def answered(asker: Driver, **words: str) -> dict[str, Any]:
+    """The answer to a request. Asked again once: Java's client leaves out the heartbeat that tells the broker where
+    the answer goes when another heartbeat is on its way (sendHeartbeatToAllBrokerWithLock)."""
+    try:
+        return asker("request", timeout=15000, **words)
+    except ClientError as error:
+        if "wait reply message timeout" not in str(error):
+            raise
+    return asker("request", timeout=20000, **words)
+
+
 @pytest.mark.parametrize("asking", ["4.9.8", "5.5.0"])
 @pytest.mark.feature("request-reply")
 def test_a_request_gets_its_reply(
@@ -371,7 +382,7 @@ def test_a_request_gets_its_reply(
         java("drop", name=f"{name}_t")
         with replying(java, servers.namesrv, name, topic, size=9000):
             for number in range(3):
-                answer = asker("request", name=name, topic=topic, body=f"q{number}", timeout=20000)
+                answer = answered(asker, name=name, topic=topic, body=f"q{number}")
                 assert answer["size"] == 9000 + len(f"reply to q{number}")
                 assert answer["topic"] == "DefaultCluster_REPLY_TOPIC"
                 assert "PUSH_REPLY_TIME" in answer["properties"]
