@@ -335,9 +335,11 @@ def start_roquette_broker(
     wanted = {"brokerName": name, "brokerClusterName": "DefaultCluster", **SMALL_STORE}
     wanted |= {"brokerIP1": "127.0.0.1", **(settings or {})}
     store = wanted.pop("storePathRootDir", str(folder / "s"))
-    where = ("--listen", f"127.0.0.1:{free_port()}", "-n", namesrv, "--store", store)
+    address = f"127.0.0.1:{free_port()}"  # what it tells others may be `brokerIP1`
+    where = ("--listen", address, "-n", namesrv, "--store", store)
     process = _roquette("broker", folder, *where, settings=wanted)
-    server = Server(process, _announced(process, "broker"), "roquette", name)
+    _announced(process, "broker")
+    server = Server(process, address, "roquette", name)
     return _ready(server, lambda: serves(namesrv, name, server.address))
 
 
