@@ -116,6 +116,8 @@ class MessageStore:
         self._last_store_ms = report.last_store_ms
         self.disk.reconfigure(self.config)
         self._upkeep.started(now_ms, report.last_store_ms)
+        files.open_file(layout.abort, create=True).close()  # before anything can be written
+        files.sync_dir(layout.root)
         self._refusal = None
         for queue in self._queues.all():
             queue.opened_end = queue.next_offset
@@ -125,8 +127,6 @@ class MessageStore:
             self._upkeep.all_synced()
         if report.rebuilt_index:
             files.remove(layout.index_building)
-        files.open_file(layout.abort, create=True).close()
-        files.sync_dir(layout.root)
         root, log_usage = self.disk.measure()
         self.check_disk(*root, log_usage, now_ms)
         return report
