@@ -14,7 +14,7 @@ from examples.demo.analyse import Analysis
 from examples.demo.flights import Totals, airline_names, read_flights, totals_of
 from examples.demo.journey import CONSUMERS, GROUP, VICTIM, Journey
 from examples.demo.report import Story, write_report
-from examples.demo.servers import DemoError, Processes
+from examples.demo.servers import DemoError, Processes, stop_on_signals
 from rich.console import Console
 from rich.padding import Padding
 
@@ -251,13 +251,8 @@ def main() -> None:
     say(f"All of it took {time.monotonic() - begin:.0f} s.")
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    stop_on_signals()
     try:
         main()
     except (DemoError, RoquetteError) as error:

@@ -125,6 +125,16 @@ class Processes:
                 )
 
 
+def stop_on_signals() -> None:
+    """Let a demo that is told to end do so as by Ctrl-C: its processes end first."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGHUP, interrupt)
+
+
 _STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

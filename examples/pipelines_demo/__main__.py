@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from examples.demo.flights import Totals, read_flights, totals_of
-from examples.demo.servers import ROQUETTE, DemoError, Processes
+from examples.demo.servers import ROQUETTE, DemoError, Processes, stop_on_signals
 from examples.pipelines_demo import steps
 from examples.pipelines_demo.run import TOPIC, Run, check, free_directory
 from examples.pipelines_demo.topics import publish
@@ -86,13 +86,8 @@ def main() -> int:
     return 0
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    stop_on_signals()
     try:
         sys.exit(main())
     except KeyboardInterrupt:
