@@ -17,6 +17,7 @@ from roquette.message import names, properties
 from roquette.message.names import topic_error
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import MAX_PROPERTIES, StoredRecord, decode_record
+from roquette.store.consume_queue import FILLER_FROM
 from roquette.store.keys import property_value, unique_key_of
 from roquette.store.message_store import MessageStore
 from roquette.store.timer_due import CurrentSlot, DueSlot
@@ -32,7 +33,6 @@ COLD_BATCH: Final = 1024  # where most of the time is waiting for the disk
 _JOIN_GAP: Final = 16_384  # bytes between two records that are read along rather than sought over
 _JOIN_SIZE: Final = 1 << 20
 _NEVER: Final = 2**63 - 1  # Java's Long.MAX_VALUE: such a message was never in the wheel
-_FILLER_FROM: Final = 1 << 30
 _MAX_MS: Final = 2**62
 _NOT_HERE: Final = names.NOT_ALLOWED_SEND | {names.TIMER_TOPIC}
 _LATER: Final = (
@@ -105,7 +105,7 @@ class Timers:
             log.error("timer queue moved from=%d to=%d", storage.queue_offset, low)
             storage.queue_offset = low
         units = self._store.queue_units(names.TIMER_TOPIC, 0, storage.queue_offset, ENQUEUE_BATCH)
-        places = [(offset, 0 if size >= _FILLER_FROM else size) for offset, size, _ in units or ()]
+        places = [(offset, 0 if size >= FILLER_FROM else size) for offset, size, _ in units or ()]
         return TimerWork("enqueue", places, [], self._any_cold(places)) if places else None
 
     def delivery_work(self, now_ms: int) -> TimerWork | None:

@@ -234,9 +234,8 @@ class BlockingReader:
                     posted.setdefault(address, []).append((opaque, queue))
             except ClientError:
                 continue
-        for address in list(
-            posted
-        ):  # all brokers have their questions before the first answer is read
+        # All brokers have their questions before the first answer is read.
+        for address in list(posted):
             try:
                 self._connect(address).flush()
             except (ConnectError, RequestTimeout):
