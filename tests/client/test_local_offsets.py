@@ -1,9 +1,9 @@
-"""The offsets file of a broadcasting consumer."""
+"""The offsets file of a broadcasting consumer, and the order of commits."""
 
 from pathlib import Path
 
 from roquette.base.files import OsFiles
-from roquette.client.core.offsets import LocalOffsetFile
+from roquette.client.core.offsets import LocalOffsetFile, two_waves
 from roquette.message.message import MessageQueue
 
 QUEUE = MessageQueue("t", "broker-a", 3)
@@ -49,3 +49,15 @@ def test_a_torn_file_gives_way_to_the_backup(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:20])
 
     assert store(tmp_path).load() == {QUEUE: 1}
+
+
+def test_one_queue_of_each_topic_at_each_broker_is_committed_before_the_others() -> None:
+    queues = [MessageQueue(t, b, n) for t in ("t", "u") for b in ("a", "b") for n in range(3)]
+
+    first, rest = two_waves(queues)
+
+    assert {(q.topic, q.broker_name) for q in first} == {(q.topic, q.broker_name) for q in queues}
+    assert len(first) == 4
+    assert set(first) | set(rest) == set(queues)
+    assert len(first) + len(rest) == len(queues)
+    assert two_waves([]) == ([], [])

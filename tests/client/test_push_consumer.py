@@ -272,6 +272,55 @@ def test_a_later_offset_never_overtakes_an_earlier_one_on_its_way() -> None:
     simulate(scenario)
 
 
+def test_offsets_a_broker_lost_are_saved_again_by_who_leaves() -> None:
+    """Apache's broker answers two first commits of a group and keeps one of them."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        first, second = Inbox(), Inbox()
+        consumer = await mq.subscribe("orders", group="g", handler=first, where="first")
+        queues = await mq.queues("orders")
+        for queue in queues:
+            await mq.send("orders", b"x", queue=queue)
+        await until(lambda: len(first.messages) >= len(queues))
+        await consumer.persist()
+        for queue in queues:
+            await mq.session.api.commit(f"{A}:10911", "g", queue, 0)
+        await consumer.close()
+        await mq.subscribe("orders", group="g", handler=second, where="first")
+        await asyncio.sleep(20)
+        assert second.messages == []
+
+    simulate(scenario)
+
+
+def test_the_first_commit_of_a_topic_is_stored_before_the_others_are_sent() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox()
+        consumer = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        queues = await mq.queues("orders")
+        for queue in queues:
+            await mq.send("orders", b"x", queue=queue)
+        await until(lambda: len(inbox.messages) >= len(queues))
+        commit, running, crowds = mq.session.api.commit, 0, []
+
+        async def slow(*args: Any) -> None:
+            nonlocal running
+            ours = args[2].topic == "orders"
+            running += ours
+            crowds.extend([running] * ours)
+            await asyncio.sleep(1)
+            await commit(*args)
+            running -= ours
+
+        mq.session.api.commit = slow  # type: ignore[method-assign]
+        await consumer.close()
+        assert crowds == [1, *range(1, len(queues))]
+
+    simulate(scenario)
+
+
 def test_a_broker_restart_is_survived() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)

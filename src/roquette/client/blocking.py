@@ -12,6 +12,7 @@ import msgspec
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.executor import pause
 from roquette.client.blocking_connection import BlockingConnection
+from roquette.client.core.offsets import two_waves
 from roquette.client.core.retry_policy import broker_error
 from roquette.client.queue_requests import (
     EVERYTHING,
@@ -176,7 +177,9 @@ class BlockingReader:
                 commit_offset=offsets[queue],
             )
 
-        stored = self._ask_side_by_side(list(offsets), code, header)
+        stored: dict[MessageQueue, Command] = {}
+        for wave in two_waves(offsets):
+            stored |= self._ask_side_by_side(wave, code, header)
         for queue in offsets:
             if queue in stored:
                 continue

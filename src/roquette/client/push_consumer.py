@@ -16,7 +16,7 @@ from roquette.base.files import Files
 from roquette.base.javatypes import java_hash
 from roquette.base.lifecycle import every
 from roquette.client.consume_loop import pull_loop
-from roquette.client.core.offsets import LocalOffsetFile
+from roquette.client.core.offsets import LocalOffsetFile, two_waves
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.rebalance import Strategy, averagely
 from roquette.client.orderly import OrderlyQueues
@@ -191,7 +191,7 @@ class PushConsumer:
         while self._busy and loop.time() < deadline:
             await asyncio.sleep(0.01)
         deadline = loop.time() + LAST_COMMIT_S
-        while not await self.persist() and loop.time() < deadline:
+        while not await self._save(list(self.queues.values())) and loop.time() < deadline:
             await asyncio.sleep(0.1)  # whoever gets the queues next would do that work again
         if self._orderly is not None:
             await self._orderly.unlock(list(self.queues))
@@ -513,14 +513,20 @@ class PushConsumer:
         """What a pull may commit on its way; 0 commits nothing."""
         return 0 if self.options.model is Model.BROADCASTING else state.committable()
 
-    async def persist(self) -> bool:
-        """Save every queue's offset; False when a broker did not take one, which the log tells."""
-        return await self._save(list(self.queues.values()))
+    async def persist(self) -> None:
+        """Save the offsets that have changed; a broker that does not take one is told in the log."""
+        states = self.queues.values()
+        await self._save([s for s in states if self._committed.get(s.queue) != s.committable()])
 
     async def _save_state(self, state: ProcessQueue) -> None:
         await self._save([state])
 
     async def _save(self, states: list[ProcessQueue]) -> bool:
+        """Save the offsets of queues; False when a broker did not take one.
+
+        What is given up is saved even when it was before: two first commits of a group, one of them on
+        a pull, may have lost the other in an Apache broker (see `two_waves`).
+        """
         async with self._saving:
             offsets = [(state.queue, state.committable()) for state in states]
             if self.options.model is Model.BROADCASTING:
@@ -529,8 +535,11 @@ class PushConsumer:
                 if changed and self._local is not None:
                     await run_blocking(self._local.save, dict(self._local_offsets))
                 return True
-            due = [(q, offset) for q, offset in offsets if self._committed.get(q) != offset]
-            return all(await asyncio.gather(*[self._commit(queue, o) for queue, o in due]))
+            due, taken = dict(offsets), True
+            for wave in two_waves(due):
+                answers = await asyncio.gather(*[self._commit(queue, due[queue]) for queue in wave])
+                taken = taken and all(answers)
+            return taken
 
     async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         try:

@@ -1,4 +1,6 @@
-"""A broadcasting consumer's offsets: kept locally, in the file Apache's client would keep."""
+"""Offsets a consumer saves: in which order to a broker, and, broadcasting, in the file Apache's client would keep."""
+
+from collections.abc import Collection
 
 from roquette.base.files import Files
 from roquette.errors import RemoteProtocolError
@@ -29,3 +31,14 @@ class LocalOffsetFile:
         """Replace the file, keeping the previous one as a backup."""
         self._files.make_dirs(self._directory)
         self._files.write_atomic(self._path, fastjson_pretty(LocalOffsets(offset_table=offsets)))
+
+
+def two_waves(queues: Collection[MessageQueue]) -> tuple[list[MessageQueue], list[MessageQueue]]:
+    """The order to commit in: one queue of each topic at each broker, and when those are stored the rest.
+
+    Apache's broker makes a group's table of a topic with the first offset it gets, without a lock: of two
+    first commits at the same time one is lost, though answered (ConsumerOffsetManager.commitOffset).
+    """
+    first = {(queue.broker_name, queue.topic): queue for queue in queues}
+    alone = set(first.values())
+    return list(first.values()), [queue for queue in queues if queue not in alone]
