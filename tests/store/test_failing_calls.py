@@ -31,6 +31,15 @@ class Failing(Workload):
         if self.store.failure is not None or self.files.sync_error is not None:
             self.operations = 1 << 30  # as the broker: it ends
 
+    def close(self) -> None:
+        stopped = self.store
+        try:
+            super().close()
+        except (StoreError, OSError):
+            if self.files.sync_error is not None or self.store is not stopped:
+                raise
+            self.kill()  # a stop that fails is the process's end all the same
+
 
 def calls_of(operations: int) -> dict[str, int]:
     """How often each call comes in a whole run."""
@@ -66,6 +75,21 @@ def sweep(call: str, nth: int, error: int, operations: int = OPERATIONS) -> None
         Check(
             FaultyFiles.holding(state.files, state.directories), run.config, life, owed, run.random
         ).run(thorough=choice is Choice.ALL)
+
+
+def test_a_store_whose_stop_failed_takes_nothing_more() -> None:
+    """The abort file is gone by then: what came later would be taken for whole at the next start."""
+    run = Failing(9)
+    run.message("A", 0)
+    run.store.flush_all()  # what is left to sync at the stop is the root, without the file
+    run.files.fail("sync_dir", 1, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left"):
+        run.store.close(run.now_ms)
+    assert not run.files.exists(run.store.layout.abort)
+    with pytest.raises(StoreError, match="closed"):
+        run.message("A", 0)
+    run.open()  # nobody holds its lock
+    assert run.store.max_offset("A", 0) == 1
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -132,22 +132,27 @@ class MessageStore:
         return report
 
     def close(self, now_ms: int) -> None:
-        """Flush everything, say in the checkpoint so, and remove the abort file. Blocks."""
+        """Flush everything, say in the checkpoint so, and remove the abort file. Blocks.
+
+        Raises:
+            OSError: something could not be brought to the disk; the store is closed all the same.
+        """
         if self._lock is None:
             return
-        sound = self._refusal is None or self._full
-        if sound:
-            self.flush_all()
-            self._log.drop_spare()
-            self._files.remove(self.layout.abort)
-            self._files.sync_dir(self.layout.root)
-        self._refusal = "the store is closed"
-        self._full = False
-        self._queues.close()
-        if self._index is not None:
-            self._index.close()
-        self._lock.release()
-        self._lock = None
+        try:
+            if self._refusal is None or self._full:
+                self.flush_all()
+                self._log.drop_spare()
+                self._files.remove(self.layout.abort)
+                self._files.sync_dir(self.layout.root)
+        finally:  # also when it failed: nothing is written once the abort file is gone
+            self._refusal = "the store is closed"
+            self._full = False
+            self._queues.close()
+            if self._index is not None:
+                self._index.close()
+            self._lock.release()
+            self._lock = None
 
     def fail(self, why: str) -> None:
         """End the store's life as a writer, for good: what is on the disk is not known any more."""
