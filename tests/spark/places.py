@@ -20,10 +20,12 @@ def environment() -> dict[str, str]:
 class Place:
     """A name server and a broker of one flavour."""
 
-    def __init__(self, flavour: str, folder: Path) -> None:
+    def __init__(self, flavour: str, folder: Path, **settings: str) -> None:
         self.namesrv = start_namesrv(flavour, folder / "namesrv")
         try:
-            self.broker = start_broker(flavour, folder / "broker", self.namesrv.address)
+            self.broker = start_broker(
+                flavour, folder / "broker", self.namesrv.address, settings=settings
+            )
         except BaseException:
             self.namesrv.discard()
             raise
