@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from roquette.client.client import Client, as_message, start_from
-from roquette.client.push_consumer import StartFrom
+from roquette.client.offset_store import StartFrom
 from roquette.errors import ClientClosed, ConfigError, OffsetOutOfRange
 from roquette.message.message import Message, MessageQueue
 from roquette.testing.cluster import SimCluster, simulate

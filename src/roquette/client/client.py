@@ -12,15 +12,10 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles, home_directory
 from roquette.client.config import ClientConfig
 from roquette.client.core.rebalance import STRATEGIES
+from roquette.client.offset_store import StartFrom
 from roquette.client.producer import Producer, Selector, SendReceipt
 from roquette.client.pull_consumer import PullConsumer
-from roquette.client.push_consumer import (
-    ConsumerOptions,
-    Handler,
-    Model,
-    PushConsumer,
-    StartFrom,
-)
+from roquette.client.push_consumer import ConsumerOptions, Handler, Model, PushConsumer
 from roquette.client.session import Session
 from roquette.client.stream import MessageStream
 from roquette.errors import ClientClosed, ConfigError

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.javatypes import java_hash
 from roquette.base.lifecycle import every
 from roquette.client.consume_loop import pull_loop
-from roquette.client.core.offsets import LocalOffsetFile, two_waves
+from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.rebalance import Strategy, averagely
+from roquette.client.offset_store import OffsetStore, StartFrom
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
 from roquette.client.retries import hand_back
@@ -54,23 +54,6 @@ class Model(enum.Enum):
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartFrom:
-    """Where a group without an offset begins: `last`, `first`, or the first message stored at `timestamp_ms`."""
-
-    where: str = "last"
-    timestamp_ms: int = 0
-
-    @property
-    def wire_name(self) -> str:
-        """Apache's ConsumeFromWhere."""
-        return {
-            "last": "CONSUME_FROM_LAST_OFFSET",
-            "first": "CONSUME_FROM_FIRST_OFFSET",
-            "timestamp": "CONSUME_FROM_TIMESTAMP",
-        }[self.where]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +105,7 @@ class PushConsumer:
         self._wanted_tags = {
             t: frozenset(d.tags_set) or None for t, d in self._subscriptions.items()
         }
-        root = session.config.offset_root
-        self._local = (
-            LocalOffsetFile(files, root, session.client_id, group) if root is not None else None
-        )
-        self._local_offsets: dict[MessageQueue, int] = {}
-        self._committed: dict[MessageQueue, int] = {}
-        self._saving = asyncio.Lock()  # brokers may work on two commits of a queue in any order
+        self.offsets = OffsetStore(session, group, options.start_from, self._local_file(files))
         self._orderly = (
             OrderlyQueues(
                 session,
@@ -154,8 +131,7 @@ class PushConsumer:
 
     async def start(self) -> None:
         """Join the group and begin; returns when the first share of queues is known."""
-        if self.options.model is Model.BROADCASTING and self._local is not None:
-            self._local_offsets = await run_blocking(self._local.load)
+        await self.offsets.load()
         await self.session.add_consumer(self)
         for topic in self.topics():
             await self._learn_route(topic)
@@ -191,7 +167,7 @@ class PushConsumer:
         while self._busy and loop.time() < deadline:
             await asyncio.sleep(0.01)
         deadline = loop.time() + LAST_COMMIT_S
-        while not await self._save(list(self.queues.values())) and loop.time() < deadline:
+        while not await self.offsets.save(self.queues.values()) and loop.time() < deadline:
             await asyncio.sleep(0.1)  # whoever gets the queues next would do that work again
         if self._orderly is not None:
             await self._orderly.unlock(list(self.queues))
@@ -199,6 +175,13 @@ class PushConsumer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.session.remove_consumer(self)
+
+    def _local_file(self, files: Files) -> LocalOffsetFile | None:
+        root = self.session.config.offset_root
+        if self.options.model is Model.CLUSTERING:
+            return None
+        assert root is not None, "a Client has one"
+        return LocalOffsetFile(files, root, self.session.client_id, self.group)
 
     async def _learn_route(self, topic: str) -> None:
         try:
@@ -383,18 +366,7 @@ class PushConsumer:
     async def _start_offset(self, queue: MessageQueue) -> int | None:
         """The offset to begin with (RebalancePushImpl.computePullFromWhere); None: try again later."""
         try:
-            if self.options.model is Model.BROADCASTING:
-                stored = self._local_offsets.get(queue)
-            else:
-                stored = await self.session.api.consumer_offset(
-                    self.session.master_of(queue),
-                    self.group,
-                    queue,
-                    zero_if_new=self.options.start_from.where != "timestamp",
-                )
-            if stored is not None and stored >= 0:
-                return stored
-            return await self._first_offset(queue)
+            return await self.offsets.begin_at(queue)
         except ClientError as error:
             log.warning("no start offset yet group=%s queue=%s error=%s", self.group, queue, error)
             self.session.tasks.start("rebalance-again", self._rebalance_later())
@@ -403,16 +375,6 @@ class PushConsumer:
     async def _rebalance_later(self) -> None:
         await asyncio.sleep(1.0)
         self.rebalance_soon()
-
-    async def _first_offset(self, queue: MessageQueue) -> int:
-        start, api = self.options.start_from, self.session.api
-        address = self.session.master_of(queue)
-        retrying = queue.topic.startswith(RETRY_PREFIX)
-        if start.where == "first" or (start.where == "last" and retrying):
-            return 0
-        if start.where == "last" or retrying:
-            return await api.max_offset(address, queue)
-        return await api.offset_by_time(address, queue, start.timestamp_ms)
 
     async def _renew_locks(self) -> None:
         if self._orderly is not None:
@@ -514,43 +476,11 @@ class PushConsumer:
         return 0 if self.options.model is Model.BROADCASTING else state.committable()
 
     async def persist(self) -> None:
-        """Save the offsets that have changed; a broker that does not take one is told in the log."""
-        states = self.queues.values()
-        await self._save([s for s in states if self._committed.get(s.queue) != s.committable()])
+        """Save the offsets that have changed; what a broker does not take is told in the log."""
+        await self.offsets.save_changed(self.queues.values())
 
     async def _save_state(self, state: ProcessQueue) -> None:
-        await self._save([state])
-
-    async def _save(self, states: list[ProcessQueue]) -> bool:
-        """Save the offsets of queues; False when a broker did not take one.
-
-        What is given up is saved even when it was before: two first commits of a group, one of them on
-        a pull, may have lost the other in an Apache broker (see `two_waves`).
-        """
-        async with self._saving:
-            offsets = [(state.queue, state.committable()) for state in states]
-            if self.options.model is Model.BROADCASTING:
-                changed = [(q, o) for q, o in offsets if self._local_offsets.get(q) != o]
-                self._local_offsets.update(changed)
-                if changed and self._local is not None:
-                    await run_blocking(self._local.save, dict(self._local_offsets))
-                return True
-            due, taken = dict(offsets), True
-            for wave in two_waves(due):
-                answers = await asyncio.gather(*[self._commit(queue, due[queue]) for queue in wave])
-                taken = taken and all(answers)
-            return taken
-
-    async def _commit(self, queue: MessageQueue, offset: int) -> bool:
-        try:
-            await self.session.api.commit(self.session.master_of(queue), self.group, queue, offset)
-        except ClientError as error:
-            self.session.noise.warning(
-                f"commit-{queue.broker_name}", "commit failed queue=%s error=%s", queue, error
-            )
-            return False
-        self._committed[queue] = offset
-        return True
+        await self.offsets.save([state])
 
 
 def subscription(topic: str, expression: str, now_ms: int) -> SubscriptionData:

@@ -1,0 +1,114 @@
+"""Where a push consumer's group goes on in each queue: kept by brokers, or, broadcasting, in a local file.
+
+Apache: RemoteBrokerOffsetStore, LocalFileOffsetStore, RebalancePushImpl.computePullFromWhere.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from roquette.base.executor import run_blocking
+from roquette.client.core.offsets import LocalOffsetFile, two_waves
+from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.session import Session
+from roquette.errors import ClientError
+from roquette.message.message import MessageQueue
+from roquette.message.names import RETRY_PREFIX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFrom:
+    """Where a group without an offset begins: `last`, `first`, or the first message stored at `timestamp_ms`."""
+
+    where: str = "last"
+    timestamp_ms: int = 0
+
+    @property
+    def wire_name(self) -> str:
+        """Apache's ConsumeFromWhere."""
+        return {
+            "last": "CONSUME_FROM_LAST_OFFSET",
+            "first": "CONSUME_FROM_FIRST_OFFSET",
+            "timestamp": "CONSUME_FROM_TIMESTAMP",
+        }[self.where]
+
+
+class OffsetStore:
+    """Offsets of one member of a group.
+
+    Args:
+        local: the file of a broadcasting consumer; None: brokers keep the offsets.
+    """
+
+    def __init__(
+        self, session: Session, group: str, start_from: StartFrom, local: LocalOffsetFile | None
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._start_from = start_from
+        self._local = local
+        self._saved: dict[MessageQueue, int] = {}
+        self._saving = asyncio.Lock()  # brokers may work on two commits of a queue in any order
+
+    async def load(self) -> None:
+        """Read the local file, if there is one."""
+        if self._local is not None:
+            self._saved = await run_blocking(self._local.load)
+
+    async def begin_at(self, queue: MessageQueue) -> int:
+        """The offset to begin with. Raises ClientError."""
+        if self._local is not None:
+            stored = self._saved.get(queue)
+        else:
+            stored = await self._session.api.consumer_offset(
+                self._session.master_of(queue),
+                self._group,
+                queue,
+                zero_if_new=self._start_from.where != "timestamp",
+            )
+        return stored if stored is not None and stored >= 0 else await self._first(queue)
+
+    async def _first(self, queue: MessageQueue) -> int:
+        start, api = self._start_from, self._session.api
+        address = self._session.master_of(queue)
+        retrying = queue.topic.startswith(RETRY_PREFIX)
+        if start.where == "first" or (start.where == "last" and retrying):
+            return 0
+        if start.where == "last" or retrying:
+            return await api.max_offset(address, queue)
+        return await api.offset_by_time(address, queue, start.timestamp_ms)
+
+    async def save_changed(self, states: Iterable[ProcessQueue]) -> None:
+        """Save the offsets that are not what was saved last; what a broker does not take is told in the log."""
+        await self.save([s for s in states if self._saved.get(s.queue) != s.committable()])
+
+    async def save(self, states: Iterable[ProcessQueue]) -> bool:
+        """Save the offsets of queues; False when a broker did not take one, which the log tells.
+
+        Who gives up queues saves them even if they were saved before: of two first commits of a group,
+        one of them on a pull, an Apache broker may have kept one (see `two_waves`).
+        """
+        async with self._saving:
+            offsets = {state.queue: state.committable() for state in states}
+            if self._local is not None:
+                self._saved |= offsets
+                if offsets:
+                    await run_blocking(self._local.save, dict(self._saved))
+                return True
+            taken = True
+            for wave in two_waves(offsets):
+                answers = await asyncio.gather(*[self._commit(q, offsets[q]) for q in wave])
+                taken = taken and all(answers)
+            return taken
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> bool:
+        session = self._session
+        try:
+            await session.api.commit(session.master_of(queue), self._group, queue, offset)
+        except ClientError as error:
+            session.noise.warning(
+                f"commit-{queue.broker_name}", "commit failed queue=%s error=%s", queue, error
+            )
+            return False
+        self._saved[queue] = offset
+        return True
