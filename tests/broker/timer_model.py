@@ -14,7 +14,8 @@ from roquette.message.record import StoredRecord, decode_records
 from roquette.store.config import StoreConfig
 from roquette.store.copies import scan_copies
 from roquette.store.message_store import MessageStore
-from roquette.store.timer_store import TimerFlushPlan, TimerStore
+from roquette.store.timer_flush import TimerFlushPlan
+from roquette.store.timer_store import TimerStore
 from roquette.testing.faulty_files import FaultyFiles
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])

@@ -6,37 +6,33 @@ CommitLog.recoverNormally, recoverAbnormally, ConsumeQueueStore.recover). Runs b
 served; everything it changes is synced before new bytes are written.
 """
 
-import enum
 import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roquette.base.files import Files
-from roquette.errors import CorruptRecord, MessageIllegal, StoreError
-from roquette.message.record import BLANK_MAGIC, StoredRecord, decode_record, peek_size_magic
+from roquette.errors import StoreError
+from roquette.message.record import StoredRecord
 from roquette.store.checkpoint import Checkpoint
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
-from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
-from roquette.store.limits import check_topic
+from roquette.store.layout import StoreLayout, offset_name
+from roquette.store.log_files import load_segments, refuse_lost_files, remove_behind
 from roquette.store.log_scan import Scanned, scan_dispatched, scan_sound
-from roquette.store.reading import first_store_time, store_time_at
+from roquette.store.log_walk import Passing, walk
+from roquette.store.reading import store_time_at
 from roquette.store.reput import Reput, parse_delay_levels
 from roquette.store.segment import Segment
 
 log = logging.getLogger("roquette.store")
 
 _WINDOW = 1 << 20
-_SECTOR = 512
-_PROGRESS = 256 << 20  # bytes of log between two lines that tell of a long walk
 _ZEROS = bytes(_WINDOW)
 _NEVER = 1 << 62  # a physical offset behind every log
-
-Passing = Callable[[bytes, int, int], int]
 
 
 @dataclass(slots=True)
@@ -55,243 +51,6 @@ class RecoveryReport:
     last_store_ms: int = 0
     last_record_offset: int = -1  # where the log's last record begins
     warnings: list[str] = field(default_factory=list)
-
-
-def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[Segment]:
-    """Open the files of the log, oldest first, as if they were full.
-
-    A file of 0 bytes and a missing one are what a crash left of a creation that was never synced:
-    the log ends there. Changes nothing.
-
-    Raises:
-        StoreError: a file has another size than configured.
-    """
-    segments: list[Segment] = []
-    for name in _log_names(files, layout):
-        base = int(name)
-        path = os.path.join(layout.commit_log, name)
-        if segments and base != segments[-1].base_offset + segment_size:
-            break
-        file = files.open_file(path)
-        size = file.size
-        if size == 0:
-            file.close()
-            break
-        if size != segment_size or base % segment_size:
-            raise StoreError(
-                f"{path} has {size} bytes, mappedFileSizeCommitLog is {segment_size}: "
-                "set it back to the value this store was made with"
-            )
-        segments.append(Segment(file, base, segment_size, segment_size))
-    return segments
-
-
-def _log_names(files: Files, layout: StoreLayout) -> list[str]:
-    return [n for n in files.list_dir(layout.commit_log) if parse_offset_name(n) is not None]
-
-
-def remove_behind(files: Files, layout: StoreLayout, count: int) -> None:
-    """Remove the files of the log behind the first `count`, and what was made ahead."""
-    for name in files.list_dir(layout.ahead):
-        files.remove(os.path.join(layout.ahead, name))
-    names = _log_names(files, layout)[count:]
-    for name in names:
-        path = os.path.join(layout.commit_log, name)
-        log.warning("recovery: removing %s, the log ends before it", path)
-        file = files.open_file(path)
-        file.truncate(0)  # should the name come back after another crash, then empty
-        file.sync()
-        file.close()
-        files.remove(path)
-    if names:
-        files.sync_dir(layout.commit_log)
-
-
-def walk(
-    log_: CommitLog,
-    start: int,
-    check_crc: bool,
-    on_record: Callable[[StoredRecord], None],
-    synced: int = 0,
-    passing: Passing | None = None,
-) -> int:
-    """Give every sound record from `start` on to `on_record`; returns where the log ends.
-
-    Args:
-        synced: what lies before was on the disk, so no crash has torn it.
-        passing: goes past records that need no attention: see `log_scan`.
-    """
-    reader = _Reader(log_, check_crc)
-    offset = shown = start
-    while True:
-        if passing is not None:
-            offset = reader.skip(offset, passing)
-        if offset - shown >= _PROGRESS:
-            shown = offset
-            log.info(
-                "recovery: read the log from %d to %d, it ends before %d",
-                start,
-                offset,
-                log_.end_offset,
-            )
-        if reader.blank_at(offset):
-            offset += log_.segment_size - offset % log_.segment_size
-            continue
-        record = reader.record_at(offset)
-        if record is None:
-            return offset
-        following = offset + record.size
-        torn = _torn(record) if offset >= synced else None
-        if torn is Torn.SURELY or (torn is Torn.PERHAPS and not reader.sound_at(following)):
-            return offset
-        on_record(record)
-        offset = following
-
-
-class _Reader:
-    """Decodes records in order out of a window that moves along the log."""
-
-    def __init__(self, log_: CommitLog, check_crc: bool) -> None:
-        self._log = log_
-        self._check_crc = check_crc
-        self._start = 0
-        self._window = b""
-        self._topic = ""  # the last one that was seen
-
-    def _reach(self, offset: int, size: int) -> int:
-        """Have `size` bytes from an offset on in the window; returns their position, -1: can not."""
-        position = offset - self._start
-        if position < 0 or position + size > len(self._window):
-            left = self._log.segment_size - offset % self._log.segment_size
-            self._start = offset
-            self._window = self._log.read(offset, offset + min(max(size, _WINDOW), left))
-            position = 0
-        return position if position + size <= len(self._window) else -1
-
-    def skip(self, offset: int, passing: Passing) -> int:
-        """Let `passing` go on from an offset as far as it can; returns how far."""
-        position = self._reach(offset, 8)
-        if position < 0:
-            return offset
-        return self._start + passing(self._window, position, self._start)
-
-    def blank_at(self, offset: int) -> bool:
-        """Does the blank that fills a file begin here?"""
-        position = self._reach(offset, 8)
-        if position < 0:
-            return False
-        size, magic = peek_size_magic(self._window, position)
-        left = self._log.segment_size - offset % self._log.segment_size
-        return magic == BLANK_MAGIC and size == left
-
-    def sound_at(self, offset: int) -> bool:
-        """Is there a record or a blank?"""
-        return self.blank_at(offset) or self.record_at(offset) is not None
-
-    def record_at(self, offset: int) -> StoredRecord | None:
-        """The sound record that begins here."""
-        position = self._reach(offset, 8)
-        if position < 0:
-            return None
-        size, _ = peek_size_magic(self._window, position)
-        left = self._log.segment_size - offset % self._log.segment_size
-        if size <= 0 or size > left:
-            return None
-        position = self._reach(offset, size)
-        if position < 0:
-            return None
-        try:
-            record = decode_record(self._window, position, self._check_crc)
-        except CorruptRecord:
-            return None
-        if record.physical_offset != offset or not self._names_topic(record.topic):
-            return None
-        return record
-
-    def _names_topic(self, topic: str) -> bool:
-        """May the record's topic be one? Zeros are what a torn record has there."""
-        if topic != self._topic:
-            try:
-                check_topic(topic)
-            except MessageIllegal:
-                return False
-            self._topic = topic
-        return True
-
-
-class Torn(enum.Enum):
-    """Is a sector of a record missing?"""
-
-    SURELY = "a whole sector of the properties is zeros"
-    PERHAPS = "the properties' end in the last sector is zeros"
-
-
-def _torn(record: StoredRecord) -> Torn | None:
-    """Did a sector of the properties never reach the disk?
-
-    The CRC covers the body only: such a record passes it, with zeros for properties. Where a sector holds other
-    parts of the record, too, these would not fit. Nobody sends a sector full of zeros as properties; zeros at the
-    end may be meant, and count only when nothing sound follows (`MessageStore` lets no properties end so).
-    """
-    text = record.properties
-    if "\0" not in text:
-        return None
-    data = text.encode(errors="surrogatepass")
-    end = record.physical_offset + record.size
-    first = start = end - len(data)
-    while start < end:
-        stop = min(end, start - start % _SECTOR + _SECTOR)
-        # One byte in: of the length before it, the half in this sector may rightly be 0.
-        begins = start % _SECTOR == 0 or (start == first and start % _SECTOR == 1)
-        if begins and not any(data[start - first : stop - first]):
-            return Torn.SURELY if stop % _SECTOR == 0 else Torn.PERHAPS
-        start = stop
-    return None
-
-
-def refuse_lost_files(
-    files: Files, layout: StoreLayout, log_: CommitLog, checkpoint: Checkpoint, *, clean: bool
-) -> None:
-    """Raise StoreError when files of the log are gone that were on the disk: never start empty, never cut them off.
-
-    `clean`: the store was closed, so that nothing can be missing for want of a sync.
-    """
-    end = log_.end_offset
-    behind = [int(name) for name in _log_names(files, layout) if int(name) >= end]
-    if checkpoint.log_synced:
-        lost = end < checkpoint.log_synced
-    elif behind:
-        lost = any(0 <= _first_ms(files, layout, one) <= checkpoint.physical_ms for one in behind)
-    elif not log_.segments:
-        lost = checkpoint.physical_ms > 0 or (clean and _has_units(files, layout))
-    else:
-        return
-    if lost:
-        path = os.path.join(layout.commit_log, offset_name(end))
-        raise StoreError(
-            f"{path} is missing or empty, but the store had messages there. Nothing was changed. Put the commit "
-            f"log's files back (storePathCommitLog names their directory); to begin anew, empty {layout.root}"
-        )
-
-
-def _first_ms(files: Files, layout: StoreLayout, offset: int) -> int:
-    """Store time of the first record of a file; -1 when it has none."""
-    file = files.open_file(os.path.join(layout.commit_log, offset_name(offset)))
-    try:
-        return first_store_time(file.pread(128, 0), offset)
-    finally:
-        file.close()
-
-
-def _has_units(files: Files, layout: StoreLayout) -> bool:
-    """Does any consume queue know of a message?"""
-    for topic in files.list_dir(layout.consume_queues):
-        for queue in files.list_dir(layout.topic(topic)):
-            directory = os.path.join(layout.topic(topic), queue)
-            for name in files.list_dir(directory)[-1:]:
-                if any(files.read_bytes(os.path.join(directory, name))):
-                    return True
-    return False
 
 
 class Recovery:
