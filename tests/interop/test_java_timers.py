@@ -13,6 +13,7 @@ from tests.interop.peers import Server, start_broker, start_namesrv
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
+LATE_MS = 10_000  # a second is the broker's precision; and machines are busy
 ILLEGAL = (
     "timer message illegal, the delay time should not be bigger than the max delay 259200000ms"
 )
@@ -51,16 +52,17 @@ def test_every_way_to_name_a_time_is_kept(
     topic = f"T_{name}"
     for driver in (java, old):
         driver("producer", name=f"P_{name}", namesrv=recalling.namesrv.address)
-    now_ms = int(time.time() * 1000)
-    wanted = {"ms": now_ms + 3500, "at": now_ms + 4200, "s": now_ms + 3000, "old": now_ms + 3300}
+    begin_ms = int(time.time() * 1000)
+    delays = {"ms": 3500, "at": 4200, "s": 3000, "old": 3300}
     producer = f"P_{name}"
     handles = [
         java("timed", name=producer, topic=topic, method="setDelayTimeMs", value=3500, body="ms"),
-        java("timed", name=producer, topic=topic, method="setDeliverTimeMs", value=wanted["at"],
+        java("timed", name=producer, topic=topic, method="setDeliverTimeMs", value=begin_ms + 4200,
              body="at"),
         java("timed", name=producer, topic=topic, method="setDelayTimeSec", value=3, body="s"),
     ]  # fmt: skip
     old("timed", name=producer, topic=topic, setProperty="TIMER_DELAY_MS", value=3300, body="old")
+    sending_ms = int(time.time() * 1000) - begin_ms  # a delay begins when its message is sent
     for sent in handles:
         words = base64.urlsafe_b64decode(sent["recallHandle"]).decode().split(" ")
         assert words[:3] == ["v1", topic, recalling.broker.name]
@@ -69,8 +71,8 @@ def test_every_way_to_name_a_time_is_kept(
     found = receive(java, recalling, name, topic, 4)
     assert sorted(message["body"] for message in found) == ["at", "ms", "old", "s"]
     for message in found:
-        late = message["storeTimestamp"] - wanted[message["body"]]
-        assert 0 <= late <= 2500, (message["body"], late)
+        late = message["storeTimestamp"] - begin_ms - delays[message["body"]]
+        assert 0 <= late <= sending_ms + LATE_MS, (message["body"], late, sending_ms)
         assert message["topic"] == topic
     for driver in (java, old):
         driver("drop", name=producer)

@@ -131,6 +131,7 @@ final class Transactions {
                 if (method.getReturnType() == MQClientInstance.class) {
                     MQClientInstance client = (MQClientInstance) method.invoke(inner);
                     client.updateTopicRouteInfoFromNameServer(arguments.text("topic"));
+                    client.sendHeartbeatToAllBrokerWithLock(); // not a second later: checks count without it, too
                 }
             }
         }
