@@ -44,14 +44,19 @@ def test_values_and_errors_come_back_on_the_loop(own_threads: bool) -> None:
 def test_calls_run_side_by_side_and_the_loop_goes_on() -> None:
     async def main() -> None:
         threads = use_worker_threads(asyncio.get_running_loop(), workers=4)
-        began = time.monotonic()
-        work = [submit(time.sleep, 0.2) for _ in range(4)]
-        ticks = 0
-        while not all(one.done() for one in work):
-            await asyncio.sleep(0.01)
-            ticks += 1
-        assert time.monotonic() - began < 0.7
-        assert ticks > 3
+        all_at_once, met, gate = threading.Barrier(4), list[int](), threading.Event()
+
+        def work() -> None:
+            met.append(all_at_once.wait(60))
+            gate.wait(60)
+
+        calls = [submit(work) for _ in range(4)]
+        async with asyncio.timeout(60):
+            while len(met) < 4:
+                await asyncio.sleep(0.01)
+        assert not any(call.done() for call in calls)
+        gate.set()
+        await asyncio.gather(*calls)
         threads.close()
 
     run(main())
