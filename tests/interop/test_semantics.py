@@ -44,7 +44,7 @@ class Pair:
     folder: Path
 
     def create(self, topic: str, *, broker: int | None = None, **fields: object) -> None:
-        """Make or change a topic on both brokers, or on one."""
+        """Make or change a topic on both brokers, or on one; returns when the name server tells who has it."""
         wanted = {
             "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4,
             "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
@@ -52,6 +52,14 @@ class Pair:
         for server in self.brokers if broker is None else [self.brokers[broker]]:
             answer = call(server.address, 17, {k: str(v) for k, v in wanted.items()})
             assert answer is not None and answer[0]["code"] == 0, answer
+            until(lambda name=server.name: name in self.brokers_of(topic))  # type: ignore[misc]
+
+    def brokers_of(self, topic: str) -> set[str]:
+        """The brokers that have a topic, as the name server knows."""
+        answer = call(self.namesrv.address, 105, {"topic": topic})
+        assert answer is not None
+        names = (server.name for server in self.brokers)
+        return {name for name in names if f'"{name}"'.encode() in answer[1]}
 
     def permit(self, broker: int, permission: int) -> None:
         """Set the permission of a whole broker."""
@@ -195,9 +203,13 @@ class Streams:
         return rows
 
     def places(self) -> set[str]:
-        """Where messages of the last half second went, as broker@id."""
+        """Where messages of the last half second went, and the last 20 of each producer, as broker@id.
+
+        Those, too: a producer that stood still for half a second may go on with the queues it knows.
+        """
         since = time.time() * 1000 - 500
-        return {f"{row[1]}@{row[2]}" for row in self.recent() if row[4] >= since}
+        rows = [row for row in self.recent() if row[4] >= since] + self.recent(20)
+        return {f"{row[1]}@{row[2]}" for row in rows}
 
     def finish(self) -> None:
         """Stop sending; no send failed, and every message was consumed."""
@@ -308,6 +320,8 @@ def test_a_broker_drains_and_stops_while_clients_send_asynchronously(
         with_guest.create(work.topic)
         streams = Streams(work, mode="async")
         until(lambda: {p.split("@")[0] for p in streams.places()} == {"broker-a", guest.name})
+        # With the group's retry topic the guest registers anew, and with its permission.
+        until(lambda: guest.name in with_guest.brokers_of(f"%RETRY%{work.group}"))
         wiped = call(pair.namesrv.address, 205, {"brokerName": guest.name})
         assert wiped is not None and wiped[0]["code"] == 0
         until(lambda: {p.split("@")[0] for p in streams.places()} == {"broker-a"})
@@ -476,8 +490,8 @@ def test_failed_messages_come_again_with_their_ids_and_end_as_dead_letters(
     assert {row["id"] for row in rows} == {sent["msgId"]}
     assert {row["topic"] for row in rows} == {work.topic}
     assert all(
-        900 < later["stored"] - row["stored"] < 6000 for row, later in itertools.pairwise(rows)
-    ), "the level the consumer asked for, 1 s here"
+        900 < later["stored"] - row["stored"] < 60_000 for row, later in itertools.pairwise(rows)
+    ), "the level the consumer asked for, 1 s here; others are minutes"
     (dead,) = until(lambda: stored(pair, f"%DLQ%{work.group}"))
     assert (dead.body, dead.message_id, dead.reconsume_times) == (b"bad-0", sent["msgId"], 3)
     assert (dead.keys, dead.tags) == (("k-0",), "t")
@@ -494,15 +508,15 @@ def test_a_refused_send_back_goes_round_by_the_other_broker(
     pair.create(work.topic)
     reader = work.reader(version, failing="bad", failUntil=1)
     until(lambda: len(work.queues(reader)) == 8)
-    until(lambda: retry_queues(pair, work.group) == {"broker-a", "broker-b"})
+    until(lambda: pair.brokers_of(f"%RETRY%{work.group}") == {"broker-a", "broker-b"})
     assert pair.send(0, work.topic, b"bad-0")["code"] == 0
     first = work.read(reader, 1)  # its second try comes by the broker's own retry
     assert first[0]["broker"] == "broker-a"
     work.read(reader, 2, nudge=1)
     if pair.flavour == "apache":
         return  # a broker without write permission stores what comes
-    # It comes a second later: the permission is gone before the consumer can send it back.
-    pair.send(0, work.topic, b"bad-1", properties="DELAY\x011\x02")
+    # It comes some seconds later: the permission is gone before the consumer can send it back.
+    pair.send(0, work.topic, b"bad-1", properties="TIMER_DELAY_MS\x013000\x02")
     pair.permit(0, 4)
     try:
         rows = work.read(reader, 4, nudge=1)
@@ -512,13 +526,6 @@ def test_a_refused_send_back_goes_round_by_the_other_broker(
     assert [row["broker"] for row in again] == ["broker-a", "broker-b"]
     # The client writes the number of the try into the first of its sends only (sendKernelImpl): 0 or 1 here.
     assert again[1]["topic"] == work.topic and again[1]["tries"] <= 1
-
-
-def retry_queues(pair: Pair, group: str) -> set[str]:
-    """The brokers that have the group's retry topic, as the name server knows."""
-    answer = call(pair.namesrv.address, 105, {"topic": f"%RETRY%{group}"})
-    assert answer is not None
-    return {name for name in ("broker-a", "broker-b") if f'"{name}"'.encode() in answer[1]}
 
 
 # Traces
@@ -606,7 +613,7 @@ def test_namespaces(pair: Pair, work: Work, version: str, form: str) -> None:
     assert {row["topic"] for row in rows} == {work.topic}, "the application sees no namespace"
     (message,) = stored(pair, real)
     group = f"MQ_INST_1%{work.group}" if form == "namespace" else work.group
-    assert retry_queues(pair, group) == {"broker-a", "broker-b"}
+    until(lambda: pair.brokers_of(f"%RETRY%{group}") == {"broker-a", "broker-b"})
     assert message.body == b"bad-0"
 
 

@@ -208,6 +208,7 @@ final class Semantics {
         String name = arguments.text("name");
         DefaultMQProducer producer = new DefaultMQProducer("PG_" + name, arguments.has("trace"), null);
         common(producer, arguments);
+        producer.setSendMsgTimeout(20_000); // the default of 3 s is what a busy machine may take
         if (arguments.has("compression")) {
             set(producer, "setCompressType", arguments.text("compression"));
         }
