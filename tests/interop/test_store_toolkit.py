@@ -79,22 +79,30 @@ def send(
     assert answer is not None and answer[0]["code"] == 0, answer
 
 
-def fill(address: str, version: str) -> None:
-    """Messages of every kind: tags, keys, compressed, batches, delayed, long topics, timer messages."""
+def fill(address: str, version: str) -> dict[str, int]:
+    """Messages of every kind: tags, keys, compressed, batches, delayed, long topics, timer messages.
+
+    What is delayed comes within seconds or minutes later, when all is over; how many of some topics come.
+    """
     long_topic = "L" * 120
+    come = {"Plain": 0, "Timed": 0}
     for number in range(SENT):
         unique = f"UNIQ_KEY\x01{version.replace('.', ''):0>8}{number:024}\x02"
         keys = f"{unique}KEYS\x01key{number} all\x02TAGS\x01tag{number % 3}\x02WAIT\x01true\x02"
         body = f"message {number} ".encode() * 40
         if number % 10 == 3:
             send(address, number, "Plain", zlib.compress(body), keys, sys_flag=1)
+            come["Plain"] += 1
         elif number % 10 == 5:
-            send(address, number, "Plain", body, f"{keys}DELAY\x01{number % 18 + 1}\x02")
+            level = number % 18 + 1 if number % 18 >= 6 else 1
+            send(address, number, "Plain", body, f"{keys}DELAY\x01{level}\x02")
+            come["Plain"] += level == 1
         elif number % 10 == 7:
             send(address, number, long_topic, body, keys)
         elif number % 10 == 9 and version == "5.5.0":
             due = int(time.time() * 1000) + (1500 if number < 50 else LATER_S * 1000)
             send(address, number, "Timed", body, f"{keys}TIMER_DELIVER_MS\x01{due}\x02")
+            come["Timed"] += number < 50
         elif number % 10 == 1:
             entries = [
                 (n, body, f"TAGS\x01b{n}\x02KEYS\x01batch{n}\x02".encode()) for n in range(9)
@@ -102,8 +110,20 @@ def fill(address: str, version: str) -> None:
             send(address, number, "Batch", encode_batch(entries), unique, batch=True)
         else:
             send(address, number, "Plain", body, keys)
+            come["Plain"] += 1
     offsets = {"consumerGroup": "g", "topic": "Plain", "queueId": "0", "commitOffset": "5"}
     assert call(address, 15, offsets) is not None
+    return come
+
+
+def there(address: str, topic: str) -> int:
+    """Messages in the four queues of a topic (GET_MAX_OFFSET)."""
+    count = 0
+    for queue in range(4):
+        answer = call(address, 30, {"topic": topic, "queueId": str(queue)})
+        assert answer is not None
+        count += 0 if answer[0]["code"] else int(answer[0]["extFields"]["offset"])
+    return count
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +142,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Made]]:
             while call(one.server.address, 28) is None:
                 assert time.monotonic() < end, one.server.process.tail()
                 time.sleep(0.1)
-            fill(one.server.address, one.version)
-        time.sleep(4)  # the first timer messages are delivered, queues and offsets written
+            for topic, count in fill(one.server.address, one.version).items():
+                end = time.monotonic() + 60
+                while there(one.server.address, topic) < count:  # then nothing is written any more
+                    assert time.monotonic() < end, (topic, count)
+                    time.sleep(0.1)
+        time.sleep(2)  # timer files, too, are written every second
         for one in found.values():
             with pytest.raises(StoreError, match="is locked"):
                 StoreGuard(str(one.store / "lock"))

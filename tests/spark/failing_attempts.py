@@ -1,4 +1,4 @@
-"""A job whose tasks fail at their first attempt, after they have sent some: run by test_sink_jobs."""
+"""A job whose tasks fail at their first attempt, after some was sent: run by test_sink_jobs."""
 
 import json
 import sys
@@ -10,15 +10,26 @@ from pyspark import TaskContext
 
 from roquette.spark.duplicates import remove_duplicates
 from roquette.spark.jdk import spark_session
+from roquette.spark.topic_ranges import queue_bounds
 
 
-def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def until_some_are_stored(namesrv: str, topic: str) -> None:
+    """Wait for what was handed to the sink: on a busy machine it starts its worker seconds later."""
+    end = time.monotonic() + 60
+    while not sum(queue_bounds(namesrv, [topic])[1].values()):
+        assert time.monotonic() < end, "nothing was sent"
+        time.sleep(0.1)
+
+
+def failing(
+    batches: Iterator[pa.RecordBatch], namesrv: str, topic: str
+) -> Iterator[pa.RecordBatch]:
     """The same rows; at attempt 0 an error after 300 of them, when some of those have been sent."""
     context = TaskContext.get()
     assert context is not None
     for number, batch in enumerate(batches):
         if number == 3 and context.attemptNumber() == 0:
-            time.sleep(1.0)
+            until_some_are_stored(namesrv, topic)
             raise RuntimeError("attempt 0 fails here")
         yield batch
 
@@ -38,7 +49,7 @@ def main(namesrv: str, topic: str) -> None:
     )
     given = {"namesrvAddr": namesrv, "topic": topic, "sendBatchSize": "20"}
     given["deliveryGuarantee"] = "idempotent"
-    frame = rows.mapInArrow(failing, rows.schema)
+    frame = rows.mapInArrow(lambda batches: failing(batches, namesrv, topic), rows.schema)
     frame.write.format("rocketmq").options(**given).mode("append").save()
     found = (
         spark.read.format("rocketmq")

@@ -55,9 +55,13 @@ class Place:
             time.sleep(0.05)
 
     def settle(self, topic: str, count: int) -> None:
-        """Wait until so many messages can be read: Apache's broker builds its queues a little later."""
+        """Wait until so many messages can be read: Apache's broker builds its queues a little later, and name
+        servers hear of a new topic when it has some."""
         end = time.monotonic() + 60
-        while sum(queue_bounds(self.address, [topic])[1].values()) < count:
+        while True:
+            with contextlib.suppress(RouteNotFound):
+                if sum(queue_bounds(self.address, [topic])[1].values()) >= count:
+                    return
             assert time.monotonic() < end, topic
             time.sleep(0.05)
 

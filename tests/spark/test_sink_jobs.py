@@ -149,7 +149,7 @@ def test_an_attempt_that_fails_is_repeated_by_spark_and_counts_once(
         [sys.executable, str(script), roquette.address, topic],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
         cwd=tmp_path,
         env=environment(),

@@ -14,6 +14,7 @@ from tests.spark.test_servers import body_of, produce, source
 
 from roquette import Client, Message
 from roquette.client.blocking import BlockingReader
+from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.spark import (
     RocketMQOffsetCommitter,
@@ -66,7 +67,10 @@ def set_queues(broker: Server, topic: str, queues: int) -> None:
 def until_route_has(namesrv: str, topic: str, queues: int) -> None:
     reader = BlockingReader(namesrv, group="test")
     end = time.monotonic() + 60
-    while len(reader.queues(topic)) < queues:
+    while True:
+        with contextlib.suppress(RouteNotFound):
+            if len(reader.queues(topic)) >= queues:
+                break
         assert time.monotonic() < end, "the name server never heard of the queues"
         time.sleep(0.05)
     reader.close()
@@ -206,6 +210,7 @@ def test_an_expanded_topic_and_a_new_broker_are_read_from_their_start(
 ) -> None:
     with broker(namesrv, tmp_path) as first:
         set_queues(first, "grows", 2)
+        until_route_has(namesrv, "grows", 2)
         produce(namesrv, "grows", range(100))
         archive = Archive(spark, namesrv, "grows", tmp_path)
         archive.run()
@@ -253,6 +258,7 @@ def test_a_truncated_topic_is_told_or_read_from_what_is_left(
     archive = Archive(spark, namesrv, "cut", tmp_path, maxOffsetsPerTrigger="100")
     with broker(namesrv, tmp_path, settings=SMALL_SEGMENTS) as server:
         set_queues(server, "cut", 1)
+        until_route_has(namesrv, "cut", 1)
         produce(namesrv, "cut", range(4000))
         query = archive.start(available_now=False)
         while not query.recentProgress:
@@ -291,13 +297,14 @@ def test_a_broker_that_dies_within_a_batch_costs_nothing(
     numbers = range(1, 6001)
     with broker(namesrv, tmp_path, settings={"flushDiskType": "SYNC_FLUSH"}) as server:
         set_queues(server, "dies", 4)
+        until_route_has(namesrv, "dies", 4)
         produce(namesrv, "dies", numbers)
         query = archive.start(available_now=False)
         while not query.recentProgress:
             time.sleep(0.02)
         server.process.kill()
         with pytest.raises(Exception, match="rocketmq: ") as caught:
-            query.awaitTermination(60)
+            query.awaitTermination(180)
             raise AssertionError("the query did not notice")
         line = plain_message(caught.value)
 
