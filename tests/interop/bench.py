@@ -108,6 +108,12 @@ def create_topic(cluster: Cluster, topic: str, *, queues: int = 4, perm: int = 6
     fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0"}
     answer = call(cluster.broker.address, 17, fields)
     assert answer is not None and answer[0]["code"] == 0, answer
+    until_routed(cluster, topic, queues=queues, perm=perm)
+
+
+def until_routed(cluster: Cluster, topic: str, *, queues: int = 4, perm: int = 6) -> None:
+    """Wait until the name server tells a topic's route. Who sends before takes the default topic's at first, and
+    spreads the messages anew when the topic's own comes."""
     asked = {"topic": topic, "acceptStandardJsonOnly": "true"}
 
     def told() -> bool:

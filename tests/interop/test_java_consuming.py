@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.interop.bench import NOTICED_S, Bench, bodies, until
+from tests.interop.bench import NOTICED_S, Bench, bodies, until, until_routed
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, JavaError
 
@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 def bench(java: Driver, cluster: Cluster, producer: str, name: str) -> Iterator[Bench]:
     found = Bench(java, cluster, producer)
     found.client("create", name=producer, topic=found.topic, address=cluster.broker.address)
+    until_routed(cluster, found.topic)
     yield found
     for consumer in list(found.running):
         found.stop(consumer)

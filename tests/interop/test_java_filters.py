@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.bench import until_routed
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, JavaError
 from tests.interop.peers import start_broker, start_namesrv
@@ -61,6 +62,7 @@ class Shop:
 def shop(java: Driver, cluster: Cluster, producer: str) -> Iterator[Shop]:
     found = Shop(java, cluster, producer)
     java("create", name=producer, topic=found.topic, address=cluster.broker.address)
+    until_routed(cluster, found.topic)
     yield found
     for consumer in found.running:
         java("sqlStop", name=consumer)

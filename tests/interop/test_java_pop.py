@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.interop.bench import until, until_routed
 from tests.interop.conftest import SETTINGS, Cluster, flavours
 from tests.interop.driver import Driver, JavaError
 from tests.interop.peers import start_broker, start_namesrv
-from tests.interop.test_java_consuming import until
 
 from roquette.broker.pop import receipt
 
@@ -90,6 +90,7 @@ def bench(drivers: Callable[[str], Driver], pop_cluster: Cluster, name: str) -> 
         "updateTopic", "-n", pop_cluster.namesrv.address, "-c", "DefaultCluster",
         "-t", found.topic, "-r", "4", "-w", "4",
     )  # fmt: skip
+    until_routed(pop_cluster, found.topic)
     yield found
     java("drop", name=name)
 

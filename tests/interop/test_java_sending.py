@@ -4,6 +4,7 @@ import hashlib
 from typing import Any
 
 import pytest
+from tests.interop.bench import until_routed
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, JavaError
 
@@ -37,6 +38,7 @@ def test_sync_sends_create_the_topic(
     assert [result["status"] for result in sent] == ["SEND_OK"] * 8
     assert {result["brokerName"] for result in sent} == {cluster.broker.name}
     # T1: the default topic has 8 queues, a new topic takes the producer's default of 4.
+    until_routed(cluster, topic)
     route = java("route", name=producer, topic=topic)
     assert route["queues"] == [
         {"brokerName": cluster.broker.name, "read": 4, "write": 4, "perm": 6}
@@ -76,6 +78,7 @@ def test_async_oneway_and_selected_sends(
     topic = f"T_{name}"
     common: dict[str, Any] = {"name": producer, "topic": topic}
     first = java("send", **common, mode="sync", body="sync")["results"]
+    until_routed(cluster, topic)
     several = java("send", **common, mode="async", body="async", count=20)["results"]
     assert {result["status"] for result in first + several} == {"SEND_OK"}
     assert java("send", **common, mode="oneway", body="oneway", count=5)["results"] == []
@@ -158,6 +161,7 @@ def test_messages_are_found_again(java: Driver, cluster: Cluster, producer: str,
 def test_offsets_by_time(java: Driver, cluster: Cluster, producer: str, name: str) -> None:
     topic = f"T_{name}"
     java("send", name=producer, topic=topic)
+    until_routed(cluster, topic)
     sent = java("send", name=producer, topic=topic, mode="queue", queue=1, count=5)["results"]
     key = f"{cluster.broker.name}@1"
     found = [m for m in read_all(java, cluster, name, topic, 6) if m["queueId"] == 1]

@@ -433,8 +433,8 @@ def test_send_message(cluster: Cluster) -> None:
     compare(cluster, "sendMessage columns", list(row))
     assert (row["Broker Name"], row["Send Result"]) == ("broker-a", "SEND_OK")
     assert int(row["QID"]) < 4
-    time.sleep(0.5)  # the index follows the log
-    assert row["MsgId"] in cluster.mqadmin("queryMsgByKey", "-t", "sent", "-k", "kk")
+    by_key = ("queryMsgByKey", "-t", "sent", "-k", "kk")
+    until(lambda: row["MsgId"] in cluster.mqadmin(*by_key))  # the index follows the log
     (found,) = cluster.java("unique", name="p", topic="sent", id=row["MsgId"])["messages"]
     assert (found["body"], found["tags"], found["keys"]) == ("hello", "a", "kk")
     assert found["queueId"] == int(row["QID"])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.bench import until_routed
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver
 from tests.interop.peers import call
@@ -99,6 +100,7 @@ def bench(
 ) -> Iterator[Bench]:
     found = Bench(java, tools, cluster, producer)
     java("create", name=producer, topic=found.topic, address=cluster.broker.address)
+    until_routed(cluster, found.topic)
     yield found
     for consumer in list(found.running):
         found.stop(consumer)

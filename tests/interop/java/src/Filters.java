@@ -11,6 +11,7 @@ import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -118,6 +119,24 @@ final class Filters {
         return Collections.singletonMap("stopped", true);
     }
 
+    /** Pulls when a heartbeat was answered: the client leaves one out while another is on its way. */
+    private static PullResult pullOnceKnown(
+            MQClientInstance client, DefaultMQPullConsumer consumer, MessageQueue queue, Driver.Arguments arguments)
+            throws Exception {
+        MessageSelector selector = MessageSelector.bySql(arguments.text("sql"));
+        for (int turn = 1;; turn++) {
+            client.sendHeartbeatToAllBrokerWithLock();
+            try {
+                return consumer.pull(queue, selector, arguments.big("offset", 0), 32);
+            } catch (MQClientException failure) {
+                if (turn == 100 || !String.valueOf(failure.getMessage()).contains("does not upgrade")) {
+                    throw failure;
+                }
+                Thread.sleep(100);
+            }
+        }
+    }
+
     /** One pull that brings its selector. */
     private Object pull(Driver.Arguments arguments) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(arguments.text("group"));
@@ -129,11 +148,9 @@ final class Filters {
             MQClientInstance client =
                     consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
             client.updateTopicRouteInfoFromNameServer(arguments.text("topic"));
-            client.sendHeartbeatToAllBrokerWithLock();
             MessageQueue queue = new MessageQueue(
                     arguments.text("topic"), arguments.text("brokerName"), arguments.number("queue", 0));
-            PullResult result = consumer.pull(
-                    queue, MessageSelector.bySql(arguments.text("sql")), arguments.big("offset", 0), 32);
+            PullResult result = pullOnceKnown(client, consumer, queue, arguments);
             Map<String, Object> answer = new LinkedHashMap<>();
             answer.put("status", result.getPullStatus().name());
             answer.put("nextBeginOffset", result.getNextBeginOffset());
