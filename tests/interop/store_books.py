@@ -222,8 +222,21 @@ class Desk:
         found += [(HALF, 0), (OP, 0), *((SCHEDULE, level) for level in range(18))]
         return found if self.old else [*found, (WHEEL, 0)]
 
+    def _until_queued(self) -> None:
+        """Apache's queues follow its log."""
+        ends: dict[tuple[str, int], int] = {}
+        for message in self.books.sent:
+            place = message.topic, message.queue
+            ends[place] = max(ends.get(place, 0), message.offset + 1)
+        deadline = time.monotonic() + 60
+        for place, end in ends.items():
+            while (high := self.bounds(*place)[1]) < end:
+                assert time.monotonic() < deadline, (place, high, end)
+                time.sleep(0.05)
+
     def check(self) -> None:
         """All queues still begin with the very bytes that were seen before, and hold what was sent."""
+        self._until_queued()
         books = self.books
         for place in self.places():
             low, _ = self.bounds(*place)
