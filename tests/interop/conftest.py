@@ -4,16 +4,25 @@ The tests run on Roquette's servers. With ROQUETTE_INTEROP_PROVE=1 they run on A
 `long`): a test that fails there expects something Apache does not do.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.interop.clients import GoClient, NodeClient
-from tests.interop.driver import Driver
+from tests.interop.clients import GoClient, NodeClient, go_program, node_program
+from tests.interop.driver import CLASS_PATHS, Driver
 from tests.interop.features import CLIENTS, FEATURES, Recorder, shown
-from tests.interop.peers import Server, start_broker, start_namesrv
+from tests.interop.peers import (
+    SERVERS,
+    Server,
+    class_path,
+    compiled,
+    require_java,
+    start_broker,
+    start_namesrv,
+)
 
 PROVE = os.environ.get("ROQUETTE_INTEROP_PROVE") == "1"
 # Quick retries: 18 levels as in Apache's default, the first of them a second each.
@@ -28,6 +37,28 @@ SETTINGS = {
 recorder = pytest.StashKey[Recorder]()
 
 
+def java_clients() -> None:
+    """Both versions, with our programs for them."""
+    require_java()
+    for name in CLASS_PATHS.values():
+        compiled(name)
+
+
+def java_servers() -> None:
+    """Apache's servers."""
+    require_java()
+    class_path(SERVERS["5.5.0"])
+
+
+# What is built for tests with one of these fixtures, or with the parameter "apache".
+BUILDS: tuple[tuple[set[str], Callable[[], object]], ...] = (
+    ({"java", "drivers"}, java_clients),
+    ({"mixed", "peer", "made", "yard", "ward", "apache"}, java_servers),
+    ({"go"}, go_program),
+    ({"node"}, node_program),
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the record of what this run shows of which client."""
     config.stash[recorder] = Recorder()
@@ -37,6 +68,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A marker with a misspelt name would be a cell nobody sees."""
     for client, feature in (pair for item in items for pair in shown(item)):
         assert client in CLIENTS and feature in FEATURES, (client, feature)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Get and build the peers that the chosen tests need: the first time it takes minutes, more than a test may take.
+
+    What fails here fails again, and is told, in the tests that need it.
+    """
+    if session.config.option.collectonly:
+        return
+    chosen = [item for item in session.items if item.get_closest_marker("interop")]
+    needed = {name for item in chosen for name in getattr(item, "fixturenames", ())}
+    parametrized = [item.callspec.params for item in chosen if hasattr(item, "callspec")]
+    needed |= {str(value) for params in parametrized for value in params.values()}
+    for fixtures, build in BUILDS:
+        if needed & fixtures:
+            with contextlib.suppress(pytest.skip.Exception, pytest.fail.Exception):
+                build()
 
 
 @pytest.hookimpl(wrapper=True)
