@@ -47,17 +47,17 @@ unit: setup ## unit, property and golden tests (under a minute)
 	@$(PYTEST) -m "not simulation and not crash and not interop and not spark and not long" --ignore=tests/spark
 
 simulation: setup ## a whole cluster in one process, in virtual time
-	@$(PYTEST) -m "simulation and not long"
+	@$(PYTEST) -m "simulation and not long" --timeout 300
 
 crash: setup ## kill -9 of real brokers, quick form
-	@$(PYTEST) -m "crash and not spark and not long"
+	@$(PYTEST) -m "crash and not spark and not long" --timeout 600
 
 interop: setup ## real Java, Go and Node.js clients, Apache's servers and mqadmin
 	@$(PYTEST) -m "interop and not spark and not long" --timeout 300
 
 spark: setup-spark ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
-	@$(PYTEST) -m "not spark and not interop and not long" tests/spark
-	@$(PYTEST) -m "spark and not long" --timeout 300
+	@$(PYTEST) -m "not spark and not interop and not long" --timeout 300 tests/spark
+	@$(PYTEST) -m "spark and not long" --timeout 600
 
 compiled: setup ## build the mypyc wheel in a second environment and run the same tests on it
 	@$(BIN)/python tools/build_compiled.py --test

@@ -60,6 +60,7 @@ def bury(place: Place, group: str, topic: str, numbers: range) -> None:
                 )
 
     asyncio.run(send())
+    place.settle(f"%DLQ%{group}", len(numbers))
 
 
 def test_causes_are_put_together_and_chosen_letters_go_back_once(
