@@ -303,7 +303,7 @@ def check_kills(run: Runner, kills: int, count: int, **options: str) -> None:
     topic = site.create("target", 4)
     job = run.write(topic, count, **options)
     for n in range(kills):
-        until_stored(site, topic, (n + 1) * count // (kills + 2), job)
+        until_stored(site, topic, (n + 1) * count // (2 * kills + 2), job)  # far from the end
         site.kill()
         time.sleep(0.5)
         assert job.running, str(job.end())[:4000]
@@ -317,8 +317,8 @@ def check_away(run: Runner) -> None:
     """The broker dies for longer than the deadline: one line. The same write again completes."""
     site = run.site
     topic = site.create("away", 4)
-    options = {"sendDeadlineMs": "2000", "deliveryGuarantee": "idempotent", "writeId": "w1"}
-    job = run.write(topic, 6000, rateLimit="1500", **options)
+    options = {"deliveryGuarantee": "idempotent", "writeId": "w1"}
+    job = run.write(topic, 6000, rateLimit="1500", sendDeadlineMs="3000", **options)
     until_stored(site, topic, 1000, job)
     site.kill()
     error = job.end()
