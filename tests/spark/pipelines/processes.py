@@ -72,6 +72,11 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def children(parent: int) -> list[int]:
+    """The processes that one has started itself."""
+    return [pid for pid, above in _parents() if above == parent]
+
+
 def _parents() -> Iterator[tuple[int, int]]:
     for name in os.listdir("/proc"):
         if name.isdigit():

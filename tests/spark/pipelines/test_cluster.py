@@ -13,8 +13,8 @@ from tests.spark.pipelines.processes import (
     SHORT_LIFE,
     SHORT_LIVED_JVM,
     PipelineProcess,
+    children,
     command,
-    descendants,
     kill,
     wait_until,
 )
@@ -90,7 +90,7 @@ def archive_here(folder: Path, topic: FakeCluster) -> None:
 
 def finish(process: PipelineProcess) -> None:
     try:
-        assert process.wait(250) == 0, process.log.read_text()[-4000:]
+        assert process.wait(400) == 0, process.log.read_text()[-4000:]
     finally:
         process.kill_group()
 
@@ -110,9 +110,12 @@ def test_two_workers_with_nothing_of_ours_give_the_same_table_though_an_executor
 
     def executors() -> list[int]:
         workers = cluster.worker_pids()
-        return [p for w in workers for p in descendants(w) if command(p) == "java"]
+        return [p for w in workers for p in children(w) if command(p) == "java"]
 
-    assert wait_until(lambda: there.ended() or len(list(log.glob("*.json"))) > 3, 300)
+    def under_way() -> bool:
+        return len(list(log.glob("*.json"))) > 3 and len(executors()) == 2
+
+    assert wait_until(lambda: there.ended() or under_way(), 300)
     assert not there.ended(), there.log.read_text()[-4000:]
     running = executors()
     killed = kill(random.choice(running))
