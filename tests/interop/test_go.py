@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.interop.bench import NOTICED_S, Bench, bodies, create_topic, until
+from tests.interop.bench import NOTICED_S, Bench, bodies, create_topic, until, until_routed
 from tests.interop.clients import GoClient
 from tests.interop.conftest import Cluster
 from tests.interop.driver import ClientError
@@ -146,6 +146,7 @@ def test_sending_makes_the_topic(bench: Bench, strict: Cluster) -> None:
     go, topic = bench.client, f"N_{bench.name}"
     sent = go("send", name=bench.name, topic=topic, count=4)["results"]
     assert [result["status"] for result in sent] == ["SEND_OK"] * 4
+    until_routed(bench.cluster, topic)
     assert go("publish", namesrv=bench.cluster.namesrv.address, topic=topic)["queues"] == [
         0,
         1,
@@ -383,7 +384,7 @@ def test_traces_are_sent(bench: Bench) -> None:
         contents = [message["body"] for message in read_all(bench, trace, queues=1)]
         lines = [line for content in contents for line in content.split("\x02")]
         told[:] = [line for line in lines if sent["msgId"] in line]
-        return len(told) >= 3
+        return len({line.split("\x01")[0] for line in told}) >= 3
 
     until(traced)
     assert {line.split("\x01")[0] for line in told} == {"Pub", "SubBefore", "SubAfter"}
@@ -458,10 +459,11 @@ def test_a_request_gets_its_reply(bench: Bench) -> None:
         pytest.skip("the broker does not serve reply messages yet (SEND_REPLY_MESSAGE)")
     go, elsewhere = bench.client, f"Q_{bench.name}"
     bench.create(elsewhere)
-    # A Go producer's first heartbeat comes a second after its start, to brokers it has met by then; without
-    # it the broker does not know whom to send the reply.
+    # A Go producer's first heartbeat comes a second after its start, to brokers it has met by then, the next
+    # one 30 s later; without it the broker does not know whom to send the reply (GET_PRODUCER_CONNECTION_LIST).
     go("send", name=bench.name, topic=elsewhere)
-    time.sleep(1.5)
+    mine = {"producerGroup": f"PG_{bench.name}"}
+    until(lambda: (told := call(bench.cluster.broker.address, 204, mine)) and not told[0]["code"])
     bench.consumer(replier=bench.name)
     reply = go("request", name=bench.name, topic=bench.topic, body="question", timeout=50_000)
     assert reply["body"] == "re:question-0"

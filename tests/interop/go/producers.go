@@ -33,6 +33,7 @@ func producerOptions(a arguments) []producer.Option {
 		producer.WithGroupName(a.text("group", "PG_"+a["name"])),
 		producer.WithInstanceName("producer-" + a["name"]),
 		producer.WithRetry(a.number("retries", 2)),
+		producer.WithSendMsgTimeout(20 * time.Second), // the default of 3 s is what a busy machine may take
 	}
 	if a.has("namespace") {
 		options = append(options, producer.WithNamespace(a["namespace"]))

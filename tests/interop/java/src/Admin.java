@@ -14,7 +14,7 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 /** Commands that ask rather than send: create, lag, route, queues, offsets, query, unique, view; and mqadmin. */
 final class Admin {
-    private static final long TIMEOUT_MS = 5000;
+    private static final long TIMEOUT_MS = 30_000;
     private final Producers producers;
     private final OffsetAdmin offsets;
 

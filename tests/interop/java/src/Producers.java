@@ -50,7 +50,8 @@ final class Producers {
         producer.setNamesrvAddr(arguments.text("namesrv"));
         producer.setInstanceName("producer-" + name);
         producer.setPollNameServerInterval(1000);
-        producer.setSendMsgTimeout(10000);
+        producer.setSendMsgTimeout(20_000);
+        producer.setMqClientApiTimeout(20_000); // the defaults of 3 s are what a busy machine may take
         producer.setRetryTimesWhenSendFailed(arguments.number("retries", 2));
         producer.setCompressMsgBodyOverHowmuch(arguments.number("compressOver", 4096));
         producer.start();

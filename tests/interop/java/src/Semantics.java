@@ -190,6 +190,7 @@ final class Semantics {
         client.setNamesrvAddr(arguments.text("namesrv"));
         client.setInstanceName(arguments.text("name"));
         client.setPollNameServerInterval(1000);
+        client.setMqClientApiTimeout(20_000); // the defaults of 3 s are what a busy machine may take
         client.setHeartbeatBrokerInterval(5000);
         client.setPersistConsumerOffsetInterval(500);
         if (arguments.has("namespace")) {
@@ -208,7 +209,7 @@ final class Semantics {
         String name = arguments.text("name");
         DefaultMQProducer producer = new DefaultMQProducer("PG_" + name, arguments.has("trace"), null);
         common(producer, arguments);
-        producer.setSendMsgTimeout(20_000); // the default of 3 s is what a busy machine may take
+        producer.setSendMsgTimeout(20_000);
         if (arguments.has("compression")) {
             set(producer, "setCompressType", arguments.text("compression"));
         }
