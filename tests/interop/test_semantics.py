@@ -655,7 +655,9 @@ def test_queries_work_again_after_the_index_was_lost(work: Work, tmp_path: Path)
         assert server.stop() == 0
         shutil.rmtree(tmp_path / "b" / "s" / "index")
         server = start_broker("roquette", tmp_path / "b", namesrv.address, settings=SETTINGS)
-        until(lambda: quiet(lambda: driver("query", **sending, key="one-0")))  # it finds the broker
+        until(
+            lambda: quiet(lambda: driver("query", **sending, key="one-199"))
+        )  # it finds the broker
         for number in (0, 100, 199):
             found = driver("query", **sending, key=f"one-{number}")["messages"]
             assert [message["msgId"] for message in found] == [sent[number]["msgId"]]

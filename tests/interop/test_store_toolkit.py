@@ -22,7 +22,7 @@ from roquette.store.offline.repair import plan_repair, repair
 from roquette.store.offline.store_dir import find_store
 from roquette.store.offline.walk import walk_files
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 READER = OsReadFiles()
 SEGMENT = 256 << 10
