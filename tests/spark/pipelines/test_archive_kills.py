@@ -121,7 +121,7 @@ def run_kills(folder: Path, victims: list[str], seed: int, per_round: int, batch
                 grow(cluster, per_round)
                 killer.kill_once(victim, batch)
             last = killer.start(10_000)
-            assert last.wait(180) == 0, last.log.read_text()[-3000:]
+            assert last.wait(2 * START_S) == 0, last.log.read_text()[-3000:]
         finally:
             killer.end()
         check(folder, per_round * len(victims))
