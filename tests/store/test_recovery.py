@@ -53,6 +53,20 @@ def test_garbage_behind_the_log_is_dropped_and_wiped(garbage: bytes) -> None:
     assert files.read_bytes(f"/s/commitlog/{name}")[end % 4096 :].strip(b"\0") == b""
 
 
+def test_an_empty_log_that_begins_late_keeps_its_file() -> None:
+    """A power cut took the first file, and all records of the second: nothing had been synced."""
+    late = f"/s/commitlog/{4096:020d}"
+    files = FaultyFiles.holding({late: bytes(4096), "/s/abort": b""}, ["/s", "/s/commitlog"])
+
+    store = reopened(files)
+    assert store.max_physical_offset == 4096
+    store.flush_all()  # from now on the checkpoint speaks of 4096
+    files = files.crash()  # and whatever was not synced is gone
+
+    store = reopened(files)  # not refused: nothing is missing
+    assert store.min_physical_offset == store.max_physical_offset == 4096
+
+
 def test_a_truncated_tail_does_not_come_back(  # Apache's issue 10666
 ) -> None:
     files, places = filled()

@@ -78,12 +78,6 @@ class CommitLog:
         self._first_index = segments[0].base_offset // self.segment_size if segments else 0
         self.synced = self.end_offset
 
-    def start_at(self, offset: i64) -> None:
-        """Let an empty log go on at the first file boundary at or after an offset."""
-        assert not self.segments
-        self._first_index = -(-offset // self.segment_size)
-        self.synced = self.end_offset
-
     def place(self, size: i64) -> i64:
         """The physical offset at which a record of `size` bytes will stand; rolls when needed.
 

@@ -223,7 +223,8 @@ class Recovery:
         for sound by the next recovery (Apache's issue 10666).
         """
         segments = self._log.segments
-        keep = [s for s in segments if s.base_offset < end]
+        # At least one: whatever the checkpoint will say of the log, there is a file to prove it.
+        keep = [s for s in segments if s.base_offset < end] or segments[:1]
         gone = segments[len(keep) :]
         for segment in gone:
             self.report.dropped_bytes += _wipe(segment, 0)
@@ -240,11 +241,7 @@ class Recovery:
                 segment.file.sync()
         if gone or keep:
             self._files.sync_dir(self._log.directory)
-        if not keep and gone:  # an empty log goes on where it would have gone on
-            self._log.install([])
-            self._log.start_at(end)
-        else:
-            self._log.install(keep)
+        self._log.install(keep)
         if self.report.dropped_bytes:
             self.report.warnings.append(
                 f"{self.report.dropped_bytes} bytes after the last sound record at {end} "
