@@ -239,7 +239,7 @@ class Recovery:
             # and comes too late when the clock went back.
             if self.report.abnormal or segment.base_offset + segment.size > start:
                 segment.file.sync()
-        if gone or keep:
+        if keep:
             self._files.sync_dir(self._log.directory)
         self._log.install(keep)
         if self.report.dropped_bytes:
