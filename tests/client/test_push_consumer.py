@@ -241,6 +241,23 @@ def test_closing_commits_what_is_done_and_no_more(refusals: int) -> None:
     simulate(scenario)
 
 
+def slow_commits(mq: Client, topic: str) -> list[int]:
+    """Let each commit take a second; how many of the topic's were on their way when each began."""
+    commit, running, crowds = mq.session.api.commit, 0, list[int]()
+
+    async def slow(*args: Any) -> None:
+        nonlocal running
+        ours = args[2].topic == topic
+        running += ours
+        crowds.extend([running] * ours)
+        await asyncio.sleep(1)
+        await commit(*args)
+        running -= ours
+
+    mq.session.api.commit = slow  # type: ignore[method-assign]
+    return crowds
+
+
 def test_a_later_offset_never_overtakes_an_earlier_one_on_its_way() -> None:
     """Apache's brokers work on the requests of one connection in several threads."""
 
@@ -249,17 +266,7 @@ def test_a_later_offset_never_overtakes_an_earlier_one_on_its_way() -> None:
         inbox = Inbox()
         consumer = await mq.subscribe("orders", group="g", handler=inbox, where="first")
         await until(lambda: len(inbox.messages) == 1)
-        commit, running, most = mq.session.api.commit, 0, 0
-
-        async def slow(*args: Any) -> None:
-            nonlocal running, most
-            running += args[2].topic == "orders"
-            most = max(most, running)
-            await asyncio.sleep(1)
-            running -= args[2].topic == "orders"
-            await commit(*args)
-
-        mq.session.api.commit = slow  # type: ignore[method-assign]
+        crowds = slow_commits(mq, "orders")
         queue = inbox.messages[0].queue
         saving = asyncio.create_task(consumer.persist())
         await mq.send("orders", b"1", queue=queue)
@@ -267,7 +274,7 @@ def test_a_later_offset_never_overtakes_an_earlier_one_on_its_way() -> None:
         assert not saving.done()
         await consumer.close()
         assert await mq.session.api.consumer_offset(f"{A}:10911", "g", queue) == 2
-        assert most <= 4, "one commit a queue"
+        assert max(crowds) <= 4, "one commit a queue"
 
     simulate(scenario)
 
@@ -303,18 +310,7 @@ def test_the_first_commit_of_a_topic_is_stored_before_the_others_are_sent() -> N
         for queue in queues:
             await mq.send("orders", b"x", queue=queue)
         await until(lambda: len(inbox.messages) >= len(queues))
-        commit, running, crowds = mq.session.api.commit, 0, []
-
-        async def slow(*args: Any) -> None:
-            nonlocal running
-            ours = args[2].topic == "orders"
-            running += ours
-            crowds.extend([running] * ours)
-            await asyncio.sleep(1)
-            await commit(*args)
-            running -= ours
-
-        mq.session.api.commit = slow  # type: ignore[method-assign]
+        crowds = slow_commits(mq, "orders")
         await consumer.close()
         assert crowds == [1, *range(1, len(queues))]
 
