@@ -290,6 +290,16 @@ def test_a_table_goes_on_only_as_it_was_begun(
         run(options)
 
 
+def test_an_archive_begins_at_a_time_also_where_a_queue_has_nothing_that_late(
+    spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    run(options, starting="250")  # to this cluster a time is an offset
+
+    assert places(rows(folder_files(tmp_path / "lake/T"))) == expected(300, 0)[250:]
+    cluster.queues[Q1] += records(range(1000, 1005), 1, start=200)
+    assert run(options, starting="250").summary["new_rows"] == 5
+
+
 def test_a_dry_run_tells_what_there_is(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions
 ) -> None:

@@ -111,7 +111,7 @@ class Killed(BaseException):
 def test_a_run_killed_after_sending_is_found_out_and_nothing_goes_twice(
     spark: Any, roquette: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    roquette.create("parcels", 1)
+    roquette.create("parcels", 16)  # most queues are given nothing
     bury(roquette, "shipping", "parcels", range(6))
     given: dict[str, Any] = {
         "namesrv": roquette.address,

@@ -18,6 +18,7 @@ from roquette.spark.pipelines.archive_report import QueueCount, TopicResult, bui
 from roquette.spark.pipelines.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.spark.pipelines.options import PipelineOptions, option
 from roquette.spark.pipelines.source import (
+    beginning_at,
     checkpoint_offsets,
     read_sample,
     start_stream,
@@ -320,7 +321,7 @@ class TopicArchive:
         if start:
             given["startingOffsets"] = json.dumps({self.topic: start})
         else:
-            given["startingTimestamp"] = options.starting
+            given |= beginning_at(int(options.starting))
         return start_stream(
             self._spark,
             given,

@@ -19,6 +19,7 @@ from roquette.spark.pipelines.durations import duration_ms
 from roquette.spark.pipelines.frame import Job, Pipeline, Plan, Result
 from roquette.spark.pipelines.options import PipelineOptions, option
 from roquette.spark.pipelines.page import Cell, Page, Section, table
+from roquette.spark.pipelines.source import beginning_at
 from roquette.spark.pipelines.traffic_frames import lag
 from roquette.spark.route_snapshots import all_topics
 
@@ -221,18 +222,20 @@ def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_m
 def _messages(
     options: AuditOptions, spark: "SparkSession", topics: Sequence[str], at_ms: int
 ) -> "DataFrame":
-    times = {}
+    begin_ms = 0
     if options.since:
-        since_ms = duration_ms(options.since, "audit: --since")
-        times["startingTimestamp"] = str(at_ms - since_ms)
+        begin_ms = at_ms - duration_ms(options.since, "audit: --since")
     if options.store:
         reader = spark.read.format("rocketmq_commitlog").schema(ask.COLUMNS)
-        given = {"subscribe": ",".join(topics), "includeSystemProperties": "true", **times}
+        given = {"subscribe": ",".join(topics), "includeSystemProperties": "true"}
+        given["startingTimestamp"] = str(begin_ms)
         given["failOnCorruptRecord"] = (
             "false"  # what is lost by it is an exception, and told as one
         )
         return reader.options(**given).load(",".join(options.store))
-    given = {"namesrvAddr": options.namesrv, "subscribe": ",".join(topics), **times}
+    given = {"namesrvAddr": options.namesrv, "subscribe": ",".join(topics)}
+    if begin_ms:
+        given |= beginning_at(begin_ms)
     given |= {"failOnDataLoss": "false", "includeSystemProperties": "true"}
     return spark.read.format("rocketmq").schema(ask.COLUMNS).options(**given).load()
 

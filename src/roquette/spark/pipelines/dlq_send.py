@@ -8,6 +8,7 @@ from roquette.spark.dead_letters import own_properties
 from roquette.spark.duplicates import spark_id
 from roquette.spark.pipelines.dlq_audit import FOUND, SENT, Audit
 from roquette.spark.pipelines.frame import Job
+from roquette.spark.pipelines.source import beginning_at
 from roquette.spark.topic_ranges import writable_queues
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _settle_doubt(letters: "DataFrame", audit: Audit, namesrv: str) -> int:
         there = (
             spark.read.format("rocketmq")
             .options(namesrvAddr=namesrv, subscribe=",".join(first[1]))
-            .options(startingTimestamp=str(max(0, since_ms)))
+            .options(**beginning_at(max(0, since_ms)))
             .load()
         )
         ids = there.select(

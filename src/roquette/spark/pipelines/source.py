@@ -33,6 +33,14 @@ def stream_options(options: SourceSettings) -> dict[str, str]:
     }
 
 
+def beginning_at(at_ms: int) -> dict[str, str]:
+    """Options of a read of what was stored then (milliseconds since 1970) or later.
+
+    A queue that was given nothing since then has nothing to read; to the source by itself that is an error.
+    """
+    return {"startingTimestamp": str(at_ms), "startingOffsetsByTimestampStrategy": "latest"}
+
+
 def read_sample(
     spark: "SparkSession",
     options: Mapping[str, str],

@@ -18,6 +18,7 @@ from roquette.spark.pipelines.durations import duration_ms
 from roquette.spark.pipelines.frame import Job, Pipeline, Plan, Result
 from roquette.spark.pipelines.options import PipelineOptions, option
 from roquette.spark.pipelines.route_history import RouteHistory, history, read_lines
+from roquette.spark.pipelines.source import beginning_at
 from roquette.spark.pipelines.traffic_page import build_page, imbalance
 from roquette.spark.route_snapshots import all_topics, take_snapshot, user_topics
 
@@ -203,16 +204,18 @@ def read_messages(
     found: Findings,
 ) -> "DataFrame | None":
     """Messages of the span, from stores or brokers; None when the cluster has no topics."""
-    times = {"startingTimestamp": str(found.begin_ms), "endingTimestamp": str(found.end_ms)}
     if options.store:
-        reader = spark.read.format("rocketmq_commitlog").schema(columns).options(**times)
+        reader = spark.read.format("rocketmq_commitlog").schema(columns)
+        reader = reader.option("startingTimestamp", str(found.begin_ms))
+        reader = reader.option("endingTimestamp", str(found.end_ms))
         if topics:
             reader = reader.option("subscribe", ",".join(topics))
         return reader.load(",".join(options.store))
     wanted = list(topics) or user_topics(options.namesrv)
     if not wanted:
         return None
-    given = {"namesrvAddr": options.namesrv, "subscribe": ",".join(wanted), **times}
+    given = {"namesrvAddr": options.namesrv, "subscribe": ",".join(wanted)}
+    given |= beginning_at(found.begin_ms) | {"endingTimestamp": str(found.end_ms)}
     return spark.read.format("rocketmq").schema(columns).options(**given).load()
 
 
