@@ -6,8 +6,10 @@ from collections import Counter
 import pytest
 
 from roquette.client.client import Client
+from roquette.client.producer import SendReceipt
 from roquette.errors import (
     BrokerError,
+    ClientClosed,
     ClientError,
     ConnectError,
     MessageIllegal,
@@ -167,6 +169,76 @@ def test_sends_spread_evenly_over_all_queues() -> None:
         route = await mq.session.route("orders")
         receipts = [await mq.send("orders", b"x") for _ in range(3 * len(route.publish))]
         assert set(Counter(r.queue for r in receipts).values()) == {3}
+
+    simulate(scenario)
+
+
+def test_sends_spread_evenly_also_before_all_brokers_are_connected() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await pair(cluster)
+        mq = await cluster.client("10.0.2.2")
+        route = await mq.session.route("orders")
+        await mq.session.remoting.connect(route.addresses["broker-a"][0])
+        futures = [await mq.send_soon("orders", b"x") for _ in range(24)]
+        receipts = await asyncio.gather(*futures)
+        assert set(Counter(r.queue for r in receipts).values()) == {3}
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("what", ["route", "connection"])
+def test_what_waits_is_not_overtaken(what: str) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        first = await pair(cluster)
+        queue = next(iter((await first.session.route("orders")).publish))
+        mq = await cluster.client("10.0.2.2")
+        if what == "connection":
+            await mq.session.route("orders")
+
+        async def send() -> "list[asyncio.Future[SendReceipt]]":
+            return [await mq.send_soon("orders", f"{n}", queue=queue) for n in range(20)]
+
+        async def send_when_it_is_there() -> "list[asyncio.Future[SendReceipt]]":
+            route = await mq.session.route("orders")
+            if what == "connection":
+                await mq.session.remoting.connect(route.addresses["broker-a"][0])
+            return await send()
+
+        later = asyncio.ensure_future(send_when_it_is_there())
+        await asyncio.sleep(0)  # it will be the first to hear of it
+        futures = [*await send(), *await later]
+        offsets = [receipt.queue_offset for receipt in await asyncio.gather(*futures)]
+        assert offsets == list(range(offsets[0], offsets[0] + 40))
+
+    simulate(scenario)
+
+
+def test_what_a_selector_raises_reaches_its_caller_and_no_slot_is_lost() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await pair(cluster)
+        mq = await cluster.client("10.0.2.2", max_in_flight=2)
+        for _ in range(5):
+            with pytest.raises(ZeroDivisionError):
+                await (
+                    await mq.send_soon("orders", b"x", selector=lambda queues, _: queues[1 // 0])
+                )
+        assert (await (await mq.send_soon("orders", b"x"))).status == "SEND_OK"
+
+    simulate(scenario)
+
+
+def test_sends_that_wait_for_a_connection_end_with_the_client() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await pair(cluster)
+        mq = await cluster.client("10.0.2.2", max_in_flight=20)
+        await mq.session.route("orders")
+        cluster.isolate(A)
+        cluster.isolate(B)
+        futures = [await mq.send_soon("orders", f"{n}") for n in range(20)]
+        await asyncio.sleep(0)
+        await mq.close()
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {ClientClosed}
 
     simulate(scenario)
 

@@ -6,15 +6,15 @@ Apache: DefaultMQProducerImpl.sendDefaultImpl and sendKernelImpl.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from roquette.client.core.latency import LatencyTable
 from roquette.client.core.queue_selector import RoundRobin, by_key
-from roquette.client.core.retry_policy import STORED_CODES, broker_error, may_retry
+from roquette.client.core.retry_policy import may_retry
 from roquette.client.core.route_cache import TopicRoute
+from roquette.client.pipeline import Pipeline
+from roquette.client.send_request import Chooser, SendReceipt, SendRequest
 from roquette.client.session import Session
 from roquette.errors import (
-    ClientClosed,
     ClientError,
     MessageIllegal,
     RequestTimeout,
@@ -36,68 +36,12 @@ from roquette.message.properties import (
     UNIQ_KEY,
     encode_properties,
 )
-from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.command import Command
-from roquette.wire.header_codec import decode_ext, encoder
-from roquette.wire.headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
 log = logging.getLogger("roquette.client")
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 BATCH_BYTES = 1 << 20  # a batch request is split at about this size
-
-_encode_header = encoder(SendMessageRequestHeaderV2)
-_STATUS = {
-    ResponseCode.SUCCESS: "SEND_OK",
-    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
-    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
-}
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class SendReceipt:
-    """What the broker said of a message it stored.
-
-    Attributes:
-        status: SEND_OK, or which durability was not reached in time (the message is stored all the same).
-        message_id: the unique id we gave it. `offset_message_id`: where it lies on its broker.
-        queue_offset: its index in `queue`.
-    """
-
-    status: str
-    message_id: str
-    offset_message_id: str
-    queue: MessageQueue
-    queue_offset: int
-
-
-class _Prepared:
-    """A message ready for the wire: the same id and bytes on every attempt."""
-
-    __slots__ = (
-        "batch",
-        "body",
-        "flag",
-        "max_reconsume",
-        "message_ids",
-        "properties",
-        "reconsume",
-        "sys_flag",
-        "topic",
-    )
-
-    def __init__(self, topic: str, body: bytes, properties: str, message_ids: list[str]) -> None:
-        self.topic = topic
-        self.body = body
-        self.properties = properties
-        self.message_ids = message_ids
-        self.flag = 0
-        self.sys_flag = 0
-        self.batch = False
-        self.reconsume = 0
-        self.max_reconsume: int | None = None
 
 
 class Producer:
@@ -109,7 +53,7 @@ class Producer:
         self._config = session.config
         self._latency = LatencyTable()
         self._turns: dict[str, RoundRobin] = {}
-        self._slots = asyncio.Semaphore(session.config.max_in_flight)
+        self._pipeline = Pipeline(session, group, self._publish_route, self._attempts)
         self._ids = UniqueIds(
             host_bytes(session.local_host, 0)[:-4],
             session.entropy.process_id,
@@ -133,9 +77,9 @@ class Producer:
             MessageIllegal: the message breaks a rule before anything is sent.
             RouteNotFound, BrokerError, ConnectError, RequestTimeout: after every attempt failed.
         """
-        prepared = self._prepare(message)
+        request = self._prepare(message)
         choose = self._chooser(message, queue, selector)
-        return (await self._attempts(prepared, choose, timeout_ms))[0]
+        return (await self._attempts(request, choose, timeout_ms=timeout_ms))[0]
 
     async def send_soon(
         self,
@@ -146,98 +90,20 @@ class Producer:
     ) -> "asyncio.Future[SendReceipt]":
         """Send without waiting for the answer, which the returned future gets.
 
-        Waits only while `max_in_flight` sends are unanswered. Retries as `send` does; then order between
-        messages is not kept.
+        Waits only while `max_in_flight` sends are unanswered. Messages to one queue leave in the order of the
+        calls. Retries as `send` does; then order between messages is not kept.
         """
-        prepared = self._prepare(message)
-        choose = self._chooser(message, queue, selector)
-        await self._slots.acquire()
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[SendReceipt] = loop.create_future()
-        route = self._session.known_route(message.topic)
-        if route is not None and route.publish:
-            target = choose(route.publish, None)
-            address = route.master_of(target.broker_name)
-            peer = self._session.remoting.peer(address) if address is not None else None
-            if peer is not None and address is not None:
-                reply = peer.invoke(
-                    _code(prepared),
-                    self._header(prepared, target),
-                    prepared.body,
-                    self._config.send_timeout_ms,
-                )
-                reply.add_done_callback(
-                    lambda done: self._answered(done, result, prepared, choose, target, address)
-                )
-                return result
-        self._session.tasks.start("send", self._send_into(result, prepared, choose))
-        return result
-
-    def _answered(
-        self,
-        reply: "asyncio.Future[Command]",
-        result: "asyncio.Future[SendReceipt]",
-        prepared: _Prepared,
-        choose: "Chooser",
-        target: MessageQueue,
-        address: str,
-    ) -> None:
-        """The fast path's answer: done, or one more try in a task of its own."""
-        if reply.cancelled() or result.done():
-            self._slots.release()
-            return
-        error: BaseException | None = reply.exception()
-        if error is None:
-            try:
-                receipts = self._receipts(reply.result(), prepared, target, address)
-            except ClientError as refusal:
-                error = refusal
-            else:
-                self._slots.release()
-                result.set_result(receipts[0])
-                return
-        if isinstance(error, ClientError) and may_retry(error, 1, self._config.send_attempts, 1):
-            self._session.tasks.start(
-                "send", self._send_into(result, prepared, choose, avoid=target.broker_name)
-            )
-            return
-        self._slots.release()
-        result.set_exception(error)
-
-    async def _send_into(
-        self,
-        result: "asyncio.Future[SendReceipt]",
-        prepared: _Prepared,
-        choose: "Chooser",
-        avoid: str | None = None,
-    ) -> None:
-        try:
-            receipts = await self._attempts(prepared, choose, None, avoid)
-            if not result.done():
-                result.set_result(receipts[0])
-        except ClientError as error:
-            if not result.done():
-                result.set_exception(error)
-        except asyncio.CancelledError:
-            if (
-                not result.done()
-            ):  # not cancelled: whoever awaits it would take that for its own end
-                result.set_exception(ClientClosed("the client was closed"))
-                result.exception()
-            raise
-        finally:
-            self._slots.release()
-            if not result.done():
-                result.cancel()
+        request = self._prepare(message)
+        return await self._pipeline.send(request, self._chooser(message, queue, selector))
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send without an answer: whether it arrived stays unknown."""
-        prepared = self._prepare(message)
+        request = self._prepare(message)
         route = await self._publish_route(message.topic)
         target = self._chooser(message, queue, None)(route.publish, None)
         address = route.master_of(target.broker_name) or self._session.master_of(target)
-        header = self._header(prepared, target)
-        await self._session.remoting.oneway(address, _code(prepared), header, prepared.body)
+        header = request.header(self.group, target, self._config, self._session.clock.now_ms())
+        await self._session.remoting.oneway(address, request.code, header, request.body)
 
     async def send_batch(
         self,
@@ -284,32 +150,32 @@ class Producer:
         topic: str,
         chunk: list[tuple[int, bytes, bytes]],
         ids: list[str],
-        choose: "Chooser",
+        choose: Chooser,
         timeout_ms: int | None,
     ) -> list[SendReceipt]:
-        prepared = _Prepared(
+        request = SendRequest(
             topic, encode_batch(chunk), f"WAIT{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}", ids
         )
-        prepared.batch = True
-        return await self._attempts(prepared, choose, timeout_ms)
+        request.batch = True
+        return await self._attempts(request, choose, timeout_ms=timeout_ms)
 
     # one send, step by step
 
-    def _prepare(self, message: Message) -> _Prepared:
+    def _prepare(self, message: Message) -> SendRequest:
         body = self._checked_body(message)
         properties, message_id = self._properties(message)
-        prepared = _Prepared(message.topic, body, properties, [message_id])
-        prepared.flag = message.flag
+        request = SendRequest(message.topic, body, properties, [message_id])
+        request.flag = message.flag
         if len(body) > self._config.compress_over_bytes:
             packed = compress(body, self._config.compression, self._config.compression_level)
             if len(packed) < len(body):
-                prepared.body = packed
-                prepared.sys_flag = self._config.compression.sys_flag
+                request.body = packed
+                request.sys_flag = self._config.compression.sys_flag
         if message.topic.startswith(RETRY_PREFIX):
-            prepared.reconsume = int(message.properties.get(RECONSUME_TIME, "0"))
+            request.reconsume = int(message.properties.get(RECONSUME_TIME, "0"))
             most = message.properties.get(MAX_RECONSUME_TIMES)
-            prepared.max_reconsume = int(most) if most else None
-        return prepared
+            request.max_reconsume = int(most) if most else None
+        return request
 
     def _checked_body(self, message: Message) -> bytes:
         error = client_topic_error(message.topic)
@@ -339,7 +205,7 @@ class Producer:
 
     def _chooser(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None
-    ) -> "Chooser":
+    ) -> Chooser:
         if queue is not None:
             return lambda queues, avoid: queue
         if selector is not None:
@@ -362,10 +228,10 @@ class Producer:
 
     async def _attempts(
         self,
-        prepared: _Prepared,
-        choose: "Chooser",
-        timeout_ms: int | None,
+        request: SendRequest,
+        choose: Chooser,
         avoid: str | None = None,
+        timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
         loop = asyncio.get_running_loop()
         budget = timeout_ms or self._config.send_timeout_ms
@@ -378,28 +244,28 @@ class Producer:
             target: MessageQueue | None = None
             try:
                 async with asyncio.timeout(left_ms / 1000):
-                    route = await self._publish_route(prepared.topic)
+                    route = await self._publish_route(request.topic)
                 queues = route.publish
                 if self._config.latency_fault_tolerance:
                     queues = self._healthy(queues)
                 target = choose(queues, avoid)
-                return await self._once(route, prepared, target, left_ms)
+                return await self._once(route, request, target, left_ms)
             except TimeoutError:
-                raise RequestTimeout(f"no route of {prepared.topic} within {budget} ms") from None
+                raise RequestTimeout(f"no route of {request.topic} within {budget} ms") from None
             except ClientError as error:
                 left_ms = int((deadline - loop.time()) * 1000)
                 if not may_retry(error, attempt, attempts, left_ms):
                     raise
                 log.info(
                     "send failed, trying again topic=%s attempt=%d error=%s",
-                    prepared.topic,
+                    request.topic,
                     attempt,
                     error,
                 )
                 if target is not None:
                     avoid = target.broker_name
                 if error.stale_route:
-                    await self._refresh(prepared.topic)
+                    await self._refresh(request.topic)
 
     async def _refresh(self, topic: str) -> None:
         try:
@@ -414,7 +280,7 @@ class Producer:
         return [q for q in queues if q.broker_name in names] or queues
 
     async def _once(
-        self, route: TopicRoute, prepared: _Prepared, target: MessageQueue, left_ms: int
+        self, route: TopicRoute, request: SendRequest, target: MessageQueue, left_ms: int
     ) -> list[SendReceipt]:
         session = self._session
         address = route.master_of(target.broker_name) or session.master_of(target)
@@ -423,9 +289,9 @@ class Producer:
         try:
             reply = await session.remoting.invoke(
                 address,
-                _code(prepared),
-                self._header(prepared, target),
-                prepared.body,
+                request.code,
+                request.header(self.group, target, self._config, session.clock.now_ms()),
+                request.body,
                 timeout_ms=left_ms,
             )
             failed = False
@@ -433,60 +299,11 @@ class Producer:
             if self._config.latency_fault_tolerance:
                 now = session.clock.now_ms()
                 self._latency.record(target.broker_name, now - started, now, failed=failed)
-        receipts = self._receipts(reply, prepared, target, address)
-        if session.known_route(prepared.topic) is None:
-            await self._refresh(prepared.topic)  # auto-created by this very send
+        receipts = request.receipts(reply, target, address)
+        if session.known_route(request.topic) is None:
+            await self._refresh(request.topic)  # auto-created by this very send
         session.greet_soon(address)
         return receipts
-
-    def _header(self, prepared: _Prepared, target: MessageQueue) -> bytes:
-        return _encode_header(
-            SendMessageRequestHeaderV2(
-                producer_group=self.group,
-                topic=prepared.topic,
-                default_topic=self._config.create_topic_key,
-                default_topic_queue_nums=self._config.default_topic_queues,
-                queue_id=target.queue_id,
-                sys_flag=prepared.sys_flag,
-                born_timestamp=self._session.clock.now_ms(),
-                flag=prepared.flag,
-                properties=prepared.properties,
-                reconsume_times=prepared.reconsume,
-                unit_mode=False,
-                max_reconsume_times=prepared.max_reconsume,
-                batch=prepared.batch,
-                bname=target.broker_name,
-            )
-        )
-
-    def _receipts(
-        self, reply: Command, prepared: _Prepared, target: MessageQueue, address: str
-    ) -> list[SendReceipt]:
-        if reply.code not in STORED_CODES:
-            raise broker_error(reply.code, reply.remark, address)
-        header = decode_ext(SendMessageResponseHeader, reply.ext)
-        queue = target
-        if header.queue_id != target.queue_id:
-            queue = MessageQueue(target.topic, target.broker_name, header.queue_id)
-        status = _STATUS[ResponseCode(reply.code)]
-        offset_ids = header.msg_id.split(",")
-        return [
-            SendReceipt(
-                status=status,
-                message_id=message_id,
-                offset_message_id=offset_ids[index] if index < len(offset_ids) else "",
-                queue=queue,
-                queue_offset=header.queue_offset + index,
-            )
-            for index, message_id in enumerate(prepared.message_ids)
-        ]
-
-
-Chooser = Callable[[Sequence[MessageQueue], str | None], MessageQueue]
-
-
-def _code(prepared: _Prepared) -> int:
-    return RequestCode.SEND_BATCH_MESSAGE if prepared.batch else RequestCode.SEND_MESSAGE_V2
 
 
 __all__ = ["Producer", "Selector", "SendReceipt"]

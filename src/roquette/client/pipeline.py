@@ -1,0 +1,208 @@
+"""Sends that are under way together: to each queue they leave in the order they were given.
+
+What can not leave yet waits in the line of its topic, until there is a route, or of its queue, until its
+broker is connected. One task looks after each line, and nothing new passes by a line that waits.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+from roquette.client.core.retry_policy import may_retry
+from roquette.client.core.route_cache import TopicRoute
+from roquette.client.send_request import Chooser, SendReceipt, SendRequest
+from roquette.client.session import Session
+from roquette.errors import ClientClosed, ClientError
+from roquette.message.message import MessageQueue
+from roquette.remoting.dispatcher import Peer
+from roquette.wire.command import Command
+
+K = TypeVar("K")
+
+
+class _Sending:
+    """A request on its way and the future its sender has."""
+
+    __slots__ = ("choose", "request", "result", "target")
+
+    def __init__(
+        self, request: SendRequest, choose: Chooser, result: "asyncio.Future[SendReceipt]"
+    ) -> None:
+        self.request = request
+        self.choose = choose
+        self.result = result
+        self.target: MessageQueue | None = None
+
+
+class Pipeline:
+    """At most `max_in_flight` sends without an answer.
+
+    Args:
+        publish_route: finds where a topic's messages go.
+        attempts: sends what failed once more, by itself, and away from the broker that is named.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        publish_route: Callable[[str], Awaitable[TopicRoute]],
+        attempts: Callable[[SendRequest, Chooser, str | None], Awaitable[list[SendReceipt]]],
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._publish_route = publish_route
+        self._attempts = attempts
+        self._slots = asyncio.Semaphore(session.config.max_in_flight)
+        self._unrouted: dict[str, deque[_Sending]] = {}
+        self._unconnected: dict[MessageQueue, deque[_Sending]] = {}
+
+    async def send(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
+        """Let it go when there is room; the future gets the answer, or ClientError after the last attempt."""
+        await self._slots.acquire()
+        result: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
+        sending = _Sending(request, choose, result)
+        route = self._session.known_route(request.topic)
+        if route is None or not route.publish or request.topic in self._unrouted:
+            self._hold(self._unrouted, request.topic, sending, self._find_route)
+        else:
+            self._to_queue(sending, route)
+        return result
+
+    def _to_queue(self, sending: _Sending, route: TopicRoute) -> None:
+        """Choose its queue, once; let it go there, or into the queue's line."""
+        try:
+            target = sending.target = sending.choose(route.publish, None)
+        except Exception as error:  # noqa: BLE001 - a selector's, whose caller gets it
+            self._end(sending, error)
+            return
+        address = route.master_of(target.broker_name)
+        peer = self._session.remoting.peer(address) if address is not None else None
+        if peer is None or (self._unconnected and target in self._unconnected):
+            self._hold(self._unconnected, target, sending, self._connect)
+        elif address is not None:
+            self._post(sending, target, peer, address)
+
+    def _hold(
+        self,
+        lines: dict[K, deque[_Sending]],
+        key: K,
+        sending: _Sending,
+        look_after: Callable[[K, deque[_Sending]], Coroutine[Any, Any, None]],
+    ) -> None:
+        line = lines.get(key)
+        if line is None:
+            line = lines[key] = deque()
+            task = self._session.tasks.start("send", look_after(key, line))
+            task.add_done_callback(partial(self._abandon, lines, key, line))
+        line.append(sending)
+
+    def _abandon(
+        self, lines: dict[K, deque[_Sending]], key: K, line: deque[_Sending], task: object
+    ) -> None:
+        """The line's task has ended. Who waits still does so because the client was closed."""
+        if lines.get(key) is line:
+            del lines[key]
+        for sending in line:
+            self._end(sending, ClientClosed("the client was closed"))
+
+    async def _find_route(self, topic: str, line: deque[_Sending]) -> None:
+        try:
+            route = await self._publish_route(topic)
+        except ClientError as error:
+            del self._unrouted[topic]
+            self._fail(line, error)
+            return
+        del self._unrouted[topic]
+        while line:
+            self._to_queue(line.popleft(), route)
+
+    async def _connect(self, target: MessageQueue, line: deque[_Sending]) -> None:
+        try:
+            address = self._session.master_of(target)
+            peer = await self._session.remoting.connect(address)
+        except ClientError as error:
+            del self._unconnected[target]
+            self._fail(line, error)
+            return
+        del self._unconnected[target]
+        while line:
+            self._post(line.popleft(), target, peer, address)
+        self._session.greet_soon(address)
+
+    def _fail(self, line: deque[_Sending], error: ClientError) -> None:
+        while line:
+            self._failed(line.popleft(), error)
+
+    def _post(self, sending: _Sending, target: MessageQueue, peer: Peer, address: str) -> None:
+        session = self._session
+        request = sending.request
+        header = request.header(self._group, target, session.config, session.clock.now_ms())
+        try:
+            reply = peer.invoke(request.code, header, request.body, session.config.send_timeout_ms)
+        except ClientError as error:
+            self._failed(sending, error)
+            return
+        reply.add_done_callback(partial(self._answered, sending, target, address))
+
+    def _answered(
+        self,
+        sending: _Sending,
+        target: MessageQueue,
+        address: str,
+        reply: "asyncio.Future[Command]",
+    ) -> None:
+        if reply.cancelled() or sending.result.done():
+            self._slots.release()
+            return
+        error = reply.exception()
+        if error is None:
+            try:
+                receipts = sending.request.receipts(reply.result(), target, address)
+            except ClientError as refusal:
+                error = refusal
+            else:
+                self._slots.release()
+                sending.result.set_result(receipts[0])
+                return
+        self._failed(sending, error)
+
+    def _failed(self, sending: _Sending, error: BaseException) -> None:
+        """Done, or tried again in a task of its own."""
+        if isinstance(error, ClientError) and may_retry(
+            error, 1, self._session.config.send_attempts, 1
+        ):
+            task = self._session.tasks.start("send", self._again(sending))
+            task.add_done_callback(partial(self._tried_again, sending))
+        else:
+            self._end(sending, error)
+
+    async def _again(self, sending: _Sending) -> SendReceipt | ClientError:
+        avoid = sending.target.broker_name if sending.target is not None else None
+        try:
+            return (await self._attempts(sending.request, sending.choose, avoid))[0]
+        except ClientError as error:
+            return error
+
+    def _tried_again(
+        self, sending: _Sending, task: "asyncio.Task[SendReceipt | ClientError]"
+    ) -> None:
+        if task.cancelled():
+            self._end(sending, ClientClosed("the client was closed"))
+        else:
+            self._end(sending, task.exception() or task.result())
+
+    def _end(self, sending: _Sending, outcome: SendReceipt | BaseException) -> None:
+        """What the sender gets, unless it gave up."""
+        self._slots.release()
+        result = sending.result
+        if result.done():
+            return
+        if isinstance(outcome, SendReceipt):
+            result.set_result(outcome)
+            return
+        result.set_exception(outcome)
+        if isinstance(outcome, ClientClosed):
+            result.exception()  # seen: nobody may look any more

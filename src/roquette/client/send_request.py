@@ -1,0 +1,114 @@
+"""One request to store messages, the same bytes on every attempt, and what its answer says."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from roquette.client.config import ClientConfig
+from roquette.client.core.retry_policy import STORED_CODES, broker_error
+from roquette.message.message import MessageQueue
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
+from roquette.wire.header_codec import decode_ext, encoder
+from roquette.wire.headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
+
+Chooser = Callable[[Sequence[MessageQueue], str | None], MessageQueue]
+"""Which of the queues it goes to; the text is the broker that failed last."""
+
+_encode_header = encoder(SendMessageRequestHeaderV2)
+_STATUS = {
+    ResponseCode.SUCCESS: "SEND_OK",
+    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
+}
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SendReceipt:
+    """What the broker said of a message it stored.
+
+    Attributes:
+        status: SEND_OK, or which durability was not reached in time (the message is stored all the same).
+        message_id: the unique id we gave it. `offset_message_id`: where it lies on its broker.
+        queue_offset: its index in `queue`.
+    """
+
+    status: str
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+
+
+class SendRequest:
+    """A message, or a batch, ready for the wire: the same ids and bytes on every attempt."""
+
+    __slots__ = (
+        "batch",
+        "body",
+        "flag",
+        "max_reconsume",
+        "message_ids",
+        "properties",
+        "reconsume",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(self, topic: str, body: bytes, properties: str, message_ids: list[str]) -> None:
+        self.topic = topic
+        self.body = body
+        self.properties = properties
+        self.message_ids = message_ids
+        self.flag = 0
+        self.sys_flag = 0
+        self.batch = False
+        self.reconsume = 0
+        self.max_reconsume: int | None = None
+
+    @property
+    def code(self) -> int:
+        """The request code."""
+        return RequestCode.SEND_BATCH_MESSAGE if self.batch else RequestCode.SEND_MESSAGE_V2
+
+    def header(self, group: str, target: MessageQueue, config: ClientConfig, now_ms: int) -> bytes:
+        """The header of an attempt at one queue."""
+        return _encode_header(
+            SendMessageRequestHeaderV2(
+                producer_group=group,
+                topic=self.topic,
+                default_topic=config.create_topic_key,
+                default_topic_queue_nums=config.default_topic_queues,
+                queue_id=target.queue_id,
+                sys_flag=self.sys_flag,
+                born_timestamp=now_ms,
+                flag=self.flag,
+                properties=self.properties,
+                reconsume_times=self.reconsume,
+                unit_mode=False,
+                max_reconsume_times=self.max_reconsume,
+                batch=self.batch,
+                bname=target.broker_name,
+            )
+        )
+
+    def receipts(self, reply: Command, target: MessageQueue, address: str) -> list[SendReceipt]:
+        """What the broker says of each message. Raises BrokerError when it stored none."""
+        if reply.code not in STORED_CODES:
+            raise broker_error(reply.code, reply.remark, address)
+        header = decode_ext(SendMessageResponseHeader, reply.ext)
+        queue = target
+        if header.queue_id != target.queue_id:
+            queue = MessageQueue(target.topic, target.broker_name, header.queue_id)
+        status = _STATUS[ResponseCode(reply.code)]
+        offset_ids = header.msg_id.split(",")
+        return [
+            SendReceipt(
+                status=status,
+                message_id=message_id,
+                offset_message_id=offset_ids[index] if index < len(offset_ids) else "",
+                queue=queue,
+                queue_offset=header.queue_offset + index,
+            )
+            for index, message_id in enumerate(self.message_ids)
+        ]
