@@ -167,6 +167,21 @@ def test_offsets_of_a_group(reader: BlockingReader, cluster: FakeCluster) -> Non
     assert (reader.committed_offset(Q0), reader.committed_offset(Q1)) == (7, 0)
 
 
+def test_other_queues_are_committed_when_the_first_one_is_stored(
+    reader: BlockingReader, cluster: FakeCluster
+) -> None:
+    """A first commit that is refused is repeated by itself: see `two_waves`."""
+    reader.queues("T")
+    cluster.refusals = [ResponseCode.SYSTEM_BUSY]
+
+    reader.commit_offsets({Q0: 7, Q1: 9})
+
+    commits = [ext for code, ext in cluster.requests if code == RequestCode.UPDATE_CONSUMER_OFFSET]
+    assert len(commits) == 3
+    assert [ext["queueId"] for ext in commits[:2]] == [commits[0]["queueId"]] * 2
+    assert cluster.committed == {("g", "T", 0): 7, ("g", "T", 1): 9}
+
+
 def test_a_group_that_the_broker_never_saw_is_made_known_by_a_pull(
     reader: BlockingReader, cluster: FakeCluster
 ) -> None:

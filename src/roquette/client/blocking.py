@@ -177,19 +177,18 @@ class BlockingReader:
                 commit_offset=offsets[queue],
             )
 
-        stored: dict[MessageQueue, Command] = {}
         for wave in two_waves(offsets):
-            stored |= self._ask_side_by_side(wave, code, header)
-        for queue in offsets:
-            if queue in stored:
-                continue
-            try:
-                self._ask(queue, code, header(queue))
-            except BrokerError as error:
-                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                    raise
-                self.pull(queue, offsets[queue], 1)  # by its first pull a broker learns of a group
-                self._ask(queue, code, header(queue))
+            stored = self._ask_side_by_side(wave, code, header)
+            for queue in wave:
+                if queue in stored:
+                    continue
+                try:
+                    self._ask(queue, code, header(queue))
+                except BrokerError as error:
+                    if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                        raise
+                    self.pull(queue, offsets[queue], 1)  # so a broker learns of a group
+                    self._ask(queue, code, header(queue))
 
     def from_replica(self, queue: MessageQueue) -> bool:
         """Whether the queue's last answer came from a replica: it may be behind its master."""
