@@ -318,7 +318,7 @@ def check_away(run: Runner) -> None:
     site = run.site
     topic = site.create("away", 4)
     options = {"deliveryGuarantee": "idempotent", "writeId": "w1"}
-    job = run.write(topic, 6000, rateLimit="1500", sendDeadlineMs="3000", **options)
+    job = run.write(topic, 6000, rateLimit="1000", sendDeadlineMs="3000", **options)
     until_stored(site, topic, 1000, job)
     site.kill()
     error = job.end()
