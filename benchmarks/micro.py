@@ -191,7 +191,7 @@ async def paths(folder: Path) -> dict[str, float]:
     )
     await broker.start()
     sink = Sink()
-    protocol = broker._servers[0]._new_protocol()
+    protocol = broker._doors._servers[0]._new_protocol()
     protocol.connection_made(sink)
 
     async def turn(data: bytes) -> int:

@@ -84,7 +84,7 @@ def request(kind: str, expression: str, offset: int) -> bytes:
 async def read_all(broker: Broker, kind: str, expression: str) -> float:
     """CPU seconds to read the queue to its end."""
     sink = Sink()
-    protocol = broker._servers[0]._new_protocol()
+    protocol = broker._doors._servers[0]._new_protocol()
     protocol.connection_made(sink)
     spent, offset, end = 0, 0, broker.store.max_offset("Bench", 0)
     while offset < end:

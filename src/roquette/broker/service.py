@@ -18,14 +18,16 @@ from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.delay_levels import DelayLevels
 from roquette.broker.deletions import Deletions, follow_deletions
+from roquette.broker.delivered_copies import note_delivered
 from roquette.broker.disk_watch import BEAT_S as DISK_BEAT_S
 from roquette.broker.disk_watch import DiskWatch
+from roquette.broker.doors import Doors
 from roquette.broker.filters import SubscriptionFilters
 from roquette.broker.groups import GroupTable
 from roquette.broker.item_stats import ItemStats, StatsFeed
 from roquette.broker.locks import LockTable
 from roquette.broker.log_sync import LogSync
-from roquette.broker.long_polling import HeldPull, HoldTable
+from roquette.broker.long_polling import HoldTable
 from roquette.broker.lost_topics import restore_topics
 from roquette.broker.members import MemberWatch
 from roquette.broker.offsets import OffsetTable
@@ -33,41 +35,38 @@ from roquette.broker.outbound import Outbound
 from roquette.broker.persistence import ConfigFiles
 from roquette.broker.pop.driver import PopDriver
 from roquette.broker.pop.files import PopFiles
-from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.state import PopState
-from roquette.broker.processor_table import fast_table, lane_limits, processor_table
+from roquette.broker.processor_table import processor_table
 from roquette.broker.producers import ProducerTable
 from roquette.broker.registration import Registration
 from roquette.broker.regressions import Regressions
 from roquette.broker.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
 from roquette.broker.slow_readers import disable_slow_readers
 from roquette.broker.stats import BrokerStats
+from roquette.broker.stepping import keep_stepping
+from roquette.broker.store_work import StoreWork
 from roquette.broker.timer_loop import TimerLoop, rules_of
 from roquette.broker.timers import Timers
 from roquette.broker.topics import TopicTable, system_topics
 from roquette.broker.transaction_checks import CheckPlan, TransactionChecks
 from roquette.broker.transactions import Transactions
+from roquette.broker.waiting_pulls import WaitingPulls
 from roquette.broker.wiring import Parts, build_processors
 from roquette.broker.writer import MessageWriter
-from roquette.errors import ConfigError, Refused, StoreError
+from roquette.errors import StoreError
 from roquette.message.message_id import host_bytes
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.dispatcher import Dispatcher, Peer, RequestContext, Row
-from roquette.remoting.outcomes import Held, Later
-from roquette.remoting.server import Server
+from roquette.remoting.dispatcher import Peer, RequestContext
 from roquette.store.config import FlushDiskType, StoreConfig
-from roquette.store.copies import scan_copies
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
 from roquette.store.reput import parse_delay_levels
-from roquette.store.results import Found
 from roquette.store.timer_store import TimerStore
 
 log = logging.getLogger("roquette.broker")
 
 SHORT_BEAT_S = 0.1
 DELAY_FIRST_S = 1.0
-DELAY_ERROR_S = 10.0
 RECHECK_BEAT_S = 5.0
 ALLOCATION_BEAT_S = 0.2
 HOUSEKEEPING_BEAT_S = 10.0
@@ -93,7 +92,6 @@ class Broker:
         self._clock = clock
         self._entropy = entropy
         self._tasks = Tasks()
-        self._requests = Tasks()
         now_ms = clock.now_ms()
         self.live = LiveConfig(config, store_config, now_ms)
         self.host = advertised_host(config)
@@ -113,7 +111,6 @@ class Broker:
         self.items = ItemStats()
         self.regressions = Regressions(self.groups, clock)
         self.offsets.moved_back = self.regressions.allow
-        self.holds = HoldTable(config.max_held_pulls, self._properties_at)
         self.sync_flush = store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     @property
@@ -142,13 +139,12 @@ class Broker:
         started = False
         try:
             self._load(report)
-            await run_blocking(self._recover_delayed)
-            await self._listen()
+            await run_blocking(note_delivered, self.store, self.delays, self.timer)
+            await self._doors.open(self.port, self.fast_port)
             started = True
         finally:
             if not started:
-                for server in self._servers:
-                    await server.stop()
+                await self._doors.close()
                 await self._client.close()
                 self.store.close(self._clock.now_ms())
         self._start_beats()
@@ -180,19 +176,12 @@ class Broker:
             None if timer_store is None else rules_of(timer_store, self.live, self._entropy),
         )
         self.delays = DelayLevels(
-            store,
-            self.writer,
-            delay_ms,
-            self._clock.now_ms(),
-            self._delivered,
+            store, self.writer, delay_ms, self._clock.now_ms(), self._delivered
         )
         self.log_sync = LogSync(
-            store,
-            self._clock,
-            self.live.store.sync_flush_timeout_ms,
-            self._fail,
-            self._wake_holds,
+            store, self._clock, self.live.store.sync_flush_timeout_ms, self._fail, self._wake
         )
+        self._store_work = StoreWork(store, self._files, self._clock, self.log_sync, self.stats)
         self.timer: TimerLoop | None = None
         if timer_store is not None:
             timers = Timers(store, timer_store, self.writer, self._clock.now_ms(), self._delivered)
@@ -214,13 +203,9 @@ class Broker:
         self.pop = PopState(
             self.live, store, self.writer, self.topics, self.groups, self.offsets, store_host
         )
-        self._pop_driver = PopDriver(
-            self.pop,
-            self._clock,
-            self._loop,
-            lambda job, may_hold: self._main.rerun(job, may_hold=may_hold),
-            self._end_turn,
-        )
+        self._pop_driver = PopDriver(self.pop, self._clock, self._loop, self._rerun, self._end_turn)
+        self.holds = HoldTable(config.max_held_pulls, store.properties_at)
+        self._waiting = WaitingPulls(self.holds, self._rerun)
         self._cluster_queues = ClusterQueues(self.live, self.topics, outbound, self._clock)
         self.pop_files = PopFiles(config_files, self.pop, self._clock)
         self.pop.modes_changed = self._modes_changed
@@ -246,20 +231,16 @@ class Broker:
         self._build_deletions()
         processors = build_processors(self._parts(store_host))
         self._heartbeat = processors.heartbeat
-        rows = processor_table(processors)
-        self._main = self._door(rows)
-        self._fast = self._door(fast_table(rows))
-        idle_s = float(config.server_channel_max_idle_time_seconds)
-        self._servers = [
-            Server(
-                dispatcher,
-                self._clock,
-                on_lost=self._connection_lost,
-                idle_s=idle_s,
-                max_connections=config.max_connections,
-            )
-            for dispatcher in (self._main, self._fast)
-        ]
+        self._doors = Doors(
+            processor_table(processors),
+            config,
+            self._clock,
+            self._loop,
+            self.log_sync,
+            end_turn=self._end_turn,
+            held=self._waiting.held,
+            on_lost=self._connection_lost,
+        )
 
     def _build_transactions(self, store_host: bytes) -> None:
         self.transactions = Transactions(self.store, self.writer, store_host, self._delivered)
@@ -286,7 +267,7 @@ class Broker:
             self.offsets,
             self.stats,
             self.store,
-            lambda topic: self._rerun(self.holds.take(topic, lambda pull: True)),
+            self._waiting.wake_topic,
         )
         self.deletions.topic_gone.append(self.pop.topic_gone)
         self.deletions.group_gone.append(self.pop.group_gone)
@@ -299,28 +280,8 @@ class Broker:
             lambda topic: [(q, store.max_offset(topic, q)) for q in store.queues_of(topic)],
         )
         follow_deletions(
-            self.deletions,
-            self.feed,
-            lambda: None if self.timer is None else self.timer.metrics,
+            self.deletions, self.feed, lambda: None if self.timer is None else self.timer.metrics
         )
-
-    def _door(self, rows: list[Row]) -> Dispatcher:
-        """A dispatcher of its own for each port, over the same processors and the same end of turn."""
-
-        def later(job: RequestContext, outcome: Later) -> None:
-            self.log_sync.park(dispatcher, job, outcome)
-
-        dispatcher = Dispatcher(
-            rows,
-            lane_limits(self.live.current),
-            self._clock,
-            self._loop,
-            self._requests,
-            self._end_turn,
-            later,
-            self._held,
-        )
-        return dispatcher
 
     def _parts(self, store_host: bytes) -> Parts:
         return Parts(
@@ -352,10 +313,10 @@ class Broker:
             host=self.host,
             store_host=store_host,
             sync_flush=self.sync_flush,
-            read_cold=self._read_cold,
+            read_cold=self._store_work.read_cold,
             lanes=self._lanes,
             address=lambda: self.address,
-            wake=self._wake_group,
+            wake=self._waiting.wake_group,
             clean_files=self.disk.clean_manually,
             disk=self.disk.usage,
             delivered=self._delivered,
@@ -373,34 +334,6 @@ class Broker:
         self.changes.watch()
         self.checks.load(report.last_record_offset)
 
-    def _recover_delayed(self) -> None:
-        """Timer and delay levels take note of what they delivered after their files were written. Blocks."""
-        if self.timer is not None:
-            self.timer.recover()
-        timers = self.timer.timers.storage if self.timer is not None else None
-        starts = [self.delays.scan_from] if self.delays.scan_from >= 0 else []
-        if timers is not None:
-            starts.append(timers.commit_from)
-        for copy in scan_copies(self.store, min(starts, default=self.store.max_physical_offset)):
-            self.delays.note_copy(copy)
-            if timers is not None:
-                timers.note_copy(copy)
-
-    async def _listen(self) -> None:
-        bind = self.live.current.bind_address
-        try:
-            await self._servers[0].start(bind, self.port)
-        except OSError as error:
-            raise ConfigError(
-                f"can not listen on {bind}:{self.port}: {error.strerror or error}; "
-                "set another listenPort, or 0 for a free one"
-            ) from None
-        if self.fast_port > 0:
-            try:
-                await self._servers[1].start(bind, self.fast_port)
-            except OSError as error:
-                log.warning("no second port %d (listenPort-2): %s", self.fast_port, error)
-
     # The turn: what was appended is written before any reply leaves, then held pulls see it.
 
     def _end_turn(self) -> None:
@@ -409,7 +342,7 @@ class Broker:
             return
         self.stats.put_took(self._clock.now_ms() - began_ms)
         popped = self.pop.waiting
-        self._wake_holds()
+        self._wake()
         if popped and not self._write_log():  # check-points of the pops that were woken
             return
         if (len(self.holds) or self.pop.waiting) and self.store.has_hidden_arrivals():
@@ -421,7 +354,7 @@ class Broker:
         try:
             self.store.write_pending()
         except StoreError as error:
-            self._drop_replies()
+            self._doors.drop_replies()
             self.log_sync.abandon(str(error))
             return False
         return True
@@ -429,58 +362,16 @@ class Broker:
     def _sample_rates(self) -> None:
         self.feed.sample(self._clock.now_ms(), self.topics.all())
 
-    def _wake_holds(self) -> None:
-        """Held pulls whose messages have come, and may be seen, run again."""
+    def _wake(self) -> None:
+        """Who waits for what has come, and may be seen, runs again."""
         arrivals = self.store.take_arrivals()
-        if arrivals and len(self.holds):
-            on_arrival = self.holds.on_arrival
-            for arrival in arrivals:
-                due = on_arrival(
-                    arrival.topic,
-                    arrival.queue_id,
-                    arrival.queue_offset,
-                    arrival.tags_code,
-                    arrival.physical_offset,
-                    arrival.size,
-                )
-                if due:
-                    self._rerun(due)
-        if arrivals and self.pop.waiting:
-            self._pop_driver.arrived(arrivals)
+        if arrivals:
+            self._waiting.arrived(arrivals)
+            if self.pop.waiting:
+                self._pop_driver.arrived(arrivals)
 
-    def _properties_at(self, physical_offset: int, size: int) -> bytes:
-        return self.store.properties_at(physical_offset, size)
-
-    def _drop_replies(self) -> None:
-        """Replies of this turn promise what is not in the log: the connections go, and the replies with them."""
-        for server in self._servers:
-            for peer in list(server.peers.values()):
-                peer.wire.data_to_send()
-                peer.closed = True
-                peer.transport.abort()
-
-    def _held(self, job: RequestContext, outcome: Held) -> None:
-        if isinstance(outcome.hold, PollHold):
-            outcome.hold.job = job  # its processor has put it into its table
-            return
-        pull: HeldPull = outcome.hold
-        pull.job = job
-        if not self.holds.hold(pull):
-            self._main.rerun(job, may_hold=False)
-
-    def _rerun(self, due: list[HeldPull]) -> None:
-        for pull in due:
-            assert isinstance(pull.job, RequestContext)
-            self._main.rerun(pull.job, may_hold=False)
-
-    def _wake_group(self, topic: str, group: str) -> None:
-        """A group's held pulls on a topic are answered now."""
-
-        def of_group(pull: HeldPull) -> bool:
-            job = pull.job
-            return isinstance(job, RequestContext) and job.header.consumer_group == group
-
-        self._rerun(self.holds.take(topic, of_group))
+    def _rerun(self, job: RequestContext, may_hold: bool) -> None:
+        self._doors.rerun(job, may_hold)
 
     def _modes_changed(self) -> None:
         self._tasks.start("save-request-modes", self.pop_files.save_modes())
@@ -502,14 +393,8 @@ class Broker:
         for name in names:
             self.topics.set_order(name, self._clock.now_ms())
 
-    async def _read_cold(self, found: Found) -> list[bytes]:
-        began_ms = self._clock.now_ms()
-        runs = await run_blocking(self.store.plan_cold_read(found))
-        self.stats.get_durations.add(self._clock.now_ms() - began_ms, 1)
-        return runs
-
     def _lanes(self) -> list[tuple[str, int, int, int]]:
-        return self._main.lane_sizes()
+        return self._doors.lanes()
 
     # Beats.
 
@@ -522,8 +407,8 @@ class Broker:
         beat("hold-expiry", SHORT_BEAT_S, self._expire_holds)
         beat("hold-recheck", RECHECK_BEAT_S, self._recheck_holds)
         beat("log-sync", store.flush_interval_ms / 1000, self.log_sync.request)
-        beat("queue-flush", store.queue_flush_interval_ms / 1000, self._flush_queues)
-        beat("allocation", ALLOCATION_BEAT_S, self._allocate)
+        beat("queue-flush", store.queue_flush_interval_ms / 1000, self._store_work.flush_queues)
+        beat("allocation", ALLOCATION_BEAT_S, self._store_work.allocate)
         beat("disk", DISK_BEAT_S, self.disk.look)
         beat("retention", store.clean_interval_ms / 1000, self.disk.clean)
         beat("housekeeping", HOUSEKEEPING_BEAT_S, self._housekeeping)
@@ -536,24 +421,20 @@ class Broker:
         beat("offsets", config.flush_consumer_offset_interval / 1000, self.changes.save_offsets)
         beat("delay-offsets", config.flush_delay_offset_interval / 1000, self.changes.save_delays)
         beat("order-info", config.flush_consumer_offset_interval / 1000, self.pop_files.save_orders)
-        self._tasks.start("delay-levels", self._delay_loop())
+        self._tasks.start("delay-levels", self._deliver_delayed())
         self._tasks.start("revive", self._pop_driver.revive())
         if self.timer is not None:
             self.timer.start(self._tasks)
 
     def _expire_holds(self) -> None:
-        self._rerun(self.holds.expire(self._clock.now_ms()))
+        self._waiting.expire(self._clock.now_ms())
         self._pop_driver.expire()
         self.log_sync.expire()
-        error = self._files.sync_error or self.store.failure
-        if error is not None:  # whatever file it was: what the disk holds is not known any more
-            self.store.fail(f"the disk failed: {error}")
-            self.log_sync.abandon(f"the disk failed: {error}")
+        self._store_work.check()
 
     def _recheck_holds(self) -> None:
-        self._rerun(self.holds.behind(self.store.max_offset))
-        for server in self._servers:
-            server.expire_requests()
+        self._waiting.recheck(self.store.max_offset)
+        self._doors.expire_requests()
 
     def _housekeeping(self) -> None:
         now_ms = self._clock.now_ms()
@@ -566,32 +447,9 @@ class Broker:
             self.live.current, self.store, self.groups, self.offsets, self._clock.now_ms()
         )
 
-    async def _delay_loop(self) -> None:
+    async def _deliver_delayed(self) -> None:
         await asyncio.sleep(DELAY_FIRST_S)
-        while True:
-            try:
-                more = self.delays.step(self._clock.now_ms())
-                wait_s = 0.0 if more else SHORT_BEAT_S
-            except Refused as refusal:
-                log.warning("delayed messages wait reason=%s", refusal.remark)
-                wait_s = DELAY_ERROR_S
-            self._end_turn()
-            await asyncio.sleep(wait_s)
-
-    async def _flush_queues(self) -> None:
-        plan = self.store.plan_queue_flush(self._clock.now_ms())
-        if plan is not None:
-            await run_blocking(plan.run)
-            try:
-                self.store.queues_flushed(plan)
-            except StoreError as error:
-                self.log_sync.abandon(str(error))
-
-    async def _allocate(self) -> None:
-        plan = self.store.plan_allocation()
-        if plan is not None:
-            await run_blocking(plan.run)
-            self.store.allocated(plan)
+        await keep_stepping(self.delays.step, self._clock, self._end_turn, "delayed messages wait")
 
     # End.
 
@@ -609,16 +467,14 @@ class Broker:
     async def stop(self) -> None:
         """Leave the name servers, stop to accept, finish what is in hand, persist, close the store."""
         await self.registration.stop()
-        self._rerun(self.holds.drain())
+        self._waiting.drain()
         self._pop_driver.drain()
         await asyncio.sleep(0)
         if self.failure is None:
             self.log_sync.request()
         await self.log_sync.finish()
         await asyncio.sleep(0)
-        for server in self._servers:
-            await server.stop()
-        await self._requests.stop()
+        await self._doors.close()
         await self._tasks.stop()
         if self.timer is not None:
             await self.timer.finish()

@@ -1,20 +1,14 @@
 """Runs what POP decides: waiting requests again, and the revive log's reader on its beat. Dull on purpose."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from roquette.base.clock import Clock
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.state import PopState
-from roquette.errors import Refused
+from roquette.broker.stepping import keep_stepping
 from roquette.remoting.dispatcher import RequestContext
 from roquette.store.results import Arrival
-
-log = logging.getLogger("roquette.broker.pop")
-
-BEAT_S = 0.1
-REFUSED_S = 10.0
 
 
 class PopDriver:
@@ -56,15 +50,12 @@ class PopDriver:
 
     async def revive(self) -> None:
         """Follow the revive log for ever; messages nobody acknowledged come again."""
-        while True:
-            try:
-                more = self._pop.reviver.step(self._clock.now_ms())
-                wait_s = 0.0 if more else BEAT_S
-            except Refused as refusal:
-                log.warning("unacknowledged messages wait reason=%s", refusal.remark)
-                wait_s = REFUSED_S
-            self._end_turn()
-            await asyncio.sleep(wait_s)
+        await keep_stepping(
+            self._pop.reviver.step,
+            self._clock,
+            self._end_turn,
+            "unacknowledged messages wait",
+        )
 
     def _run(self, due: list[PollHold], *, may_hold: bool) -> None:
         for hold in due:
