@@ -8,17 +8,14 @@ timer queue, deliveries by the copies they left (`copies`). Apache: TimerMessage
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
-
-from librt.strings import read_i64_be
+from typing import Final
 
 from roquette.base.files import Files
 from roquette.store.config import StoreConfig
 from roquette.store.copies import Copy, Delivered
-from roquette.store.layout import StoreLayout
-from roquette.store.timer_checkpoint import TimerCheckpoint, load_timer_checkpoint
+from roquette.store.timer_checkpoint import TimerCheckpoint
 from roquette.store.timer_due import CurrentSlot, DueSlot
-from roquette.store.timer_flush import TimerFlushPlan, write_wheel
+from roquette.store.timer_flush import TimerFlushPlan
 from roquette.store.timer_log import (
     MAGIC_DEFAULT,
     MAGIC_DELETE,
@@ -27,29 +24,12 @@ from roquette.store.timer_log import (
     TimerLog,
     TimerUnit,
 )
+from roquette.store.timer_recovery import TimedLog, TimerRecovery
 from roquette.store.timer_wheel import BLANK_SLOTS, SLOTS_TOTAL, TimerWheel
 
 log = logging.getLogger("roquette.store.timer")
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-
-
-class TimedLog(Protocol):
-    """What the timer asks of the message store."""
-
-    layout: StoreLayout
-
-    @property
-    def min_physical_offset(self) -> int: ...
-
-    @property
-    def max_physical_offset(self) -> int: ...
-
-    def min_offset(self, topic: str, queue_id: int) -> int: ...
-
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
-
-    def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None: ...
 
 
 _PRECISIONS: Final = (1000, 500, 200, 100)
@@ -121,155 +101,24 @@ class TimerStore:
 
         The caller then gives every copy from `commit_from` on to `note_copy`.
         """
-        checkpoint = load_timer_checkpoint(self._files, self._layout.timer_checkpoint)
+        found = TimerRecovery(
+            self._files, self._store, self.log, self._wanted_ms, self._slots_total
+        )
         first = self._store.min_offset(TIMER_TOPIC, 0)
         end = self._store.max_offset(TIMER_TOPIC, 0)
+        found.run(now_ms, first, end)
+        self.wheel = found.wheel
+        self.read_ms = found.read_ms
+        self.queue_offset = found.queue_offset
+        self.commit_from = found.commit_from
+        self._saved = found.saved
         self._recovered_end = end
-        self.commit_from = self._store.max_physical_offset
-        self.read_ms = self.floor(now_ms)
-        sound = False
-        if checkpoint is not None:
-            self._saved = checkpoint
-            self.wheel = TimerWheel(self._wanted_ms, self._slots_total)
-            if checkpoint.ours:
-                sound = self._recover_ours(checkpoint, end)
-            else:
-                sound = self._recover_foreign(checkpoint)
-        if not sound:
-            self._start_over(now_ms, first, end)
-        self.queue_offset = min(max(self.queue_offset, first), end)
         if self.commit_from < self._store.max_physical_offset:
             self._delivered = Delivered(first, end)
         log.info(
             "timer recovered read_ms=%d queue_offset=%d of %d pending=%d copies_from=%d",
             *(self.read_ms, self.queue_offset, end, self.wheel.pending, self.commit_from),
         )
-
-    def _recover_ours(self, checkpoint: TimerCheckpoint, queue_end: int) -> bool:
-        if (
-            checkpoint.queue_offset > queue_end
-            or checkpoint.commit_offset > self._store.max_physical_offset
-        ):
-            log.warning("timer checkpoint points behind the commit log's end: starting over")
-            return False
-        precision_ms = checkpoint.precision_ms
-        if precision_ms != self.precision_ms:
-            self.wheel = TimerWheel(precision_ms, self._slots_total)
-        position = checkpoint.log_position
-        self.log.load()
-        if not (self._load_wheel() or position == 0) or self.log.end < position:
-            log.warning("wheel or log of the timer are not what the checkpoint says: starting over")
-            return False
-        self.read_ms = self.floor(checkpoint.read_ms)
-        self.queue_offset = checkpoint.queue_offset
-        self.commit_from = checkpoint.commit_offset
-        if not self._cut_slots(position):
-            log.warning("the timer log lacks what the wheel knows of: starting over")
-            return False
-        # The file first: units written anew behind the end must not be taken for those its slots mean.
-        pieces = self.wheel.take_dirty()
-        if pieces:
-            write_wheel(self._files, self._layout.timer_wheel, self.wheel.size, pieces)
-        self.log.truncate(position)
-        if self.precision_ms != self._wanted_ms and self.queue_offset == queue_end:
-            if not self.wheel.slots():
-                self._forget_files()  # nothing waits: the new precision can begin
-                self.commit_from = self._store.max_physical_offset
-            else:
-                log.warning("timerPrecisionMs stays %d while messages wait", self.precision_ms)
-        return True
-
-    def _load_wheel(self) -> bool:
-        path = self._layout.timer_wheel
-        if not self._files.exists(path):
-            return False
-        file = self._files.open_file(path)
-        try:
-            if file.size != self.wheel.size:
-                log.warning("%s has %d bytes, not %d", path, file.size, self.wheel.size)
-                return False
-            self.wheel.load(file)
-        finally:
-            file.close()
-        return True
-
-    def _cut_slots(self, log_end: int) -> bool:
-        """Take back what slots know of units behind the log's end: those come again from the queue.
-
-        The wheel on the disk may be newer than the checkpoint, but not than the timer log: chains can be
-        followed through units that are about to be cut off.
-        """
-        for time_ms, first, last, number in self.wheel.slots():
-            if time_ms < self.read_ms:
-                self.wheel.clear(time_ms)
-                continue
-            if first < self.log.min_position:
-                return False
-            if last < log_end:
-                continue
-            position, left = last, number
-            while position >= log_end:
-                unit = self.log.read(position)
-                if unit is None or unit.prev >= position:
-                    return False
-                left -= -1 if unit.magic & MAGIC_DELETE else 1
-                position = unit.prev
-            self.wheel.clear(time_ms)
-            if position >= 0 and first <= position:
-                self.wheel.put(time_ms, first, position, left)
-        return True
-
-    def _recover_foreign(self, checkpoint: TimerCheckpoint) -> bool:
-        """Files that Apache's broker wrote: its timer log is ahead of its checkpoint, its wheel behind.
-
-        Apache: recoverAndRevise, reviseQueueOffset.
-        """
-        self.log.load()
-        end = self.log.find_end()
-        self.log.truncate(end)
-        self._files.remove(self._layout.timer_wheel)  # made anew out of the log
-        self.read_ms = self.floor(checkpoint.read_ms)
-        self.queue_offset = checkpoint.queue_offset
-        position, last = self.log.min_position, None
-        while position < end:
-            unit = self.log.read(position)
-            if unit is None:  # the blank at a file's end
-                position = self.log.next_file(position)
-                continue
-            last = unit
-            slot_ms = self.floor(unit.slot_ms)
-            if slot_ms >= self.read_ms:
-                if not self.wheel.free(slot_ms):
-                    return False
-                found = self.wheel.find(slot_ms)
-                first, number = (unit.position, 0) if found is None else (found[0], found[2])
-                number += -1 if unit.magic & MAGIC_DELETE else 1
-                self.wheel.put(slot_ms, first, unit.position, number)
-            position += UNIT_SIZE
-        if last is not None:
-            data = self._store.record_at(last.offset, last.size)
-            if data is not None:
-                self.queue_offset = read_i64_be(data, 20) + 1
-        return True
-
-    def _start_over(self, now_ms: int, first: int, end: int) -> None:
-        """Forget wheel and log: everything comes again from the timer queue, as far as it is not delivered."""
-        self._forget_files()
-        self.queue_offset = first
-        if first < end:
-            back = (self._slots_total - BLANK_SLOTS) * self.precision_ms
-            self.read_ms = self.floor(now_ms) - back  # recalls of overdue messages find these still
-            self.commit_from = self._store.min_physical_offset
-
-    def _forget_files(self) -> None:
-        """Remove all three. The checkpoint goes first, for good: it must never vouch for later files."""
-        self._files.remove(self._layout.timer_checkpoint)
-        self._files.make_dirs(self._layout.config)
-        self._files.sync_dir(self._layout.config)
-        self._saved = TimerCheckpoint()
-        self._files.remove(self._layout.timer_wheel)
-        self.log.drop()
-        self.wheel = TimerWheel(self._wanted_ms, self._slots_total)
 
     def note_copy(self, copy: Copy) -> None:
         """The commit log holds a copy: its original is delivered."""
