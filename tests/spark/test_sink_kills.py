@@ -101,8 +101,8 @@ def check_kills(
 
 
 @pytest.mark.timeout(900)
-def test_three_kills_of_the_driver(spark: Any, place: Place, tmp_path: Path) -> None:
-    check_kills(spark, place, tmp_path, 3, 4_000)
+def test_two_kills_of_the_driver(spark: Any, place: Place, tmp_path: Path) -> None:
+    check_kills(spark, place, tmp_path, 2, 4_000)
 
 
 @pytest.mark.long
