@@ -66,7 +66,7 @@ def main() -> None:
 def fill(pair: servers.Pair, rows: int) -> None:
     """A topic with `rows` messages of 128 bytes."""
     servers.create_topic(pair, TOPIC)
-    done = loads.raw(pair, "send", TOPIC, count=rows, body=128, connections=8, inflight=64)
+    done = loads.raw(pair, "send", TOPIC, count=rows, body=128, connections=4, inflight=8)
     if done.errors or done.messages != rows:
         raise RuntimeError(f"the topic was not filled: {done}")
 
