@@ -190,7 +190,7 @@ def test_sends_spread_evenly_also_before_all_brokers_are_connected() -> None:
 def test_what_waits_is_not_overtaken(what: str) -> None:
     async def scenario(cluster: SimCluster) -> None:
         first = await pair(cluster)
-        queue = next(iter((await first.session.route("orders")).publish))
+        queue = (await first.session.route("orders")).publish[0]
         mq = await cluster.client("10.0.2.2")
         if what == "connection":
             await mq.session.route("orders")

@@ -6,9 +6,9 @@ broker is connected. One task looks after each line, and nothing new passes by a
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from roquette.client.core.retry_policy import may_retry
 from roquette.client.core.route_cache import TopicRoute
@@ -34,6 +34,9 @@ class _Sending:
         self.choose = choose
         self.result = result
         self.target: MessageQueue | None = None
+
+
+LetGo = Callable[[_Sending], None]
 
 
 class Pipeline:
@@ -66,7 +69,7 @@ class Pipeline:
         sending = _Sending(request, choose, result)
         route = self._session.known_route(request.topic)
         if route is None or not route.publish or request.topic in self._unrouted:
-            self._hold(self._unrouted, request.topic, sending, self._find_route)
+            self._hold(self._unrouted, request.topic, sending, self._routed)
         else:
             self._to_queue(sending, route)
         return result
@@ -80,9 +83,9 @@ class Pipeline:
             return
         address = route.master_of(target.broker_name)
         peer = self._session.remoting.peer(address) if address is not None else None
-        if peer is None or (self._unconnected and target in self._unconnected):
-            self._hold(self._unconnected, target, sending, self._connect)
-        elif address is not None:
+        if address is None or peer is None or (self._unconnected and target in self._unconnected):
+            self._hold(self._unconnected, target, sending, self._connected)
+        else:
             self._post(sending, target, peer, address)
 
     def _hold(
@@ -90,14 +93,31 @@ class Pipeline:
         lines: dict[K, deque[_Sending]],
         key: K,
         sending: _Sending,
-        look_after: Callable[[K, deque[_Sending]], Coroutine[Any, Any, None]],
+        ready: Callable[[K], Awaitable[LetGo]],
     ) -> None:
         line = lines.get(key)
         if line is None:
             line = lines[key] = deque()
-            task = self._session.tasks.start("send", look_after(key, line))
+            task = self._session.tasks.start("send", self._look_after(lines, key, line, ready))
             task.add_done_callback(partial(self._abandon, lines, key, line))
         line.append(sending)
+
+    async def _look_after(
+        self,
+        lines: dict[K, deque[_Sending]],
+        key: K,
+        line: deque[_Sending],
+        ready: Callable[[K], Awaitable[LetGo]],
+    ) -> None:
+        """Let a line go when what it waits for is there; fail all of it when that does not come."""
+        let_go: LetGo
+        try:
+            let_go = await ready(key)
+        except ClientError as error:
+            let_go = partial(self._failed, error=error)
+        del lines[key]
+        while line:
+            let_go(line.popleft())
 
     def _abandon(
         self, lines: dict[K, deque[_Sending]], key: K, line: deque[_Sending], task: object
@@ -108,33 +128,15 @@ class Pipeline:
         for sending in line:
             self._end(sending, ClientClosed("the client was closed"))
 
-    async def _find_route(self, topic: str, line: deque[_Sending]) -> None:
-        try:
-            route = await self._publish_route(topic)
-        except ClientError as error:
-            del self._unrouted[topic]
-            self._fail(line, error)
-            return
-        del self._unrouted[topic]
-        while line:
-            self._to_queue(line.popleft(), route)
+    async def _routed(self, topic: str) -> LetGo:
+        route = await self._publish_route(topic)
+        return partial(self._to_queue, route=route)
 
-    async def _connect(self, target: MessageQueue, line: deque[_Sending]) -> None:
-        try:
-            address = self._session.master_of(target)
-            peer = await self._session.remoting.connect(address)
-        except ClientError as error:
-            del self._unconnected[target]
-            self._fail(line, error)
-            return
-        del self._unconnected[target]
-        while line:
-            self._post(line.popleft(), target, peer, address)
+    async def _connected(self, target: MessageQueue) -> LetGo:
+        address = self._session.master_of(target)
+        peer = await self._session.remoting.connect(address)
         self._session.greet_soon(address)
-
-    def _fail(self, line: deque[_Sending], error: ClientError) -> None:
-        while line:
-            self._failed(line.popleft(), error)
+        return partial(self._post, target=target, peer=peer, address=address)
 
     def _post(self, sending: _Sending, target: MessageQueue, peer: Peer, address: str) -> None:
         session = self._session
