@@ -68,7 +68,7 @@ class TimerRecovery:
         """Recover. Blocks. `first`, `end`: offsets of the timer queue."""
         checkpoint = load_timer_checkpoint(self._files, self._layout.timer_checkpoint)
         self.commit_from = self._store.max_physical_offset
-        self.read_ms = self._floor(now_ms)
+        self.read_ms = self.wheel.floor(now_ms)
         sound = False
         if checkpoint is not None:
             self.saved = checkpoint
@@ -79,9 +79,6 @@ class TimerRecovery:
         if not sound:
             self._start_over(now_ms, first, end)
         self.queue_offset = min(max(self.queue_offset, first), end)
-
-    def _floor(self, time_ms: int) -> int:
-        return time_ms // self.wheel.precision_ms * self.wheel.precision_ms
 
     def _recover_ours(self, checkpoint: TimerCheckpoint, queue_end: int) -> bool:
         if (
@@ -98,7 +95,7 @@ class TimerRecovery:
         if not (self._load_wheel() or position == 0) or self._log.end < position:
             log.warning("wheel or log of the timer are not what the checkpoint says: starting over")
             return False
-        self.read_ms = self._floor(checkpoint.read_ms)
+        self.read_ms = self.wheel.floor(checkpoint.read_ms)
         self.queue_offset = checkpoint.queue_offset
         self.commit_from = checkpoint.commit_offset
         if not self._cut_slots(position):
@@ -168,7 +165,7 @@ class TimerRecovery:
         end = self._log.find_end()
         self._log.truncate(end)
         self._files.remove(self._layout.timer_wheel)  # made anew out of the log
-        self.read_ms = self._floor(checkpoint.read_ms)
+        self.read_ms = self.wheel.floor(checkpoint.read_ms)
         self.queue_offset = checkpoint.queue_offset
         position, last = self._log.min_position, None
         while position < end:
@@ -177,7 +174,7 @@ class TimerRecovery:
                 position = self._log.next_file(position)
                 continue
             last = unit
-            slot_ms = self._floor(unit.slot_ms)
+            slot_ms = self.wheel.floor(unit.slot_ms)
             if slot_ms >= self.read_ms:
                 if not self.wheel.free(slot_ms):
                     return False
@@ -198,9 +195,8 @@ class TimerRecovery:
         self.queue_offset = first
         if first < end:
             back = (self._slots_total - BLANK_SLOTS) * self.wheel.precision_ms
-            self.read_ms = (
-                self._floor(now_ms) - back
-            )  # recalls of overdue messages find these still
+            # Not now: recalls of overdue messages find these still.
+            self.read_ms = self.wheel.floor(now_ms) - back
             self.commit_from = self._store.min_physical_offset
 
     def _forget_files(self) -> None:

@@ -31,7 +31,6 @@ log = logging.getLogger("roquette.store.timer")
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
-
 _PRECISIONS: Final = (1000, 500, 200, 100)
 _SKIP_SLOTS: Final = 100_000  # empty slots passed over in one step
 _WALK_UNITS: Final = 20_000  # units of a slot's first walk in one step
@@ -92,7 +91,7 @@ class TimerStore:
 
     def floor(self, time_ms: int) -> int:
         """The slot a time falls into."""
-        return time_ms // self.precision_ms * self.precision_ms
+        return self.wheel.floor(time_ms)
 
     # Recovery
 

@@ -53,6 +53,10 @@ class TimerWheel:
         """Times closer together than this never share a place."""
         return self._slots * self.precision_ms
 
+    def floor(self, time_ms: int) -> int:
+        """The slot a time falls into."""
+        return time_ms // self.precision_ms * self.precision_ms
+
     def find(self, time_ms: int) -> tuple[int, int, int] | None:
         """First position, last position and number of a slot; None when it is empty."""
         tick = time_ms // self.precision_ms
