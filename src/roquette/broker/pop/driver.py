@@ -51,10 +51,7 @@ class PopDriver:
     async def revive(self) -> None:
         """Follow the revive log for ever; messages nobody acknowledged come again."""
         await keep_stepping(
-            self._pop.reviver.step,
-            self._clock,
-            self._end_turn,
-            "unacknowledged messages wait",
+            self._pop.reviver.step, self._clock, self._end_turn, "unacknowledged messages wait"
         )
 
     def _run(self, due: list[PollHold], *, may_hold: bool) -> None:

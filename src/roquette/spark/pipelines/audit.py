@@ -228,7 +228,8 @@ def _messages(
     if options.store:
         reader = spark.read.format("rocketmq_commitlog").schema(ask.COLUMNS)
         given = {"subscribe": ",".join(topics), "includeSystemProperties": "true"}
-        given["startingTimestamp"] = str(begin_ms)
+        if begin_ms:
+            given["startingTimestamp"] = str(begin_ms)
         given["failOnCorruptRecord"] = (
             "false"  # what is lost by it is an exception, and told as one
         )
