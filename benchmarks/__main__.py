@@ -6,7 +6,6 @@ import json
 import mmap
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -230,18 +229,7 @@ def main() -> None:
 
 def measure_micro(kinds: list[str]) -> dict[str, Any]:
     """Codec and store figures of every build of ours that takes part."""
-    found: dict[str, Any] = {}
-    for kind in kinds:
-        if kind != "apache":
-            venv = ".venv-compiled" if kind == "compiled" else ".venv"
-            command = [
-                str(ROOT / venv / "bin" / "python"),
-                str(ROOT / "benchmarks" / "micro.py"),
-                "--json",
-            ]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-            found[kind] = json.loads(done.stdout)
-    return found
+    return {kind: servers.micro(kind) for kind in kinds if kind != "apache"}
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """The servers under measurement, each a name server and a broker as processes of their own.
 
-Kinds: `apache` (5.5.0 from Maven Central, 1 GiB of heap), `compiled` and `interpreted` (Roquette).
+Kinds: `apache` (5.5.0 from Maven Central, 1 GiB of heap), `compiled` and `interpreted` (Roquette), `before` (an
+earlier commit, compiled; benchmarks/against.py).
 Class paths and processes are those of the interop tests.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -22,6 +24,9 @@ from roquette.wire.headers import CreateTopicRequestHeader, SendMessageRequestHe
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("apache", "compiled", "interpreted")
 QUEUES = 8
+BEFORE = "before"
+# Where the environment of each kind of ours lies; `before` comes with its commit.
+ENVIRONMENTS = {"compiled": ROOT / ".venv-compiled", "interpreted": ROOT / ".venv"}
 START_LIMIT_S = 90.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -143,7 +148,7 @@ def _properties(path: Path, settings: dict[str, str]) -> str:
 def _ours(
     kind: str, folder: Path, namesrv: int, broker: int, settings: dict[str, str]
 ) -> list[list[str]]:
-    program = str(ROOT / (".venv-compiled" if kind == "compiled" else ".venv") / "bin" / "roquette")
+    program = str(ENVIRONMENTS[kind] / "bin" / "roquette")
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     place = (
         "--listen",
@@ -157,6 +162,20 @@ def _ours(
         [program, "namesrv", "--listen", f"127.0.0.1:{namesrv}"],
         [program, "broker", *place, *flags],
     ]
+
+
+def micro(kind: str) -> dict[str, float]:
+    """Microseconds of each operation of micro.py, by its own commit's file, best of its rounds."""
+    environment = ENVIRONMENTS[kind]
+    command = [environment / "bin" / "python", environment.parent / "benchmarks" / "micro.py"]
+    done = subprocess.run(
+        [*map(str, command), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=environment.parent,
+    )
+    return dict(json.loads(done.stdout))
 
 
 def accepts(broker: str) -> bool:

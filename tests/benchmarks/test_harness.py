@@ -2,11 +2,12 @@
 
 import json
 import shutil
+from typing import Any
 
 import pytest
 from benchmarks.rows import FILL_TOPIC, ROWS, chosen
 
-from benchmarks import loads, report, servers, soak
+from benchmarks import against, loads, report, servers, soak
 
 
 def test_row_keys_are_words_of_their_own() -> None:
@@ -56,3 +57,15 @@ def test_a_table_shows_medians_and_ratios() -> None:
     assert cells[0][1:4] == ["5.00", "1.00", "0.20"]
     assert report.fact_rows(results)[1][0][1:] == ["9.00", "0.50"]
     assert "| record encode | 0.10 |" in report.markdown(*report.micro_rows(results))
+
+
+def test_against_an_earlier_commit_pairs_count_and_half_pairs_do_not() -> None:
+    def sample(kind: str, repeat: int, cpu_s: float, messages: int = 100) -> dict[str, Any]:
+        return {"row": "r", "kind": kind, "repeat": repeat, "cpu_s": cpu_s, "messages": messages}
+
+    samples = [
+        *(sample("before", 0, 2.0), sample("compiled", 0, 1.0)),
+        *(sample("compiled", 1, 6.0), sample("before", 1, 4.0)),
+        *(sample("before", 2, 4.0, messages=0), sample("compiled", 2, 1.0)),
+    ]
+    assert against.ratios(samples) == {"r": [0.5, 1.5]}
