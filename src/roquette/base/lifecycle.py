@@ -1,11 +1,68 @@
-"""Tasks with an owner: started by name, stopped in reverse order, never lost in silence."""
+"""Tasks with an owner: started by name, stopped in reverse order, never ended in silence.
+
+Work that must go on as long as its owner (`keep`, `every`) is supervised: an exception, wherever it is
+raised, is logged and counted, and after a pause that grows to `LONGEST_PAUSE_S` the work begins again.
+"""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 log = logging.getLogger("roquette.lifecycle")
+
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 10.0
+_ERROR_LENGTH: Final = 120  # characters of an error that are kept
+
+
+class Health:
+    """How one supervised task is.
+
+    failures: errors since the task was started; each began its work again.
+    in_row: of these, the ones since the work last went well.
+    last_error: the last of them, cut to `_ERROR_LENGTH` characters; empty without one.
+    well_s: the loop's time when the work last went well, or when the task was started.
+    """
+
+    __slots__ = ("_loop", "failures", "in_row", "last_error", "name", "well_s")
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.name = name
+        self.failures = 0
+        self.in_row = 0
+        self.last_error = ""
+        self.well_s = self._loop.time()
+
+    def worked(self) -> None:
+        """A step went well."""
+        self.in_row = 0
+        self.well_s = self._loop.time()
+
+    def failed(self, error: BaseException) -> float:
+        """Count an error; returns the pause (s) before the work begins again."""
+        self.failures += 1
+        self.in_row += 1
+        self.last_error = repr(error)[:_ERROR_LENGTH]
+        pause_s = float(min(FIRST_PAUSE_S * 2 ** min(self.in_row - 1, 16), LONGEST_PAUSE_S))
+        log.error(
+            "task failed, it goes on in %.1f s name=%s failures=%d error=%s",
+            pause_s,
+            self.name,
+            self.failures,
+            self.last_error,
+            exc_info=error if self.in_row == 1 else None,
+        )
+        return pause_s
+
+    def age_s(self) -> float:
+        """Seconds since the work last went well."""
+        return self._loop.time() - self.well_s
+
+
+Work = Callable[[Health], Coroutine[Any, Any, None]]
+"""Supervised work: called anew after each error; tells its `Health` when a step went well."""
 
 
 class Tasks:
@@ -15,12 +72,42 @@ class Tasks:
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: dict[asyncio.Task[Any], Health | None] = {}
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run `work` until it ends or `stop` is called; a crash is logged once, with its name."""
+        """Run `work` once, until it ends or `stop` is called; a crash is logged, with its name."""
+        return self._own(name, work, None)
+
+    def keep(self, name: str, work: Work) -> asyncio.Task[Any]:
+        """Run `work` until it returns or `stop` is called; it begins again after an error."""
+        health = Health(name)
+        return self._own(name, _supervise(health, work), health)
+
+    def every(
+        self,
+        name: str,
+        interval_s: float,
+        step: Callable[[], Awaitable[object] | None],
+        *,
+        first_s: float | None = None,
+    ) -> asyncio.Task[Any]:
+        """Call `step` until `stop` is called, `interval_s` seconds after it ended."""
+        pauses = [] if first_s is None else [first_s]  # the first one is not that after an error
+
+        def work(health: Health) -> Coroutine[Any, Any, None]:
+            return _beat(health, pauses.pop() if pauses else interval_s, interval_s, step)
+
+        return self.keep(name, work)
+
+    def health(self) -> list[Health]:
+        """How the supervised tasks are, in the order they were started."""
+        return [health for health in self._tasks.values() if health is not None]
+
+    def _own(
+        self, name: str, work: Coroutine[Any, Any, Any], health: Health | None
+    ) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks[task] = None
+        self._tasks[task] = health
         task.add_done_callback(self._ended)
         return task
 
@@ -40,21 +127,34 @@ class Tasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def every(
-    interval_s: float, step: Callable[[], Awaitable[object] | None], *, first_s: float | None = None
-) -> None:
-    """Call `step` for ever, `interval_s` seconds after it ended; an error is logged and the beat goes on."""
-    await asyncio.sleep(interval_s if first_s is None else first_s)
+async def _supervise(health: Health, work: Work) -> None:
+    pause_s = 0.0
     while True:
         try:
-            result = step()
-            if result is not None:
-                await result
-        except Exception as error:
-            log.error(
-                "periodic step failed step=%s error=%r",
-                getattr(step, "__qualname__", step),
-                error,
-                exc_info=error,
-            )
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            await work(health)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            pause_s = health.failed(error)  # what it waited for was cancelled, not the task
+        except Exception as error:  # noqa: BLE001 - that is what supervision is
+            pause_s = health.failed(error)
+        else:
+            return
+
+
+async def _beat(
+    health: Health,
+    first_s: float,
+    interval_s: float,
+    step: Callable[[], Awaitable[object] | None],
+) -> None:
+    await asyncio.sleep(first_s)
+    while True:
+        result = step()
+        if result is not None:
+            await result
+        health.worked()
         await asyncio.sleep(interval_s)

@@ -8,8 +8,9 @@ Apache: BrokerController.registerBrokerAll, registerIncrementBrokerData.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
-from roquette.base.lifecycle import Tasks
+from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.agreement import Agreement
 from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
 from roquette.broker.outbound import Outbound
@@ -82,13 +83,14 @@ class Registration:
         """Begin; returns when every name server was told, or after 500 ms."""
         self._running = True
         self.refresh()
-        self._tasks.start("name-server-agreement", self._watch())
+        self._tasks.keep("name-server-agreement", self._watch)
         await self.settled()
 
-    async def _watch(self) -> None:
+    async def _watch(self, health: Health) -> None:
         while True:
             await asyncio.sleep(self._period_s())
             await self._agreement.check()
+            health.worked()
 
     def refresh(self) -> None:
         """Follow the configured list: begin with new name servers, drop removed ones."""
@@ -100,7 +102,7 @@ class Registration:
                 server = self._servers[address] = _Server(address)
                 server.wanted = self._changes + 1
                 server.told = self._changes
-                server.task = self._tasks.start(f"register-{address}", self._serve(server))
+                server.task = self._tasks.keep(f"register-{address}", partial(self._serve, server))
         for address in [a for a in self._servers if a not in wanted]:
             server = self._servers.pop(address)
             if server.task is not None:
@@ -173,10 +175,12 @@ class Registration:
             if isinstance(outcome, BaseException):
                 log.warning("unregistration failed error=%s", outcome)
 
-    async def _serve(self, server: _Server) -> None:
+    async def _serve(self, server: _Server, health: Health) -> None:
         failures = 0
         while True:
             done = await self._register(server)
+            if done:
+                health.worked()
             failures = 0 if done else failures + 1
             if done and (server.told < server.wanted or server.everything):
                 continue

@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
-from roquette.base.lifecycle import Tasks, every
+from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.addresses import advertised_host, free_ports
 from roquette.broker.agreement import Agreement
 from roquette.broker.auto_creation import AutoCreation
@@ -400,10 +399,7 @@ class Broker:
 
     def _start_beats(self) -> None:
         config, store = self.live.current, self.live.store
-
-        def beat(name: str, seconds: float, step: Callable[[], object]) -> None:
-            self._tasks.start(name, every(seconds, step))  # type: ignore[arg-type]
-
+        beat = self._tasks.every
         beat("hold-expiry", SHORT_BEAT_S, self._expire_holds)
         beat("hold-recheck", RECHECK_BEAT_S, self._recheck_holds)
         beat("log-sync", store.flush_interval_ms / 1000, self.log_sync.request)
@@ -421,8 +417,8 @@ class Broker:
         beat("offsets", config.flush_consumer_offset_interval / 1000, self.changes.save_offsets)
         beat("delay-offsets", config.flush_delay_offset_interval / 1000, self.changes.save_delays)
         beat("order-info", config.flush_consumer_offset_interval / 1000, self.pop_files.save_orders)
-        self._tasks.start("delay-levels", self._deliver_delayed())
-        self._tasks.start("revive", self._pop_driver.revive())
+        self._tasks.keep("delay-levels", self._deliver_delayed)
+        self._tasks.keep("revive", self._pop_driver.revive)
         if self.timer is not None:
             self.timer.start(self._tasks)
 
@@ -447,9 +443,11 @@ class Broker:
             self.live.current, self.store, self.groups, self.offsets, self._clock.now_ms()
         )
 
-    async def _deliver_delayed(self) -> None:
+    async def _deliver_delayed(self, health: Health) -> None:
         await asyncio.sleep(DELAY_FIRST_S)
-        await keep_stepping(self.delays.step, self._clock, self._end_turn, "delayed messages wait")
+        await keep_stepping(
+            self.delays.step, self._clock, self._end_turn, "delayed messages wait", health
+        )
 
     # End.
 

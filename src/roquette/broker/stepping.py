@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from roquette.base.clock import Clock
+from roquette.base.lifecycle import Health
 from roquette.errors import Refused
 
 log = logging.getLogger("roquette.broker")
@@ -15,7 +16,11 @@ REFUSED_S: Final = 10.0
 
 
 async def keep_stepping(
-    step: Callable[[int], bool], clock: Clock, end_turn: Callable[[], None], refused: str
+    step: Callable[[int], bool],
+    clock: Clock,
+    end_turn: Callable[[], None],
+    refused: str,
+    health: Health,
 ) -> None:
     """Work for ever: a step at once after one that left work, else after a beat.
 
@@ -24,6 +29,7 @@ async def keep_stepping(
             store takes nothing now: the next step comes after ten seconds.
         end_turn: brings to the log what was appended.
         refused: what the log says has to wait.
+        health: told of each step that went well.
     """
     while True:
         try:
@@ -33,4 +39,5 @@ async def keep_stepping(
             log.warning("%s reason=%s", refused, refusal.remark)
             wait_s = REFUSED_S
         end_turn()
+        health.worked()
         await asyncio.sleep(wait_s)

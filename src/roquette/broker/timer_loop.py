@@ -11,7 +11,7 @@ from typing import Final
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking, submit
-from roquette.base.lifecycle import Tasks, every
+from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.config import LiveConfig
 from roquette.broker.log_sync import LogSync
 from roquette.broker.persistence import ConfigFiles
@@ -90,13 +90,13 @@ class TimerLoop:
     def start(self, tasks: Tasks) -> None:
         """Begin."""
         flush_s = self._live.store.timer_flush_interval_ms / 1000
-        tasks.start("timer", self._run())
-        tasks.start("timer-flush", every(flush_s, self._flush))
-        tasks.start("timer-metrics", every(METRICS_S, self._save_metrics))
-        tasks.start("timer-deletion", every(DELETION_S, self._delete))
-        tasks.start("timer-rates", every(1.0, self._sample))
+        tasks.keep("timer", self._run)
+        tasks.every("timer-flush", flush_s, self._flush)
+        tasks.every("timer-metrics", METRICS_S, self._save_metrics)
+        tasks.every("timer-deletion", DELETION_S, self._delete)
+        tasks.every("timer-rates", 1.0, self._sample)
 
-    async def _run(self) -> None:
+    async def _run(self, health: Health) -> None:
         while True:
             try:
                 wait_s = 0.0 if await self._turn() else self._pause_s()
@@ -104,6 +104,7 @@ class TimerLoop:
                 log.warning("timer messages wait reason=%s", error)
                 wait_s = ERROR_S
             self._end_turn()
+            health.worked()
             await asyncio.sleep(wait_s)
 
     def _pause_s(self) -> float:

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from roquette.base.javatypes import java_hash
+from roquette.base.lifecycle import Health
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.retry_policy import broker_error
 from roquette.errors import BrokerError, ClientError, CorruptRecord
@@ -11,6 +13,7 @@ from roquette.message.message import ReceivedMessage, received
 from roquette.message.properties import RETRY_TOPIC
 from roquette.message.record import decode_records
 from roquette.message.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from roquette.wire.bodies import SubscriptionData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import decode_ext, encoder
@@ -25,7 +28,7 @@ FLOW_CONTROL_PAUSE_S: Final = 0.02
 _encode_header = encoder(PullMessageRequestHeader)
 
 
-async def pull_loop(consumer: "PushConsumer", state: ProcessQueue) -> None:
+async def pull_loop(consumer: "PushConsumer", state: ProcessQueue, health: Health) -> None:
     """Pull until the queue is given up."""
     config = consumer.session.config
     broker_id = 0
@@ -42,6 +45,7 @@ async def pull_loop(consumer: "PushConsumer", state: ProcessQueue) -> None:
                 await _move(consumer, state, header.next_begin_offset)
                 return
             _take(consumer, state, reply, header)
+            health.worked()
         except BrokerError as error:
             flow = error.code == ResponseCode.FLOW_CONTROL
             if not flow:
@@ -132,3 +136,17 @@ async def _move(consumer: "PushConsumer", state: ProcessQueue, offset: int) -> N
     log.warning("offset moved queue=%s from=%d to=%d", state.queue, state.next_offset, offset)
     await consumer.restart(state, offset)
     await consumer.persist()
+
+
+def subscription(topic: str, expression: str, now_ms: int) -> SubscriptionData:
+    """`*` or `a || b` as brokers want it (FilterAPI.buildSubscriptionData)."""
+    words = [word.strip() for word in expression.split("||")]
+    tags = [word for word in words if word] if expression.strip() not in ("", "*") else []
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression if tags else "*",
+        tags_set=tags,
+        code_set=[java_hash(tag) for tag in tags],
+        sub_version=now_ms,
+        expression_type="TAG",
+    )

@@ -7,7 +7,9 @@ when the handler at work on it has ended, so that no two members ever work on on
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
+from roquette.base.lifecycle import Health
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.producer import Producer
 from roquette.client.retries import resend
@@ -62,8 +64,8 @@ class OrderlyQueues:
             before.put_nowait(None)
         state.locked = True
         waiting = self._waiting[queue] = asyncio.Queue()
-        self._tasks[queue] = self._session.tasks.start(
-            f"order-{queue.topic}-{queue.queue_id}", self._work(state, waiting)
+        self._tasks[queue] = self._session.tasks.keep(
+            f"order-{queue.topic}-{queue.queue_id}", partial(self._work, state, waiting, [])
         )
 
     def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
@@ -116,10 +118,23 @@ class OrderlyQueues:
 
     # the work
 
-    async def _work(self, state: ProcessQueue, waiting: _Waiting) -> None:
-        while (message := await waiting.get()) is not None and not state.dropped:
+    async def _work(
+        self,
+        state: ProcessQueue,
+        waiting: _Waiting,
+        current: list[ReceivedMessage],
+        health: Health,
+    ) -> None:
+        """`current`: the message at work, kept over an error, so that none is passed over."""
+        while True:
+            message = current[0] if current else await waiting.get()
+            if message is None or state.dropped:
+                return
+            current[:] = [message]
             if await self._consume(state, message):
                 state.finish(message)
+            current.clear()
+            health.worked()
 
     async def _consume(self, state: ProcessQueue, message: ReceivedMessage) -> bool:
         """Until the message is handled or among the dead letters; False when the queue was given up before."""

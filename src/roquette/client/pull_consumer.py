@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 
+from roquette.base.lifecycle import Health
+from roquette.client.consume_loop import subscription
 from roquette.client.core.retry_policy import broker_error
-from roquette.client.push_consumer import subscription
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError, CorruptRecord, OffsetOutOfRange
 from roquette.message.message import MessageQueue, ReceivedMessage, received
@@ -62,8 +64,8 @@ class PullConsumer:
         self._positions[queue] = offset
         generation = self._generation[queue] = self._generation.get(queue, 0) + 1
         self._taken[queue] = asyncio.Event()
-        self._tasks[queue] = self._session.tasks.start(
-            f"read-{queue.topic}-{queue.queue_id}", self._read(queue, offset, generation)
+        self._tasks[queue] = self._session.tasks.keep(
+            f"read-{queue.topic}-{queue.queue_id}", partial(self._read, queue, [offset], generation)
         )
 
     def position(self, queue: MessageQueue) -> int:
@@ -107,13 +109,16 @@ class PullConsumer:
                 self._session.master_of(queue), self.group, queue, offset
             )
 
-    async def _read(self, queue: MessageQueue, offset: int, generation: int) -> None:
+    async def _read(
+        self, queue: MessageQueue, at: list[int], generation: int, health: Health
+    ) -> None:
+        """`at`: the offset to go on from, kept over an error."""
         wanted = subscription(queue.topic, self._tags, self._session.clock.now_ms())
         tags = frozenset(wanted.tags_set) or None
         taken = self._taken[queue]
         while True:
             try:
-                found, offset = await self._pull(queue, offset, wanted.sub_string)
+                found, offset = await self._pull(queue, at[0], wanted.sub_string)
             except (ClientError, CorruptRecord) as error:
                 self._session.noise.warning(
                     f"read-{queue.topic}", "pull failed queue=%s error=%s", queue, error
@@ -123,6 +128,8 @@ class PullConsumer:
             messages = [m for m in found if tags is None or m.tags in tags]
             taken.clear()
             self._ready.put_nowait((queue, generation, messages, offset))
+            at[0] = offset
+            health.worked()
             await taken.wait()
 
     async def _pull(

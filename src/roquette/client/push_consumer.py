@@ -9,12 +9,12 @@ import enum
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from roquette.base.files import Files
-from roquette.base.javatypes import java_hash
-from roquette.base.lifecycle import every
-from roquette.client.consume_loop import pull_loop
+from roquette.base.lifecycle import Health
+from roquette.client.consume_loop import pull_loop, subscription
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.rebalance import Strategy, averagely
@@ -139,17 +139,17 @@ class PushConsumer:
         await self._rebalance()
         tasks, config = self.session.tasks, self.session.config
         name = f"consumer-{self.group}"
-        self._tasks = [tasks.start(f"{name}-rebalance", self._rebalance_loop())]
-        self._tasks.append(
-            tasks.start(f"{name}-persist", every(config.persist_offsets_ms / 1000, self.persist))
-        )
+        self._tasks = [
+            tasks.keep(f"{name}-rebalance", self._rebalance_loop),
+            tasks.every(f"{name}-persist", config.persist_offsets_ms / 1000, self.persist),
+        ]
         if self._orderly is not None:
             step = config.lock_interval_ms / 1000
-            self._tasks.append(tasks.start(f"{name}-locks", every(step, self._renew_locks)))
+            self._tasks.append(tasks.every(f"{name}-locks", step, self._renew_locks))
         if not self.options.orderly and self.options.model is Model.CLUSTERING:
-            self._tasks.append(tasks.start(f"{name}-timeouts", every(EXPIRY_BEAT_S, self._expire)))
+            self._tasks.append(tasks.every(f"{name}-timeouts", EXPIRY_BEAT_S, self._expire))
         for index in range(0 if self.options.orderly else self.options.concurrency):
-            self._tasks.append(tasks.start(f"{name}-worker-{index}", self._worker(index)))
+            self._tasks.append(tasks.keep(f"{name}-worker-{index}", partial(self._worker, index)))
 
     async def close(self) -> None:
         """Stop pulling, let handlers at work finish (`CLOSE_S` at most), save offsets, leave the group."""
@@ -257,10 +257,12 @@ class PushConsumer:
     async def restart(self, state: ProcessQueue, offset: int) -> None:
         """Go on elsewhere in a queue; what its handlers still do of the old place counts no more."""
         state.dropped = True
-        if self._orderly is not None:
-            await self._orderly.rest(state.queue)
-        if self.queues.get(state.queue) is state and not self._closing:
-            await self.begin(state.queue, offset)
+        try:
+            if self._orderly is not None:
+                await self._orderly.rest(state.queue)
+        finally:
+            if self.queues.get(state.queue) is state and not self._closing:
+                await self.begin(state.queue, offset)
 
     def consume_directly(self, message: ReceivedMessage) -> Outcome:
         """An operator wants one message processed now (consumeMessageDirectly)."""
@@ -280,7 +282,7 @@ class PushConsumer:
 
     # sharing the queues
 
-    async def _rebalance_loop(self) -> None:
+    async def _rebalance_loop(self, health: Health) -> None:
         period = self.session.config.rebalance_ms / 1000
         while not self._closing:
             missing = any(
@@ -296,6 +298,7 @@ class PushConsumer:
             self._rebalance_event.clear()
             try:
                 await self._rebalance()
+                health.worked()
             except ClientError as error:
                 log.warning("rebalance failed group=%s error=%s", self.group, error)
 
@@ -361,7 +364,8 @@ class PushConsumer:
         self.queues[queue] = state
         if self._orderly is not None:
             self._orderly.begin(state)
-        self.session.tasks.start(f"pull-{queue.topic}-{queue.queue_id}", pull_loop(self, state))
+        name = f"pull-{queue.topic}-{queue.queue_id}"
+        self.session.tasks.keep(name, partial(pull_loop, self, state))
 
     async def _start_offset(self, queue: MessageQueue) -> int | None:
         """The offset to begin with (RebalancePushImpl.computePullFromWhere); None: try again later."""
@@ -391,8 +395,11 @@ class PushConsumer:
         """The subscription of a topic."""
         return self._subscriptions[topic]
 
-    async def _worker(self, index: int) -> None:
+    async def _worker(self, index: int, health: Health) -> None:
+        if (left := self._at_work.pop(index, None)) is not None:
+            self._failed(left[0], left[1])
         while True:
+            health.worked()
             state, message = await self.work.get()
             if state.dropped:
                 continue
@@ -404,11 +411,15 @@ class PushConsumer:
                 state.finish(message)
             elif state.dropped:
                 continue  # whoever has the queue now gets the message again
-            elif self.options.model is Model.BROADCASTING:
-                log.warning("message dropped, broadcasting has no retry id=%s", message.message_id)
-                state.finish(message)
             else:
-                self.session.tasks.start("hand-back", self._hand_back(state, message))
+                self._failed(state, message)
+
+    def _failed(self, state: ProcessQueue, message: ReceivedMessage) -> None:
+        if self.options.model is Model.BROADCASTING:
+            log.warning("message dropped, broadcasting has no retry id=%s", message.message_id)
+            state.finish(message)
+        else:
+            self.session.tasks.keep("hand-back", partial(self._hand_back, state, message))
 
     async def _handle(self, message: ReceivedMessage) -> bool:
         return (await self._run(message))[0]
@@ -451,9 +462,11 @@ class PushConsumer:
                 message.message_id,
                 now_ms - began_ms,
             )
-            self.session.tasks.start("hand-back", self._hand_back(state, message))
+            self._failed(state, message)
 
-    async def _hand_back(self, state: ProcessQueue, message: ReceivedMessage) -> None:
+    async def _hand_back(
+        self, state: ProcessQueue, message: ReceivedMessage, health: Health
+    ) -> None:
         most = self.options.max_reconsume_times
         while not await hand_back(self.session, self._producer, self.group, message, most):
             await asyncio.sleep(5.0)  # neither way back worked: it stays ours, unacknowledged
@@ -481,17 +494,3 @@ class PushConsumer:
 
     async def _save_state(self, state: ProcessQueue) -> None:
         await self.offsets.save([state])
-
-
-def subscription(topic: str, expression: str, now_ms: int) -> SubscriptionData:
-    """`*` or `a || b` as brokers want it (FilterAPI.buildSubscriptionData)."""
-    words = [word.strip() for word in expression.split("||")]
-    tags = [word for word in words if word] if expression.strip() not in ("", "*") else []
-    return SubscriptionData(
-        topic=topic,
-        sub_string=expression if tags else "*",
-        tags_set=tags,
-        code_set=[java_hash(tag) for tag in tags],
-        sub_version=now_ms,
-        expression_type="TAG",
-    )

@@ -13,7 +13,7 @@ import msgspec
 
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
-from roquette.base.lifecycle import Tasks, every
+from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.client.answers import Answers, Asked
 from roquette.client.broker_api import BrokerApi
@@ -105,15 +105,12 @@ class Session:
     async def start(self) -> None:
         """Begin the periodic work."""
         config = self.config
-        self.tasks.start("routes", every(config.poll_routes_ms / 1000, self.refresh_routes))
-        self.tasks.start(
-            "heartbeats", every(config.heartbeat_ms / 1000, self.heartbeat, first_s=1.0)
-        )
+        self.tasks.every("routes", config.poll_routes_ms / 1000, self.refresh_routes)
+        self.tasks.every("heartbeats", config.heartbeat_ms / 1000, self.heartbeat, first_s=1.0)
         if len(self.name_servers) > 1:
             step = config.compare_name_servers_ms / 1000
-            self.tasks.start(
-                "compare-name-servers", every(step, self.compare_name_servers, first_s=step / 2)
-            )
+            compare = self.compare_name_servers
+            self.tasks.every("compare-name-servers", step, compare, first_s=step / 2)
 
     # name servers and routes
 

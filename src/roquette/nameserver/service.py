@@ -7,7 +7,7 @@ from roquette.base import generations
 from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
-from roquette.base.lifecycle import Tasks, every
+from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError, StoreError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.kv_table import KvTable
@@ -75,9 +75,8 @@ class NameServer:
             config.bind_address if host is None else host,
             config.listen_port if port is None else port,
         )
-        self._tasks.start(
-            "scan-brokers", every(config.scan_not_active_broker_interval / 1000, self._scan)
-        )
+        scan_s = config.scan_not_active_broker_interval / 1000
+        self._tasks.every("scan-brokers", scan_s, self._scan)
         log.info("name server started port=%d", self.port)
         return self.port
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from roquette.base.clock import Clock
-from roquette.base.lifecycle import Tasks, every
+from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ClientClosed, ConnectError, RequestTimeout
 from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Peer, Row
@@ -57,8 +57,8 @@ class RemotingClient:
         self._connecting: dict[str, asyncio.Future[Peer]] = {}
         self._next_id = 0
         self._closed = False
-        self._tasks.start("expire-requests", every(0.1, self._expire))
-        self._tasks.start("idle-connections", every(10.0, self._close_idle))
+        self._tasks.every("expire-requests", 0.1, self._expire)
+        self._tasks.every("idle-connections", 10.0, self._close_idle)
 
     def peer(self, address: str) -> Peer | None:
         """The live connection to `address`, if there is one."""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from roquette.base.clock import Clock
-from roquette.base.lifecycle import Tasks, every
+from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher, Peer
 from roquette.remoting.transport import PeerProtocol
@@ -50,7 +50,7 @@ class Server:
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(self._new_protocol, host, port, backlog=1024)
         self._listener = listener
-        self._tasks.start("idle-connections", every(10.0, self._close_idle))
+        self._tasks.every("idle-connections", 10.0, self._close_idle)
         for bound in getattr(listener, "sockets", None) or ():
             return int(bound.getsockname()[1])
         return port

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from roquette.base.clock import Clock
+from roquette.base.lifecycle import Health
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.state import PopState
 from roquette.broker.stepping import keep_stepping
@@ -48,10 +49,14 @@ class PopDriver:
         """The broker stops: nobody waits any more."""
         self._run(self._pop.drain(), may_hold=False)
 
-    async def revive(self) -> None:
+    async def revive(self, health: Health) -> None:
         """Follow the revive log for ever; messages nobody acknowledged come again."""
         await keep_stepping(
-            self._pop.reviver.step, self._clock, self._end_turn, "unacknowledged messages wait"
+            self._pop.reviver.step,
+            self._clock,
+            self._end_turn,
+            "unacknowledged messages wait",
+            health,
         )
 
     def _run(self, due: list[PollHold], *, may_hold: bool) -> None:
