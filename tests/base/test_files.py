@@ -3,9 +3,11 @@
 import errno
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from roquette.base import system_calls
 from roquette.base.files import Files, OsFiles, zero_fill
 from roquette.errors import StoreError
 from roquette.testing.faulty_files import FaultyFiles
@@ -118,7 +120,7 @@ def test_a_write_that_the_system_shortens_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:3], at))
+    monkeypatch.setattr(system_calls, "pwrite", lambda fd, data, at: real(fd, data[:3], at))
     file = OsFiles().open_file(f"{tmp_path}/a", create=True)
 
     file.pwrite(b"0123456789", 5)
@@ -129,17 +131,17 @@ def test_a_write_that_the_system_shortens_goes_on(
 def test_a_write_that_takes_nothing_is_an_error_and_no_endless_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: 0)
+    monkeypatch.setattr(system_calls, "pwrite", lambda fd, data, at: 0)
     file = OsFiles().open_file(f"{tmp_path}/a", create=True)
 
     with pytest.raises(OSError, match="no more bytes"):
         file.pwrite(b"x", 0)
 
 
-@pytest.mark.parametrize("call", ["fdatasync", "fsync"])
+@pytest.mark.parametrize(("where", "call"), [(system_calls, "sync_data"), (os, "fsync")])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_sync_that_failed_is_never_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: ModuleType, call: str, error: int
 ) -> None:
     calls: list[int] = []
 
@@ -149,10 +151,10 @@ def test_a_sync_that_failed_is_never_tried_again(
 
     files = OsFiles()
     file = files.open_file(f"{tmp_path}/a", create=True)
-    monkeypatch.setattr(os, call, failing)
+    monkeypatch.setattr(where, call, failing)
     for _ in range(2):
         with pytest.raises(OSError):
-            file.sync() if call == "fdatasync" else files.sync_dir(str(tmp_path))
+            file.sync() if call == "sync_data" else files.sync_dir(str(tmp_path))
 
     lost = error == errno.EIO  # a full disk loses nothing that was promised
     assert len(calls) == (1 if lost else 2)

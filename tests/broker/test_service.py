@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from roquette.base import system_calls
 from roquette.base.files import OsFile, OsFiles
 from roquette.broker.addresses import advertised_host
 from roquette.broker.config import BrokerConfig
@@ -102,7 +103,7 @@ def test_a_sync_of_any_file_that_fails_ends_the_broker(run_broker, monkeypatch):
             raise OSError(5, "Input/output error")
 
     async def scenario(case):
-        monkeypatch.setattr(os, "fdatasync", failing)
+        monkeypatch.setattr(system_calls, "sync_data", failing)
         monkeypatch.setattr(os, "fsync", failing)
         client = await case.client()
         await client.produce("Fresh")  # topics.json is written

@@ -101,7 +101,7 @@ def test_bad_words_are_refused_in_words(roquette: Roquette) -> None:
         (("topic", "create", "ok", "--cluster", "nowhere"), "no cluster nowhere"),
         (("group", "lag", "nobody"), "consumed nothing yet"),
         (("produce", "ok", "x", "--file", "y"), "not both"),
-        (("produce", "ok", "--file", "/does/not/exist"), "can not be read"),
+        (("produce", "ok", "--file", "/does/not/exist"), "cannot be read"),
         (("consume", "lagging", "--group", "g", "--offset", "5"), "does not go with --group"),
     ):
         error = roquette(*words).exception

@@ -57,9 +57,11 @@ class Brokers:
             if name in known and 0 in known[name].broker_addrs
         ]
         if not found:
-            wanted = f"broker {broker}" if broker else f"cluster {cluster}" if cluster else "broker"
+            wanted, there = f"broker {broker}" if broker else "broker", sorted(known)
+            if broker is None and cluster is not None:
+                wanted, there = f"cluster {cluster}", sorted(self.info.cluster_addr_table)
             raise ConfigError(
-                f"the name server knows no {wanted}; it knows {', '.join(sorted(known)) or 'no broker at all'}"
+                f"the name server knows no {wanted}; it knows {', '.join(there) or 'no broker at all'}"
             )
         return found
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from roquette.base.files import open_null
 from roquette.cli import register as register_people_verbs
 from roquette.errors import ConfigError, RoquetteError
 from roquette.spark.pipelines.command import register as register_pipelines
@@ -115,9 +116,13 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
-    """Entry point: an error is one line on stderr; the exit code is 1 for one of ours, 2 for a wrong command line."""
+    """Run a command line: an error is one line on stderr; the exit code is 1 for one of ours or of the system's
+    (a full disk, a path that is no directory), 2 for a wrong command line."""
+    if sys.stdout is None:  # the caller has closed it: there is nowhere to show a result
+        sys.stdout = open_null()
     try:
         status = app(standalone_mode=False, prog_name="roquette")
+        sys.stdout.flush()
     except _UsageError as error:
         raise SystemExit(_tell_usage(error)) from None
     except typer.Abort:
@@ -126,7 +131,18 @@ def main() -> None:
     except RoquetteError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+    except OSError as error:
+        raise SystemExit(_tell_system(error)) from None
     raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _tell_system(error: OSError) -> int:
+    """Say what the system refused; a reader of our output that has gone (`| head`) needs no word."""
+    if not isinstance(error, BrokenPipeError):
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+    sys.stdout = open_null()  # what is still buffered cannot be written either, and says so at exit
+    return 1
 
 
 def _tell_usage(error: Any) -> int:

@@ -7,13 +7,13 @@ run by the caller in the executor.
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, TextIO
 
+from roquette.base import system_calls
 from roquette.errors import StoreError
 
 _ZEROS: Final = bytes(1 << 20)
@@ -170,33 +170,29 @@ class OsFile:
         return os.fstat(self._fd).st_size
 
     def pwrite(self, data: bytes, position: int) -> None:
-        written = os.pwrite(self._fd, data, position)
+        written = system_calls.pwrite(self._fd, data, position)
         while written < len(data):  # a signal or a nearly full disk shortens a write
-            more = os.pwrite(self._fd, data[written:], position + written)
+            more = system_calls.pwrite(self._fd, data[written:], position + written)
             if more <= 0:
                 raise OSError(errno.EIO, "the system takes no more bytes", self._path)
             written += more
 
     def pread(self, size: int, position: int) -> bytes:
-        return os.pread(self._fd, size, position)
+        return system_calls.pread(self._fd, size, position)
 
     def map(self, writable: bool) -> mmap.mmap:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         return mmap.mmap(self._fd, 0, access=access)
 
     def sync(self) -> None:
-        self._syncs.run(os.fdatasync, self._fd, self._path)
+        self._syncs.run(system_calls.sync_data, self._fd, self._path)
 
     @property
     def descriptor(self) -> int | None:
         return self._fd if self._fd >= 0 else None
 
     def allocate(self, size: int) -> None:
-        try:
-            os.posix_fallocate(self._fd, 0, size)  # holes too: Apache leaves its files sparse
-        except OSError as error:
-            if error.errno not in _NO_FALLOCATE:
-                raise
+        if not system_calls.reserve(self._fd, size):  # holes too: Apache leaves its files sparse
             self._write_blocks(size)
 
     def _write_blocks(self, size: int) -> None:
@@ -220,9 +216,6 @@ class OsFile:
 
     def __del__(self) -> None:
         self.close()
-
-
-_NO_FALLOCATE: Final = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP))
 
 
 class OsFileLock:
@@ -270,7 +263,7 @@ class OsFiles:
         return self._syncs.error
 
     def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | system_calls.CLOSE_ON_EXEC | (os.O_CREAT if create else 0)
         file = OsFile(path, os.open(path, flags, 0o644), self._syncs)
         if size is not None and (have := file.size) < size:
             try:
@@ -313,7 +306,9 @@ class OsFiles:
         os.replace(source, target)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = system_calls.open_directory(path)
+        if fd is None:
+            return
         try:
             self._syncs.run(os.fsync, fd, path)
         finally:
@@ -334,9 +329,9 @@ class OsFiles:
 
     def lock_file(self, path: str) -> FileLock:
         self.make_dirs(os.path.dirname(path) or ".")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | system_calls.CLOSE_ON_EXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system_calls.try_lock(fd, exclusive=True, records=False)
         except OSError as error:
             os.close(fd)
             raise StoreError(
@@ -402,8 +397,13 @@ def home_directory() -> str:
     return os.path.expanduser("~")
 
 
-def read_lines(path: str) -> Iterator[str]:
-    """The lines of a text file of any size, without their ends; raises OSError or UnicodeDecodeError."""
-    with open(path, encoding="utf-8") as file:
+def read_lines(path: str) -> Iterator[bytes]:
+    """The lines of a file of any size, without their ends; raises OSError."""
+    with open(path, "rb") as file:
         for line in file:
-            yield line.rstrip("\n")
+            yield line.rstrip(b"\n")
+
+
+def open_null() -> TextIO:
+    """A text stream that takes everything and keeps nothing."""
+    return open(os.devnull, "w", encoding="utf-8")

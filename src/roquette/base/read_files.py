@@ -5,11 +5,11 @@ operating system's files.
 """
 
 import errno
-import fcntl
 import os
 import stat
 from typing import Final, Protocol, runtime_checkable
 
+from roquette.base import system_calls
 from roquette.base.files import File, Files
 from roquette.errors import StoreError
 
@@ -69,7 +69,7 @@ class OsReadFile:
     __slots__ = ("_fd", "_size")
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | system_calls.CLOSE_ON_EXEC)
         self._size = os.fstat(self._fd).st_size
 
     @property
@@ -77,11 +77,11 @@ class OsReadFile:
         return self._size
 
     def read(self, position: int, size: int) -> bytes:
-        found = os.pread(self._fd, size, position)
+        found = system_calls.pread(self._fd, size, position)
         while (
             len(found) < size and position + len(found) < self._size
         ):  # the system's limit of one call
-            more = os.pread(self._fd, size - len(found), position + len(found))
+            more = system_calls.pread(self._fd, size - len(found), position + len(found))
             if not more:
                 break
             found += more
@@ -200,15 +200,13 @@ class StoreGuard:
         self._fd = -1
         how = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
         try:
-            self._fd = os.open(path, how | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, how | system_calls.CLOSE_ON_EXEC, 0o644)
         except FileNotFoundError:
             if exclusive:
                 raise
             return
-        kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
         try:
-            fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
-            fcntl.lockf(self._fd, kind | fcntl.LOCK_NB, 1, 0)
+            system_calls.try_lock(self._fd, exclusive=exclusive, records=True)
         except OSError as error:
             self.release()
             if error.errno not in _BUSY:
@@ -226,7 +224,9 @@ class LineFile:
     """A new text file that a tool writes, buffered; not durable before `close`."""
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | system_calls.CLOSE_ON_EXEC, 0o644
+        )
         self._parts: list[bytes] = []
         self._size = 0
 

@@ -1,6 +1,7 @@
 """`roquette consume`: a group's messages, or a look at a topic without any group."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import signal
@@ -46,7 +47,10 @@ def consume(
     ] = False,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="One JSON object a line, with everything known of a message."),
+        typer.Option(
+            "--json",
+            help="One JSON object a line, with everything known of a message; a body that is not UTF-8 as body_base64.",
+        ),
     ] = False,
     namesrv: NameServers = None,
 ) -> None:
@@ -152,24 +156,31 @@ async def _start(client: Client, queue: MessageQueue, offset: str, end: int) -> 
 
 
 def _print(message: ReceivedMessage, as_json: bool) -> None:
-    text = message.body.decode("utf-8", "replace")
-    if as_json:
-        text = json.dumps(
-            {
-                "topic": message.topic,
-                "broker": message.queue.broker_name,
-                "queue": message.queue.queue_id,
-                "offset": message.queue_offset,
-                "id": message.message_id,
-                "tag": message.tags,
-                "keys": list(message.keys),
-                "body": text,
-                "properties": message.properties,
-                "born_ms": message.born_timestamp_ms,
-                "stored_ms": message.store_timestamp_ms,
-                "reconsume_times": message.reconsume_times,
-            },
-            ensure_ascii=False,
-        )
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    line = _as_json(message).encode() if as_json else message.body
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _as_json(message: ReceivedMessage) -> str:
+    """Everything known of a message; a body that is not UTF-8 is `body_base64` instead of `body`."""
+    try:
+        body = {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(message.body).decode()}
+    return json.dumps(
+        {
+            "topic": message.topic,
+            "broker": message.queue.broker_name,
+            "queue": message.queue.queue_id,
+            "offset": message.queue_offset,
+            "id": message.message_id,
+            "tag": message.tags,
+            "keys": list(message.keys),
+            **body,
+            "properties": message.properties,
+            "born_ms": message.born_timestamp_ms,
+            "stored_ms": message.store_timestamp_ms,
+            "reconsume_times": message.reconsume_times,
+        },
+        ensure_ascii=False,
+    )

@@ -1,12 +1,14 @@
 """`roquette produce`: from arguments, a file or standard input."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
+from roquette.base.files import read_lines
 from roquette.cli.connect import NameServers, OutputForm, name_servers
 from roquette.cli.output import Output, say, show_json
 from roquette.client.client import Client
@@ -46,18 +48,21 @@ def produce(
     namesrv: NameServers = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Send messages: one for each argument, or one for each line of a file or of standard input."""
+    """Send messages: one for each argument, or one for each line (any bytes) of a file or of standard input."""
     if body and file:
         raise ConfigError("give messages as arguments or --file, not both")
-    lines = iter(body) if body else _lines(file or "-")
+    if body and "" in body:
+        raise ConfigError("RocketMQ has no empty messages: nothing was sent")
+    lines = map(os.fsencode, body) if body else _lines(file or "-")
 
-    async def run() -> int:
-        count = 0
+    async def run() -> tuple[int, int]:
+        count = empty = 0
         async with Client(name_servers(namesrv)) as client:
             waiting = []
             for line in lines:
                 if not line:
-                    continue  # an empty message is not allowed
+                    empty += 1
+                    continue
                 sent = await client.send_soon(
                     topic, line, tag=tag, key=key, shard_key=shard_key, delay_level=delay_level
                 )
@@ -69,23 +74,26 @@ def produce(
                     await asyncio.gather(*waiting)
                     waiting.clear()
             await asyncio.gather(*waiting)
-        return count
+        return count, empty
 
-    count = asyncio.run(run())
+    count, empty = asyncio.run(run())
+    if empty:
+        say(
+            f"{empty} empty line{'' if empty == 1 else 's'} left out: RocketMQ has no empty messages"
+        )
     if output is Output.JSON:
         show_json({"topic": topic, "sent": count})
     else:
         say(f"sent {count} message{'' if count == 1 else 's'} to {topic}")
 
 
-def _lines(path: str) -> Iterator[str]:
-    from roquette.base.files import read_lines
-
+def _lines(path: str) -> Iterator[bytes]:
+    """Lines as the bytes they are: a message need not be text."""
     if path == "-":
-        for line in sys.stdin:
-            yield line.rstrip("\n")
+        for line in sys.stdin.buffer:
+            yield line.rstrip(b"\n")
         return
     try:
         yield from read_lines(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--file {path} can not be read: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"--file {path} cannot be read: {error.strerror}") from None

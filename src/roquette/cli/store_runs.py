@@ -1,12 +1,12 @@
 """Long work of the store verbs: progress on stderr, one process per CPU."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+from roquette.base.system_calls import usable_cpus
 from roquette.cli.output import say
 
 _LONG = 256 << 20  # bytes of log from which on progress is worth a line
@@ -42,7 +42,7 @@ def in_processes(
     jobs: int, steps: Steps
 ) -> Iterator[Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]]:
     """A `map` over processes; with one job, or one item, in this one. Results come in order."""
-    count = jobs or len(os.sched_getaffinity(0))
+    count = jobs or usable_cpus()
     with contextlib.ExitStack() as stack:
         pool: list[ProcessPoolExecutor] = []
 

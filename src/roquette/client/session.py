@@ -32,7 +32,7 @@ from roquette.remoting.client import RemotingClient
 from roquette.remoting.dispatcher import RequestContext, Row
 from roquette.remoting.outcomes import Outcome, Silent
 from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData, canonical
-from roquette.wire.codes import RequestCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import (
     NotifyConsumerIdsChangedRequestHeader,
@@ -126,12 +126,16 @@ class Session:
             address = self.name_servers[self._current % len(self.name_servers)]
             try:
                 return await call(address)
-            except (RouteNotFound, BrokerError):
+            except BrokerError as error:
+                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                last = ConnectError(f"{address} is no name server (a broker, perhaps?): {error}")
+            except RouteNotFound:
                 raise
             except ClientError as error:
                 last = error
-                if self.name_servers[self._current % len(self.name_servers)] == address:
-                    self._current += 1  # round robin; another caller may have moved on already
+            if self.name_servers[self._current % len(self.name_servers)] == address:
+                self._current += 1  # round robin; another caller may have moved on already
         raise ConnectError(
             f"no name server of {';'.join(self.name_servers)} can be reached: {last}"
         ) from last

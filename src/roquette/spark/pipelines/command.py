@@ -50,7 +50,12 @@ class Pipelines(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of them, or None."""
-        return command_of(find_pipeline(cmd_name)) if cmd_name in MODULES else None
+        if cmd_name not in MODULES:
+            return None
+        try:
+            return command_of(find_pipeline(cmd_name))
+        except ModuleNotFoundError as error:
+            return _absent(cmd_name, error)
 
 
 def register(app: typer.Typer) -> None:
@@ -102,6 +107,21 @@ def doctor(
             sys.stdout.write(line + (f"\n{'':25}-> {each.mend}" if each.mend else "") + "\n")
         sys.stdout.write("Spark can run here.\n" if not bad else "Spark can not run here yet.\n")
     raise typer.Exit(1 if bad else 0)
+
+
+def _absent(name: str, error: ModuleNotFoundError) -> Any:
+    """The command of a pipeline whose packages are missing: its help and its error say how to get them."""
+    install = "pip install 'roquette[spark]'"
+
+    def refuse() -> None:
+        raise ConfigError(f"pipeline {name} needs PySpark and Arrow ({error}): {install}")
+
+    own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    own.command(name=name, help=f"First: {install}", context_settings=anything)(refuse)
+    found = typer.main.get_command(own)
+    found.name = name
+    return found
 
 
 def command_of(pipeline: Pipeline[Any]) -> Any:

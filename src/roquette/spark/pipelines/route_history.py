@@ -61,7 +61,7 @@ class RouteHistory:
         return [each for each in self.found if each.healed_ms is None]
 
 
-def read_lines(lines: Iterable[str], where: str) -> Iterator[dict[str, Any]]:
+def read_lines(lines: Iterable[str | bytes], where: str) -> Iterator[dict[str, Any]]:
     """Snapshot lines of a file. Raises ConfigError for a line that is none."""
     for number, text in enumerate(lines, 1):
         if not text.strip():
