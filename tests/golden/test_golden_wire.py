@@ -1,11 +1,14 @@
 """What the wire room writes and reads equals what Apache's remoting writes and reads."""
 
 import json
+import typing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+
+from roquette.wire.numbers import Int32, Int64
 
 codes = pytest.importorskip("roquette.wire.codes")
 connection = pytest.importorskip("roquette.wire.connection")
@@ -113,6 +116,17 @@ def test_header_fields_are_apaches(name: str) -> None:
         field for field in ours if ours[field].required and (name, field) not in STRICTER
     }
     assert ours_required - required - primitive == set()
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_numbers_of_headers_have_the_range_of_apaches_type(name: str) -> None:
+    case = HEADERS[name]
+    ranges = {"int": Int32, "Integer": Int32, "long": Int64, "Long": Int64}
+    kinds = case["inherited"] | case["fields"]
+    for field in msgspec.structs.fields(getattr(headers, name)):
+        wanted = ranges.get(kinds[field.encode_name].rstrip("!"))
+        if wanted is not None:
+            assert field.type in (wanted, typing.Optional[wanted]), field.name  # noqa: UP045
 
 
 @pytest.mark.parametrize("name", HEADERS)

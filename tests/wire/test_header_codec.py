@@ -17,6 +17,7 @@ from roquette.wire.header_codec import (
     encoder,
     ext_dict,
 )
+from roquette.wire.numbers import Int32, Int64
 
 
 class Sample(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -124,6 +125,37 @@ def test_empty_and_null_are_absent() -> None:
 def test_what_does_not_fit_names_header_and_field(field: str, value: object) -> None:
     with pytest.raises(BadHeader, match="Sample"):
         decode(**{field: value})
+
+
+class Bounded(msgspec.Struct, gc=False, kw_only=True, rename={"sys_flag": "f"}):
+    """Fields of Java's types."""
+
+    sys_flag: Int32
+    born: Int64 | None = None
+    times: Int32 | None = None
+
+
+@pytest.mark.parametrize("value", ["{}", '"{}"', '"+{}"', '"00{}"'])
+@pytest.mark.parametrize("name, bits", [("f", 32), ("born", 64), ("times", 32)])
+def test_a_number_beyond_javas_type_is_refused_with_field_value_and_range(
+    name: str, bits: int, value: str
+) -> None:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    for number in (high, high + 1, 2**64, int("9" * 400)):
+        text = value.format(number)
+        fields = {"f": "0", name: text}
+        data = ",".join(f'"{key}":{field}' for key, field in fields.items())
+        if number == high:
+            found = decode_ext(Bounded, msgspec.Raw(b"{%b}" % data.encode()))
+            assert high in (found.sys_flag, found.born, found.times)
+            continue
+        with pytest.raises(BadHeader) as caught:
+            decode_ext(Bounded, msgspec.Raw(b"{%b}" % data.encode()))
+        words = str(caught.value)
+        assert f"field {name}" in words
+        assert f"{low}..{high}" in words
+        assert text.strip('"')[:20] in words
+        assert ("(sys_flag)" in words) == (name == "f")
 
 
 @pytest.mark.parametrize("data", [b"[]", b"5", b'"x"', b"{", b"", b"nonsense", b"\xff"])

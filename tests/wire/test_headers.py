@@ -21,7 +21,7 @@ from roquette.wire.headers import (
     SendMessageRequestHeaderV2,
     UnregisterClientRequestHeader,
 )
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 # Required fields are marked with "!".
 WIRE_NAMES = {
@@ -205,7 +205,7 @@ def test_any_ext_fields_are_read_or_refused(name: str, values: list[Any]) -> Non
 
 
 def full(kind: type[msgspec.Struct]) -> dict[str, str]:
-    texts = {Int64: "7", bool: "true", str: 'ü"\x01'}
+    texts = {Int32: "7", Int64: "7", bool: "true", str: 'ü"\x01'}
     return {
         f.encode_name: next(
             text

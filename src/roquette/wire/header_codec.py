@@ -10,12 +10,15 @@ from collections.abc import Callable
 from functools import cache
 
 import msgspec
+from msgspec.structs import FieldInfo
 
 from roquette.errors import RoquetteError
 
 H = typing.TypeVar("H", bound=msgspec.Struct)
 
 _quote = msgspec.json.Encoder().encode
+_SHOWN = 40  # characters of a value in a refusal
+_MAX_DIGITS = 100  # leading zeros included: Python's own limit raises ValueError
 _EMPTY = msgspec.Raw(b"{}")
 
 
@@ -54,37 +57,48 @@ class HeaderDecoder:
 
 def _decode_coerced(header: type[H], ext: msgspec.Raw | None) -> H:
     """The slow path, in Java's manner: any scalar as text, `+5` and `007` as numbers, empty as absent."""
-    text = ext_dict(ext)
-    fields = msgspec.structs.fields(header)
-    numbers = {f.encode_name for f in fields if _scalar(f.type)[0] is int}
-    flags = {f.encode_name for f in fields if _scalar(f.type)[0] is bool}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(header)}
     values: dict[str, object] = {}
-    for name, value in text.items():
-        if name in flags:
+    for name, value in ext_dict(ext).items():
+        field = fields.get(name)
+        kind = None if field is None else _scalar(field.type)[0]
+        if kind is bool:
             values[name] = value.lower() == "true"  # Boolean.parseBoolean
-        elif name in numbers:
-            if value:
-                values[name] = _java_number(header, name, value)
-        else:
+        elif field is None or kind is not int:
             values[name] = value
+        elif value:
+            values[name] = _java_number(header, field, value)
     try:
         return msgspec.convert(values, header, strict=False)
     except msgspec.ValidationError as error:
         raise BadHeader(f"{header.__name__}: {error}") from None
 
 
-def _java_number(header: type[msgspec.Struct], name: str, value: str) -> int:
-    try:
-        number = int(value)
-    except ValueError:
+def _java_number(header: type[msgspec.Struct], field: FieldInfo, value: str) -> int:
+    """`value` in the range of Java's type; the refusal names field, value and range."""
+    name = field.encode_name
+    if name.lower() != field.name.replace("_", ""):
+        name = f"{name} ({field.name})"  # a letter says nothing
+    shown = repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "...")
+    digits = value[1:] if value[0] in "+-" else value
+    if not digits.isdecimal():
+        raise BadHeader(f"{header.__name__}: field {name} is not a number: {shown}")
+    low, high = _range(field.type)
+    number = int(value) if len(digits) <= _MAX_DIGITS else high + 1
+    if not low <= number <= high:
         raise BadHeader(
-            f"{header.__name__}: field {name} is not a number: {value[:40]!r}"
-        ) from None
-    if not -(2**63) <= number < 2**63 or "_" in value or value != value.strip():
-        raise BadHeader(
-            f"{header.__name__}: field {name} is not a number of 64 bits: {value[:40]!r}"
+            f"{header.__name__}: field {name} is {shown}, which is not in {low}..{high}"
         )
     return number
+
+
+def _range(kind: object) -> tuple[int, int]:
+    """What an integer field may hold: as its type says, else a Java long."""
+    if typing.get_origin(kind) is typing.Annotated:
+        (meta,) = typing.get_args(kind)[1:]
+        return meta.ge, meta.le
+    inner = [one for one in typing.get_args(kind) if one is not types.NoneType]
+    return _range(inner[0]) if inner else (-(2**63), 2**63 - 1)
 
 
 def _scalar(kind: object) -> tuple[object, bool]:

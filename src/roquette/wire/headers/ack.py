@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class AckMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -10,7 +10,7 @@ class AckMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="ca
 
     consumer_group: str
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     extra_info: str
     offset: Int64
     lite_topic: str | None = None
@@ -22,7 +22,7 @@ class ChangeInvisibleTimeRequestHeader(msgspec.Struct, gc=False, kw_only=True, r
 
     consumer_group: str
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     extra_info: str
     offset: Int64
     invisible_time: Int64
@@ -36,4 +36,4 @@ class ChangeInvisibleTimeResponseHeader(msgspec.Struct, gc=False, kw_only=True, 
 
     pop_time: Int64 = 0
     invisible_time: Int64 = 0
-    revive_qid: Int64 = 0
+    revive_qid: Int32 = 0

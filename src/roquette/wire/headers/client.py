@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class UnregisterClientRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -59,8 +59,8 @@ class ConsumeMessageDirectlyResultRequestHeader(
     msg_id: str | None = None
     broker_name: str | None = None
     topic: str | None = None
-    topic_sys_flag: Int64 | None = None
-    group_sys_flag: Int64 | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
 
 
 class ResetOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -68,7 +68,7 @@ class ResetOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
     topic: str
     group: str
-    queue_id: Int64 = -1
+    queue_id: Int32 = -1
     offset: Int64 | None = None
     timestamp: Int64
     is_force: bool

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class QueryConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -10,7 +10,7 @@ class QueryConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, r
 
     consumer_group: str
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     set_zero_if_not_found: bool | None = None
     bname: str | None = None
 
@@ -26,7 +26,7 @@ class UpdateConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, 
 
     consumer_group: str
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     commit_offset: Int64
     bname: str | None = None
 
@@ -35,7 +35,7 @@ class SearchOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
     """Apache's SearchOffsetRequestHeader."""
 
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     timestamp: Int64
     boundary_type: str | None = None
     bname: str | None = None
@@ -51,7 +51,7 @@ class GetMaxOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
     """Apache's GetMaxOffsetRequestHeader."""
 
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     committed: bool = True
     bname: str | None = None
 
@@ -66,7 +66,7 @@ class GetMinOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
     """Apache's GetMinOffsetRequestHeader."""
 
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     bname: str | None = None
 
 
@@ -80,7 +80,7 @@ class GetEarliestMsgStoretimeRequestHeader(msgspec.Struct, gc=False, kw_only=Tru
     """Apache's GetEarliestMsgStoretimeRequestHeader."""
 
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     bname: str | None = None
 
 

@@ -2,15 +2,15 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class GetAllTopicConfigRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetAllTopicConfigRequestHeader."""
 
-    topic_seq: Int64 | None = None
+    topic_seq: Int32 | None = None
     data_version: str | None = None
-    max_topic_num: Int64 | None = None
+    max_topic_num: Int32 | None = None
 
 
 class GetBrokerConfigResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -22,15 +22,15 @@ class GetBrokerConfigResponseHeader(msgspec.Struct, gc=False, kw_only=True, rena
 class GetAllSubscriptionGroupRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetAllSubscriptionGroupRequestHeader."""
 
-    group_seq: Int64 | None = None
+    group_seq: Int32 | None = None
     data_version: str | None = None
-    max_group_num: Int64 | None = None
+    max_group_num: Int32 | None = None
 
 
 class GetAllSubscriptionGroupResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetAllSubscriptionGroupResponseHeader."""
 
-    total_group_num: Int64
+    total_group_num: Int32
 
 
 class QueryConsumeTimeSpanRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):

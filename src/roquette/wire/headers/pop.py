@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class PopMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -10,12 +10,12 @@ class PopMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="ca
 
     consumer_group: str
     topic: str
-    queue_id: Int64
-    max_msg_nums: Int64
+    queue_id: Int32
+    max_msg_nums: Int32
     invisible_time: Int64
     poll_time: Int64
     born_time: Int64 = 0
-    init_mode: Int64
+    init_mode: Int32
     exp_type: str | None = None
     exp: str | None = None
     order: bool = False
@@ -28,7 +28,7 @@ class PopMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
     pop_time: Int64 = 0
     invisible_time: Int64 = 0
-    revive_qid: Int64 = 0
+    revive_qid: Int32 = 0
     rest_num: Int64 = 0
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
@@ -39,8 +39,8 @@ class PeekMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
     """Apache's PeekMessageRequestHeader."""
 
     topic: str
-    queue_id: Int64
-    max_msg_nums: Int64
+    queue_id: Int32
+    max_msg_nums: Int32
     consumer_group: str
     bname: str | None = None
 
@@ -50,7 +50,7 @@ class NotificationRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
     consumer_group: str
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     poll_time: Int64
     born_time: Int64 = 0
     order: bool = False
@@ -72,11 +72,11 @@ class PollingInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
     consumer_group: str
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     bname: str | None = None
 
 
 class PollingInfoResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's PollingInfoResponseHeader."""
 
-    polling_num: Int64 = 0
+    polling_num: Int32 = 0

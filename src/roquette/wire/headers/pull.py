@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class PullMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -10,17 +10,17 @@ class PullMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
     consumer_group: str
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     queue_offset: Int64
-    max_msg_nums: Int64
-    sys_flag: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
     commit_offset: Int64 = 0
     suspend_timeout_millis: Int64 = 0
     subscription: str | None = None
     sub_version: Int64 = 0
     expression_type: str | None = None
-    max_msg_bytes: Int64 | None = None
-    request_source: Int64 | None = None
+    max_msg_bytes: Int32 | None = None
+    request_source: Int32 | None = None
     proxy_froward_client_id: str | None = None
     bname: str | None = None
 
@@ -33,6 +33,6 @@ class PullMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="
     min_offset: Int64
     max_offset: Int64
     offset_delta: Int64 | None = None
-    topic_sys_flag: Int64 | None = None
-    group_sys_flag: Int64 | None = None
-    forbidden_type: Int64 | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None

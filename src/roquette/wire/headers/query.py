@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class QueryMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -10,7 +10,7 @@ class QueryMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
     topic: str
     key: str
-    max_num: Int64
+    max_num: Int32
     begin_timestamp: Int64
     end_timestamp: Int64
 
@@ -33,7 +33,7 @@ class QueryConsumeQueueRequestHeader(msgspec.Struct, gc=False, kw_only=True, ren
     """Apache's QueryConsumeQueueRequestHeader."""
 
     topic: str
-    queue_id: Int64
+    queue_id: Int32
     index: Int64
-    count: Int64
+    count: Int32
     consumer_group: str | None = None

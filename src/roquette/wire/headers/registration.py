@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class RegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -16,7 +16,7 @@ class RegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename
     heartbeat_timeout_millis: Int64 | None = None
     enable_acting_master: bool | None = None
     compressed: bool = False
-    body_crc32: Int64 = 0
+    body_crc32: Int32 = 0
 
 
 class RegisterBrokerResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -64,11 +64,11 @@ class BrokerHeartbeatRequestHeader(msgspec.Struct, gc=False, kw_only=True, renam
     broker_addr: str
     broker_name: str
     broker_id: Int64 | None = None
-    epoch: Int64 | None = None
+    epoch: Int32 | None = None
     max_offset: Int64 | None = None
     confirm_offset: Int64 | None = None
     heartbeat_timeout_mills: Int64 | None = None
-    election_priority: Int64 | None = None
+    election_priority: Int32 | None = None
 
 
 class NotifyMinBrokerIdChangeRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32
 
 
 class GetRouteInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -55,7 +55,7 @@ class WipeWritePermOfBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True,
 class WipeWritePermOfBrokerResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's WipeWritePermOfBrokerResponseHeader."""
 
-    wipe_topic_count: Int64
+    wipe_topic_count: Int32
 
 
 class AddWritePermOfBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -67,4 +67,4 @@ class AddWritePermOfBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, 
 class AddWritePermOfBrokerResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's AddWritePermOfBrokerResponseHeader."""
 
-    add_topic_count: Int64
+    add_topic_count: Int32

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 _LETTERS = dict(
     zip(
@@ -34,15 +34,15 @@ class SendMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: Int64 = 4
-    queue_id: Int64
-    sys_flag: Int64
+    default_topic_queue_nums: Int32 = 4
+    queue_id: Int32
+    sys_flag: Int32
     born_timestamp: Int64
-    flag: Int64
+    flag: Int32
     properties: str | None = None
-    reconsume_times: Int64 = 0
+    reconsume_times: Int32 = 0
     unit_mode: bool = False
-    max_reconsume_times: Int64 | None = None
+    max_reconsume_times: Int32 | None = None
     batch: bool = False
     bname: str | None = None
 
@@ -53,15 +53,15 @@ class SendMessageRequestHeaderV2(msgspec.Struct, gc=False, kw_only=True, rename=
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: Int64 = 4
-    queue_id: Int64
-    sys_flag: Int64
+    default_topic_queue_nums: Int32 = 4
+    queue_id: Int32
+    sys_flag: Int32
     born_timestamp: Int64
-    flag: Int64
+    flag: Int32
     properties: str | None = None
-    reconsume_times: Int64 = 0
+    reconsume_times: Int32 = 0
     unit_mode: bool = False
-    max_reconsume_times: Int64 | None = None
+    max_reconsume_times: Int32 | None = None
     batch: bool = False
     bname: str | None = None
 
@@ -70,7 +70,7 @@ class SendMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="
     """Apache's SendMessageResponseHeader."""
 
     msg_id: str
-    queue_id: Int64
+    queue_id: Int32
     queue_offset: Int64
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
@@ -82,9 +82,9 @@ class ConsumerSendMsgBackRequestHeader(msgspec.Struct, gc=False, kw_only=True, r
 
     offset: Int64
     group: str
-    delay_level: Int64
+    delay_level: Int32
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False
-    max_reconsume_times: Int64 | None = None
+    max_reconsume_times: Int32 | None = None
     bname: str | None = None

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32
 
 
 class CreateTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -10,11 +10,11 @@ class CreateTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
     topic: str
     default_topic: str | None = None
-    read_queue_nums: Int64
-    write_queue_nums: Int64
-    perm: Int64
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
     topic_filter_type: str | None = None
-    topic_sys_flag: Int64 | None = None
+    topic_sys_flag: Int32 | None = None
     order: bool = False
     attributes: str | None = None
     force: bool | None = None
@@ -42,7 +42,7 @@ class RegisterTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename=
 class GetAllTopicConfigResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Apache's GetAllTopicConfigResponseHeader."""
 
-    total_topic_num: Int64 | None = None
+    total_topic_num: Int32 | None = None
 
 
 class GetTopicStatsInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class EndTransactionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -12,7 +12,7 @@ class EndTransactionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename
     producer_group: str
     tran_state_table_offset: Int64
     commit_log_offset: Int64
-    commit_or_rollback: Int64
+    commit_or_rollback: Int32
     from_transaction_check: bool = False
     msg_id: str
     transaction_id: str | None = None
@@ -42,13 +42,13 @@ class ReplyMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: Int64
-    queue_id: Int64
-    sys_flag: Int64
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
     born_timestamp: Int64
-    flag: Int64
+    flag: Int32
     properties: str | None = None
-    reconsume_times: Int64 | None = None
+    reconsume_times: Int32 | None = None
     unit_mode: bool = False
     born_host: str
     store_host: str
