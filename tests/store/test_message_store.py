@@ -1,7 +1,9 @@
 """The facade: appends, reads by Apache's table, searches, limits, retention, faults."""
 
 import errno
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -196,6 +198,42 @@ def all_files(files: FaultyFiles, folder: str = "/s") -> dict[str, bytes]:
         elif path != "/s/config":  # the broker's, still empty
             found[path] = files.read_bytes(path)
     return found
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("bad", [2**31, -(2**31) - 1, 2**64, "x", None])
+@pytest.mark.parametrize("field", ["queue_id", "sys_flag", "born_ms", "reconsume_times", "now_ms"])
+def test_an_append_that_fails_leaves_nothing_behind(field: str, bad: Any, batch: bool) -> None:
+    if bad in (2**31, -(2**31) - 1) and field in ("born_ms", "now_ms"):
+        bad *= 2**40
+    files = FaultyFiles()
+    store = opened(files)
+    put(store, b"before")
+    store.take_arrivals()
+    store.write_pending()
+    before = all_files(files)
+    end = store.max_physical_offset
+    given: dict[str, Any] = {
+        "topic": "T", "queue_id": 0, "sys_flag": 0, "born_ms": 5, "born_host": BORN, "reconsume_times": 0,
+        "now_ms": START_MS,
+    }  # fmt: skip
+    if batch:
+        given["batch"] = encode_batch([(7, b"x", b"KEYS\x01k\x02TAGS\x01t\x02") for _ in range(9)])
+        append: Any = store.append_batch
+    else:
+        given |= {"flag": 0, "properties": "KEYS\x01k\x02", "tags_code": 0, "body": b"x"}
+        append = store.append
+
+    with pytest.raises((OverflowError, ValueError, TypeError, struct.error)):
+        append(**given | {field: bad})
+
+    store.write_pending()
+    assert all_files(files) == before
+    assert (store.max_physical_offset, store.max_offset("T", 0)) == (end, 1)
+    assert store.take_arrivals() == []
+    put(store, b"after")
+    store = opened(files.crash())
+    assert store.max_offset("T", 0) in (0, 1, 2)
 
 
 @pytest.mark.parametrize("torn", [b"", b"\0" * 21, encode_batch([(0, b"x", b"\xff\xfe")])])

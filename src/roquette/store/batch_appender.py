@@ -12,7 +12,7 @@ from roquette.message.batch import BatchCursor
 from roquette.message.record import MAX_PROPERTIES, write_record
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
-from roquette.store.consume_queue import ConsumeQueue
+from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues, TopicQueues
 from roquette.store.index import Index
 from roquette.store.keys import KeySpans
@@ -20,19 +20,26 @@ from roquette.store.limits import raise_illegal
 from roquette.store.results import Arrival, BatchAppended
 
 
-class BatchAppender:
-    """What is appended here stands in order, in one queue, with queue offsets that follow each other."""
+class Part:
+    """Messages that stand in one file of the log and of their queue: records, queue units and index entries."""
 
-    __slots__ = (
-        "_chunk",
-        "_index",
-        "_log",
-        "_queue",
-        "_queues",
-        "_spans",
-        "_store_host",
-        "_units",
-    )
+    __slots__ = ("first_size", "keys", "records", "units")
+
+    def __init__(self, first_size: i64) -> None:
+        self.first_size: i64 = first_size  # of the first record
+        self.records: BytesWriter = BytesWriter()
+        self.units: BytesWriter = BytesWriter()
+        self.keys: BytesWriter = BytesWriter()  # key hash and physical offset, 8 bytes each
+
+
+class BatchAppender:
+    """What is appended here stands in order, in one queue, with queue offsets that follow each other.
+
+    All messages are encoded before the log, the queue, the index or `arrivals` change: whatever fails while that
+    is done leaves nothing behind.
+    """
+
+    __slots__ = ("_index", "_log", "_queues", "_spans", "_store_host")
 
     def __init__(
         self, log: CommitLog, queues: ConsumeQueues, index: Index | None, store_host: bytes
@@ -42,9 +49,6 @@ class BatchAppender:
         self._index: Index | None = index
         self._store_host: bytes = store_host
         self._spans: KeySpans = KeySpans()
-        self._chunk: BytesWriter = BytesWriter()  # records not yet given to the log
-        self._units: BytesWriter = BytesWriter()  # their queue units
-        self._queue: ConsumeQueue | None = None
 
     def check(self, batch: bytes, fixed: i64, config: StoreConfig, max_record: i64) -> None:
         """Look at every message before one is appended; `fixed` is a record's size without body and properties.
@@ -90,81 +94,108 @@ class BatchAppender:
         Raises:
             OSError: a file could not grow. Messages before that point stand in the log and its queue.
         """
-        queue = entry.queues.get(queue_id) or self._queues.create(entry.topic, queue_id)
-        self._queue = queue
-        fixed: i64 = entry.fixed_size + len(born_host) + len(self._store_host)
-        done = BatchAppended(queue.next_offset)
-        ids = BytesWriter()
-        cursor = BatchCursor(batch)
-        name = entry.name
-        topic = entry.topic
-        offset: i64 = queue.next_offset
-        physical: i64 = 0
-        log_room: i64 = 0
-        unit_room: i64 = 0
-        try:
-            while cursor.advance():
-                body = cursor.body
-                properties = cursor.properties
-                size: i64 = fixed + len(body) + len(properties)
-                if size > log_room or unit_room == 0:
-                    self._give()
-                    queue.reserve()
-                    unit_room = queue.room
-                    physical = self._log.place(size)
-                    log_room = self._log.room
-                if self._index is not None and self._index.full:
-                    self._index.reserve(now_ms)
-                write_record(
-                    self._chunk,
-                    name,
-                    i32(queue_id),
-                    i32(cursor.flag),
-                    offset,
-                    physical,
-                    i32(sys_flag),
-                    born_ms,
-                    born_host,
-                    now_ms,
-                    self._store_host,
-                    i32(reconsume_times),
-                    0,
-                    body,
-                    properties,
-                )
-                code = self._dispatch(entry, properties, physical, size, now_ms)
-                arrivals.append(Arrival(topic, queue_id, offset, code, physical, size, now_ms))
-                ids.write(self._store_host)
-                write_i64_be(ids, physical)
-                done.count += 1
-                done.size += size
-                offset += 1
-                physical += size
-                log_room -= size
-                unit_room -= 1
-        finally:
-            self._give()
-            self._queue = None
-        done.end_offset = physical
-        done.message_ids = ids.getvalue()
+        queue = entry.queues.get(queue_id)
+        done = BatchAppended(0 if queue is None else queue.next_offset)
+        fresh: list[Arrival] = []
+        parts = self._encode(
+            entry,
+            queue_id,
+            sys_flag,
+            born_ms,
+            born_host,
+            reconsume_times,
+            batch,
+            now_ms,
+            done,
+            fresh,
+        )
+        if queue is None:
+            queue = self._queues.create(entry.topic, queue_id)
+        start = 0
+        for part in parts:
+            self._give(queue, part, now_ms)
+            end = start + len(part.units) // UNIT_SIZE
+            arrivals.extend(fresh[start:end])
+            start = end
         return done
 
-    def _give(self) -> None:
-        """Give what was collected to the log and the queue."""
-        queue = self._queue
-        records = self._chunk.getvalue()
-        if records and queue is not None:
-            self._log.append(records)
-            queue.append_units(self._units.getvalue())
-            if not queue.dirty:
-                self._queues.mark_dirty(queue)
-            self._chunk = BytesWriter()
-            self._units = BytesWriter()
+    def _encode(
+        self,
+        entry: TopicQueues,
+        queue_id: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        batch: bytes,
+        now_ms: int,
+        done: BatchAppended,
+        fresh: list[Arrival],
+    ) -> list[Part]:
+        """All that is to be written; says in `done` and `fresh` where it will stand."""
+        fixed: i64 = entry.fixed_size + len(born_host) + len(self._store_host)
+        ids = BytesWriter()
+        cursor = BatchCursor(batch)
+        parts: list[Part] = []
+        part: Part | None = None
+        offset: i64 = done.queue_offset
+        physical: i64 = self._log.end_offset
+        while cursor.advance():
+            body = cursor.body
+            properties = cursor.properties
+            size: i64 = fixed + len(body) + len(properties)
+            place = self._log.next_place(physical, size)
+            if part is None or place != physical or offset % self._queues.units_per_file == 0:
+                part = Part(size)
+                parts.append(part)
+            physical = place
+            write_record(
+                part.records,
+                entry.name,
+                i32(queue_id),
+                i32(cursor.flag),
+                offset,
+                physical,
+                i32(sys_flag),
+                born_ms,
+                born_host,
+                now_ms,
+                self._store_host,
+                i32(reconsume_times),
+                0,
+                body,
+                properties,
+            )
+            code = self._dispatch(part, entry, properties, physical, size)
+            fresh.append(Arrival(entry.topic, queue_id, offset, code, physical, size, now_ms))
+            ids.write(self._store_host)
+            write_i64_be(ids, physical)
+            done.count += 1
+            done.size += size
+            offset += 1
+            physical += size
+        done.end_offset = physical
+        done.message_ids = ids.getvalue()
+        return parts
+
+    def _give(self, queue: ConsumeQueue, part: Part, now_ms: i64) -> None:
+        """Give a part to the log, the queue and the index. Raises OSError: nothing of it was given."""
+        index = self._index
+        queue.reserve()
+        if index is not None and index.full:
+            index.reserve(now_ms)
+        self._log.place(part.first_size)
+        self._log.append(part.records.getvalue())
+        queue.append_units(part.units.getvalue())
+        if not queue.dirty:
+            self._queues.mark_dirty(queue)
+        if index is not None:
+            index.put_batch(part.keys.getvalue(), now_ms)
 
     def _dispatch(
-        self, entry: TopicQueues, properties: bytes, physical: i64, size: i64, now_ms: i64
+        self, part: Part, entry: TopicQueues, properties: bytes, physical: i64, size: i64
     ) -> i64:
-        """Collect the record's queue unit and put its keys in the index; returns its tags code."""
+        """Collect the record's queue unit and its index entries; returns its tags code."""
         spans = self._spans
         spans.scan(properties)
         code: i64 = 0
@@ -173,35 +204,36 @@ class BatchAppender:
             tags = entry.keys.tag_hashes(properties[spans.tags_start : spans.tags_end])
             code = tags.code
             tags_key = tags.key
-        write_i64_be(self._units, physical)
-        write_i32_be(self._units, i32(size))
-        write_i64_be(self._units, code)
+        units = part.units
+        write_i64_be(units, physical)
+        write_i32_be(units, i32(size))
+        write_i64_be(units, code)
         if self._index is not None:
-            self._put_keys(self._index, entry, properties, tags_key, physical, now_ms)
+            self._collect_keys(part.keys, entry, properties, tags_key, physical)
         return code
 
-    def _put_keys(
+    def _collect_keys(
         self,
-        index: Index,
+        keys: BytesWriter,
         entry: TopicQueues,
         properties: bytes,
         tags_key: i64,
         physical: i64,
-        now_ms: i64,
     ) -> None:
         """Index entries in Apache's order: unique id, each word of KEYS, tags."""
         spans = self._spans
         if spans.uniq_end > spans.uniq_start:
-            index.put(
-                entry.keys.hash_of(properties, spans.uniq_start, spans.uniq_end), physical, now_ms
-            )
+            write_i64_be(keys, entry.keys.hash_of(properties, spans.uniq_start, spans.uniq_end))
+            write_i64_be(keys, physical)
         start = spans.keys_start
         while start < spans.keys_end:
             end = start
             while end < spans.keys_end and properties[end] != 32:
                 end += 1
             if end > start:
-                index.put(entry.keys.hash_of(properties, start, end), physical, now_ms)
+                write_i64_be(keys, entry.keys.hash_of(properties, start, end))
+                write_i64_be(keys, physical)
             start = end + 1
         if tags_key >= 0:
-            index.put(tags_key, physical, now_ms)
+            write_i64_be(keys, tags_key)
+            write_i64_be(keys, physical)

@@ -89,11 +89,10 @@ class CommitLog:
             active = self._roll()
         return active.base_offset + active.appended
 
-    @property
-    def room(self) -> i64:
-        """Bytes of records that fit the newest file, after `place`."""
-        active = self.active
-        return 0 if active is None else active.size - active.appended - BLANK_SIZE
+    def next_place(self, physical: i64, size: i64) -> i64:
+        """Where `place` would put a record of `size` bytes if the log ended at `physical`."""
+        left: i64 = self.segment_size - physical % self.segment_size
+        return physical + left if size + BLANK_SIZE > left else physical
 
     def append(self, record: bytes) -> None:
         """Append one record, or several that follow each other, where `place` said; the caller writes before `pending_bytes` grows too big."""

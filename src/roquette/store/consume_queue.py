@@ -181,13 +181,8 @@ class ConsumeQueue:
         _UNIT.pack_into(unit_map, position, physical_offset, size, tags_code)
         self.next_offset += 1
 
-    @property
-    def room(self) -> i64:
-        """Units that still fit the last file, after `reserve`."""
-        return self.limit - self.next_offset
-
     def append_units(self, units: bytes) -> None:
-        """Add encoded units, no more than there is `room` for."""
+        """Add encoded units, no more than fit the last file, after `reserve`."""
         unit_map = self._map
         assert unit_map is not None
         position: i64 = (self.next_offset - self._map_base) * UNIT_SIZE

@@ -32,7 +32,7 @@ class ConsumeQueues:
     def __init__(self, files: Files, layout: StoreLayout, units_per_file: int) -> None:
         self._files = files
         self._layout = layout
-        self._units_per_file = units_per_file
+        self.units_per_file = units_per_file
         self.topics: dict[str, TopicQueues] = {}
         self.dirty: list[ConsumeQueue] = []
         self.new_directories: dict[str, None] = {}
@@ -53,7 +53,7 @@ class ConsumeQueues:
     def create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """A new, empty queue."""
         directory = self._layout.queue(topic, queue_id)
-        queue = ConsumeQueue(self._files, directory, topic, queue_id, self._units_per_file)
+        queue = ConsumeQueue(self._files, directory, topic, queue_id, self.units_per_file)
         self.topic(topic).queues[queue_id] = queue
         self.new_directories[self._layout.topic(topic)] = None
         self.new_directories[self._layout.consume_queues] = None
@@ -86,7 +86,7 @@ class ConsumeQueues:
 
     def _load_queue(self, topic: str, queue_id: int, trusted: int | None) -> None:
         directory = self._layout.queue(topic, queue_id)
-        file_size = self._units_per_file * UNIT_SIZE
+        file_size = self.units_per_file * UNIT_SIZE
         starts = [
             start
             for name in self._files.list_dir(directory)
@@ -104,12 +104,12 @@ class ConsumeQueues:
         for start in starts[count:]:  # behind a hole: a crash lost the file between
             self._files.remove(queue.file_path(start // UNIT_SIZE))
             queue.directory_dirty = True
-        last_base = queue.limit - self._units_per_file
+        last_base = queue.limit - self.units_per_file
         if trusted is not None:
             first = last_base
             while first > queue.first_base and not 0 <= queue.physical_at(first) < trusted:
-                first -= self._units_per_file
-            first = max(queue.first_base, first - self._units_per_file)
+                first -= self.units_per_file
+            first = max(queue.first_base, first - self.units_per_file)
             queue.settle(_find_end_of_sound(queue, first))
             queue.flushed_offset = min(first, queue.next_offset)
             queue.directory_dirty = True

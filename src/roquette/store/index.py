@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 
+from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.files import Files
@@ -76,7 +77,7 @@ class Index:
         self.directory_dirty = False
         self._left: list[
             tuple[int, i64, i64]
-        ] = []  # entries that found no space: at most one record's
+        ] = []  # entries that found no space: at most one record's, or one batch's
 
     @property
     def file_count(self) -> int:
@@ -240,6 +241,27 @@ class Index:
         """Index one record under positive key hashes."""
         for key_hash in hashes:
             self.put(key_hash, physical_offset, store_ms)
+
+    def put_batch(self, keys: bytes, store_ms: i64) -> None:
+        """Index records that stand in the log: positive key hash and physical offset, 8 bytes each.
+
+        Entries that find no space are kept until there is; no other record comes before them.
+        """
+        position: i64 = 0
+        end: i64 = len(keys)
+        while position < end:
+            key_hash = read_i64_be(keys, position)
+            physical = read_i64_be(keys, position + 8)
+            try:
+                self.put(key_hash, physical, store_ms)
+            except OSError as error:
+                log.error("no space for another index file: %s", error)
+                while position < end:
+                    key_hash = read_i64_be(keys, position)
+                    physical = read_i64_be(keys, position + 8)
+                    self._left.append((key_hash, physical, store_ms))
+                    position += 16
+            position += 16
 
     def write_entries(self) -> None:
         """Bring the entries since the last call into the file: at the end of a turn, as the log."""

@@ -215,9 +215,9 @@ class MessageStore:
             raise_illegal(self.config, len(body), len(data), size)
         kind = sys_flag & 0xC
         in_queue = kind != 0x4 and kind != 0xC  # noqa: PLR1714 - prepared and rollback stay out
-        queue = entry.queues.get(queue_id) or self._queues.create(entry.topic, queue_id)
-        physical = self._place(queue if in_queue else None, size, now_ms)
-        offset: i64 = queue.next_offset if in_queue else 0
+        queue = entry.queues.get(queue_id)
+        physical: i64 = self._log.next_place(self._log.end_offset, size)
+        offset: i64 = queue.next_offset if in_queue and queue is not None else 0
         record = encode_record(
             entry.name,
             queue_id,
@@ -235,29 +235,34 @@ class MessageStore:
             data,
         )
         assert len(record) == size
-        self._log.append(record)
-        self._last_store_ms = now_ms
+        hashes: list[int] | None = None
+        if kind != 0xC and self._index is not None:
+            hashes = entry.keys.hashes(uniq_key, keys, tags_of(properties))
+        if queue is None:
+            queue = self._queues.create(entry.topic, queue_id)
+        self._make_room(queue if in_queue else None, size, now_ms)  # from here on nothing fails
         if in_queue:
             queue.append(physical, size, tags_code)
             if not queue.dirty:
                 self._queues.mark_dirty(queue)
             arrival = Arrival(entry.topic, queue_id, offset, tags_code, physical, size, now_ms)
             self._arrivals.append(arrival)
-        if kind != 0xC and self._index is not None:
-            tags = tags_of(properties)
-            self._index.put_message(entry.keys.hashes(uniq_key, keys, tags), physical, now_ms)
+        self._log.append(record)
+        self._last_store_ms = now_ms
+        if hashes is not None and self._index is not None:
+            self._index.put_message(hashes, physical, now_ms)
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
         return Appended(physical, offset, size, physical + size)
 
-    def _place(self, queue: ConsumeQueue | None, size: i64, now_ms: i64) -> i64:
-        """Make room everywhere before anything changes; returns the physical offset."""
+    def _make_room(self, queue: ConsumeQueue | None, size: i64, now_ms: i64) -> None:
+        """Make room everywhere before anything changes; the record goes where `next_place` said."""
         try:
             if queue is not None:
                 queue.reserve()
             if self._index is not None and self._index.full:
                 self._index.reserve(now_ms)
-            return self._log.place(size)
+            self._log.place(size)
         except OSError as error:
             raise self._no_space(error) from error
 
