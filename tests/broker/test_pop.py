@@ -708,7 +708,6 @@ def test_peeking_leaves_the_messages(run_broker):
 # Refusals
 
 BAD = {
-    "timeout": ({"bornTime": 1}, 210, "the broker[10.0.0.1] pop message is timeout too much"),
     "count": ({"maxMsgNums": 33}, 29, "the broker[10.0.0.1] pop message's num is greater than 32"),
     "topic": ({"topic": "X"}, 17, "topic[X] not exist, apply first please! " + FAQ),
     "queue": ({"queueId": 4}, 29, "queueId[4] is illegal, topic:[T] topicConfig.readQueueNums:[4]"),

@@ -23,9 +23,9 @@ def test_midnight_moves_today_to_yesterday() -> None:
     stats = BrokerStats(boot_ms=day - 1000)
     stats.put(3, 100)
 
-    stats.sample(day + 1)
+    stats.sample(day + 1, 1)
     stats.put(2, 50)
-    stats.sample(2 * day + 1)
+    stats.sample(2 * day + 1, 2)
 
     assert stats.put_messages.yesterday_start == 3
     assert stats.put_messages.today_start == 5

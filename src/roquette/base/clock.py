@@ -1,4 +1,7 @@
-"""The only reader of wall time. Everything else takes `now_ms` or a `Clock`."""
+"""The only reader of time. Everything else takes times as arguments, or a `Clock`.
+
+There are two times, and they are never compared with each other: docs/decisions/0016-two-times.md.
+"""
 
 import asyncio
 import time
@@ -6,28 +9,45 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time of day in whole milliseconds since 1970."""
+    """Wall time for what is stored or promised in wall time, steady time for how long something takes."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Wall time: milliseconds since 1970. Somebody may set it, forward and back."""
+        ...
+
+    def steady_ms(self) -> int:
+        """Steady time: milliseconds since an arbitrary moment. Nobody can set it, it never goes back."""
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clocks."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Wall time."""
         return time.time_ns() // 1_000_000
+
+    def steady_ms(self) -> int:
+        """Steady time."""
+        return time.monotonic_ns() // 1_000_000
 
 
 class LoopClock:
-    """Wall time derived from an event loop's own clock: in the simulation, virtual time."""
+    """Both times by an event loop's own clock: in the simulation, virtual time.
+
+    Attributes:
+        offset_ms: how far somebody has set the wall clock ahead (or back).
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, start_ms: int = 1_700_000_000_000) -> None:
         self._loop = loop
         self._start_ms = start_ms
+        self.offset_ms = 0
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
-        return self._start_ms + int(self._loop.time() * 1000)
+        """Wall time."""
+        return self._start_ms + self.offset_ms + int(self._loop.time() * 1000)
+
+    def steady_ms(self) -> int:
+        """Steady time."""
+        return int(self._loop.time() * 1000)

@@ -31,7 +31,7 @@ class RateLimited:
 
     def warning(self, key: str, message: str, *args: object) -> None:
         """Log `message` unless a line of the same `key` passed within the interval."""
-        now = self._clock.now_ms()
+        now = self._clock.steady_ms()
         entry = self._seen.get(key)
         if entry is not None and now - entry[0] < self._interval_ms:
             entry[1] += 1

@@ -31,7 +31,7 @@ class ClusterQueues:
 
     async def find(self, topic: str) -> list[MessageQueue] | None:
         """The readable queues; None when nobody knows the topic. Without name servers, our own queues."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         known = self._known.get(topic)
         if known is not None and now_ms < known[0]:
             return known[1]

@@ -7,6 +7,7 @@ Apache: ScheduleMessageService.
 import logging
 from collections.abc import Callable, Mapping
 
+from roquette.broker.stored_times import StoredTimes
 from roquette.broker.writer import MessageWriter
 from roquette.message import names, properties
 from roquette.message.names import topic_error
@@ -41,15 +42,17 @@ class DelayLevels:
         store: MessageStore,
         writer: MessageWriter,
         level_ms: list[int],
+        times: StoredTimes,
         now_ms: int,
         delivered: Callable[[str, int], None],
     ) -> None:
         self._store = store
         self._writer = writer
         self._level_ms = level_ms
+        self._times = times
         self._delivered = delivered  # told topic and record size of each delivery
         self._offsets: dict[int, int] = {}
-        self._wake_ms: dict[int, int] = {}  # level -> when its first message is due
+        self._wake_ms: dict[int, int] = {}  # level -> when its first message is due, steady time
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
         self.dirty = False
         self.scan_from = -1  # physical offset of the first copy the file may not know of; -1: none
@@ -112,19 +115,19 @@ class DelayLevels:
             offset_table=dict(self._offsets), data_version=self.data_version
         )
 
-    def step(self, now_ms: int) -> bool:
-        """Deliver what is due; True when more is due than one step may do.
+    def step(self, now_ms: int, steady_ms: int) -> bool:
+        """Deliver what is due by steady time; True when more is due than one step may do.
 
         Raises:
             Refused: the store does not take messages now. Progress is kept up to the last delivered one.
         """
         more = False
         for level in range(1, len(self._level_ms) + 1):
-            if now_ms >= self._wake_ms.get(level, 0):
-                more = self._step_level(level, now_ms) or more
+            if level not in self._wake_ms or steady_ms >= self._wake_ms[level]:
+                more = self._step_level(level, now_ms, steady_ms) or more
         return more
 
-    def _step_level(self, level: int, now_ms: int) -> bool:
+    def _step_level(self, level: int, now_ms: int, steady_ms: int) -> bool:
         queue_id = level - 1
         offset = self._offsets.get(level, 0)
         if offset >= self._store.max_offset(names.SCHEDULE_TOPIC, queue_id):
@@ -141,8 +144,8 @@ class DelayLevels:
                     self._advance(level, moved, now_ms)
                 return False
             for record in decode_records(b"".join(found.runs)):
-                due_ms = self._due_ms(record, level, now_ms)
-                if due_ms > now_ms:
+                due_ms = self._due_ms(record, level, steady_ms)
+                if due_ms > steady_ms:
                     self._wake_ms[level] = due_ms
                     return False
                 self._deliver(record, now_ms)
@@ -151,11 +154,10 @@ class DelayLevels:
                 budget -= 1
         return True
 
-    def _due_ms(self, record: StoredRecord, level: int, now_ms: int) -> int:
-        """The delivery time; now, when a clock that jumped back would make it wait longer than its level."""
-        delay_ms = self._level_ms[level - 1]
-        due_ms = record.store_timestamp_ms + delay_ms
-        return now_ms if due_ms > now_ms + delay_ms else due_ms
+    def _due_ms(self, record: StoredRecord, level: int, steady_ms: int) -> int:
+        """The delivery time: its level's delay after it was stored, whatever was done to the clock since."""
+        stored_ms, place = record.store_timestamp_ms, record.physical_offset
+        return self._times.moment(stored_ms, place, steady_ms) + self._level_ms[level - 1]
 
     def _advance(self, level: int, offset: int, now_ms: int) -> None:
         self._offsets[level] = offset

@@ -4,7 +4,6 @@ Apache: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from roquette.base.clock import Clock
@@ -21,16 +20,11 @@ MANUAL_CLEANINGS: Final = (
 
 
 class DiskWatch:
-    """The driver of one store's disk policy.
+    """The driver of one store's disk policy."""
 
-    Args:
-        elapsed_ms: a time nobody can set.
-    """
-
-    def __init__(self, store: MessageStore, clock: Clock, elapsed_ms: Callable[[], int]) -> None:
+    def __init__(self, store: MessageStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._elapsed_ms = elapsed_ms
         self._cleaning = asyncio.Lock()
 
     async def look(self) -> None:
@@ -47,7 +41,7 @@ class DiskWatch:
         async with self._cleaning:
             root, log_usage = await run_blocking(self._store.disk.measure)
             plan = self._store.plan_retention(
-                self._clock.now_ms(), root, manual, log_usage, self._elapsed_ms()
+                self._clock.now_ms(), root, manual, log_usage, self._clock.steady_ms()
             )
             if plan is not None:
                 await run_blocking(self._delete, plan)

@@ -81,7 +81,7 @@ class ItemStats:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._items: dict[tuple[str, str], Item] = {}
-        self._sampled_ms = [0, 0, 0]
+        self._sampled_ms = [-1, -1, -1]
 
     def __len__(self) -> int:
         return len(self._items)
@@ -126,9 +126,9 @@ class ItemStats:
     def sample(self, now_ms: int) -> None:
         """Every ten seconds: take the snapshots that are due."""
         for span, (interval_ms, _) in enumerate(_SPANS):
-            if span != MINUTE and now_ms - self._sampled_ms[span] < interval_ms:
+            if span != MINUTE and 0 <= self._sampled_ms[span] > now_ms - interval_ms:
                 continue
-            if span != MINUTE and self._sampled_ms[span] == 0:
+            if span != MINUTE and self._sampled_ms[span] < 0:
                 self._sampled_ms[span] = now_ms
                 continue
             self._sampled_ms[span] = now_ms

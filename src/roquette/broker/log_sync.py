@@ -67,7 +67,7 @@ class LogSync:
     def park(self, dispatcher: Dispatcher, job: RequestContext, later: Later) -> None:
         """Keep a reply until the log is on the disk up to its offset."""
         waiting = Waiting(dispatcher, job, later.reply)
-        deadline = self._clock.now_ms() + self._timeout_ms
+        deadline = self._clock.steady_ms() + self._timeout_ms
         if not self._gate.wait(later.end_offset, waiting, deadline):
             dispatcher.answer(job, later.reply)
 
@@ -78,7 +78,7 @@ class LogSync:
             asyncio.CancelledError: the broker ends.
         """
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        deadline = self._clock.now_ms() + self._timeout_ms
+        deadline = self._clock.steady_ms() + self._timeout_ms
         if not self._gate.wait(end_offset, Waiting(None, None, None, future), deadline):
             return True
         self.kick()
@@ -134,7 +134,7 @@ class LogSync:
     def expire(self) -> None:
         """Answer what waited too long: FLUSH_DISK_TIMEOUT, with the header of success."""
         if len(self._gate):
-            for waiting in self._gate.expire(self._clock.now_ms()):
+            for waiting in self._gate.expire(self._clock.steady_ms()):
                 self._release(waiting, ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def abandon(self, why: str) -> None:

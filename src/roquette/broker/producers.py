@@ -15,7 +15,7 @@ class ProducerTable:
     def register(
         self, group: str, peer: Peer, *, client_id: str, language: str, version: int, now_ms: int
     ) -> None:
-        """Take in one group of a heartbeat."""
+        """Take in one group of a heartbeat; `now_ms` is steady time."""
         channels = self._groups.setdefault(group, {})
         channel = channels.get(peer.id)
         if channel is None or channel.client_id != client_id:

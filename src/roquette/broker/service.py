@@ -44,6 +44,7 @@ from roquette.broker.slow_readers import disable_slow_readers
 from roquette.broker.stats import BrokerStats
 from roquette.broker.stepping import keep_stepping
 from roquette.broker.store_work import StoreWork
+from roquette.broker.stored_times import BrokerClock
 from roquette.broker.timer_loop import TimerLoop, rules_of
 from roquette.broker.timers import Timers
 from roquette.broker.topics import TopicTable, system_topics
@@ -88,7 +89,7 @@ class Broker:
         entropy: Entropy,
     ) -> None:
         self._files = files
-        self._clock = clock
+        self._clock = BrokerClock(clock)
         self._entropy = entropy
         self._tasks = Tasks()
         now_ms = clock.now_ms()
@@ -133,6 +134,7 @@ class Broker:
         store_host = host_bytes(self.host, self.port)
         self.store = MessageStore(self.live.store, self._files, store_host)
         report = await run_blocking(self.store.open, self._clock.now_ms())
+        self._clock.watch(self.store)
         log.info("store open root=%s report=%s", self.store.layout.root, report)
         self._build(store_host)
         started = False
@@ -161,9 +163,9 @@ class Broker:
         return self.live.current.broker_name
 
     def _build(self, store_host: bytes) -> None:
-        store, config = self.store, self.live.current
+        store, config, times = self.store, self.live.current, self._clock.times
         config_files = ConfigFiles(self._files, store.layout.config, store.disk.reserve.release)
-        self.disk = DiskWatch(store, self._clock, lambda: int(self._loop.time() * 1000))
+        self.disk = DiskWatch(store, self._clock)
         delay_ms = parse_delay_levels(self.live.store.delay_levels)
         timer_store: TimerStore | None = None
         if self.live.store.timer_wheel_enable:
@@ -175,7 +177,7 @@ class Broker:
             None if timer_store is None else rules_of(timer_store, self.live, self._entropy),
         )
         self.delays = DelayLevels(
-            store, self.writer, delay_ms, self._clock.now_ms(), self._delivered
+            store, self.writer, delay_ms, times, self._clock.now_ms(), self._delivered
         )
         self.log_sync = LogSync(
             store, self._clock, self.live.store.sync_flush_timeout_ms, self._fail, self._wake
@@ -200,7 +202,7 @@ class Broker:
             Agreement(self.live, self.topics, outbound, self._clock),
         )
         self.pop = PopState(
-            self.live, store, self.writer, self.topics, self.groups, self.offsets, store_host
+            self.live, store, self.writer, self.topics, self.groups, self.offsets, times, store_host
         )
         self._pop_driver = PopDriver(self.pop, self._clock, self._loop, self._rerun, self._end_turn)
         self.holds = HoldTable(config.max_held_pulls, store.properties_at)
@@ -243,9 +245,10 @@ class Broker:
 
     def _build_transactions(self, store_host: bytes) -> None:
         self.transactions = Transactions(self.store, self.writer, store_host, self._delivered)
+        times = self._clock.times
         self.checks = TransactionChecks(
             CheckPlan(
-                self.transactions, self.producers, self.topics, lambda: self.name, store_host
+                self.transactions, self.producers, self.topics, lambda: self.name, store_host, times
             ),
             self.transactions,
             self.store,
@@ -285,6 +288,7 @@ class Broker:
     def _parts(self, store_host: bytes) -> Parts:
         return Parts(
             live=self.live,
+            times=self._clock.times,
             store=self.store,
             writer=self.writer,
             topics=self.topics,
@@ -326,8 +330,10 @@ class Broker:
         self.changes.load()
         is_system = self.deletions.is_system
         restore_topics(self.topics, self.store, is_system, now_ms, clean=not report.abnormal)
+        steady_ms = self._clock.steady_ms()
+        self.pop.orders.start(now_ms, steady_ms)
         self.pop_files.load()
-        self.pop.reviver.recover(self._clock.now_ms())
+        self.pop.reviver.recover(now_ms, steady_ms)
         timer_wheel = self.timer is not None
         self.topics.add_system(system_topics(self.live.current, timer_wheel=timer_wheel))
         self.changes.watch()
@@ -336,10 +342,10 @@ class Broker:
     # The turn: what was appended is written before any reply leaves, then held pulls see it.
 
     def _end_turn(self) -> None:
-        began_ms = self._clock.now_ms()
+        began_ms = self._clock.steady_ms()
         if not self._write_log():
             return
-        self.stats.put_took(self._clock.now_ms() - began_ms)
+        self.stats.put_took(self._clock.steady_ms() - began_ms)
         popped = self.pop.waiting
         self._wake()
         if popped and not self._write_log():  # check-points of the pops that were woken
@@ -359,7 +365,7 @@ class Broker:
         return True
 
     def _sample_rates(self) -> None:
-        self.feed.sample(self._clock.now_ms(), self.topics.all())
+        self.feed.sample(self._clock.steady_ms(), self.topics.all())
 
     def _wake(self) -> None:
         """Who waits for what has come, and may be seen, runs again."""
@@ -398,7 +404,7 @@ class Broker:
     # Beats.
 
     def _start_beats(self) -> None:
-        config, store = self.live.current, self.live.store
+        config, store, clock = self.live.current, self.live.store, self._clock
         beat = self._tasks.every
         beat("hold-expiry", SHORT_BEAT_S, self._expire_holds)
         beat("hold-recheck", RECHECK_BEAT_S, self._recheck_holds)
@@ -409,7 +415,7 @@ class Broker:
         beat("retention", store.clean_interval_ms / 1000, self.disk.clean)
         beat("housekeeping", HOUSEKEEPING_BEAT_S, self._housekeeping)
         beat("transaction-checks", SHORT_BEAT_S, self.checks.tick)
-        beat("stats", 1.0, lambda: self.stats.sample(self._clock.now_ms()))
+        beat("stats", 1.0, lambda: self.stats.sample(clock.now_ms(), clock.steady_ms()))
         self._sample_rates()
         beat("rates", 10.0, self._sample_rates)
         beat("slow-readers", SLOW_READERS_BEAT_S, self._disable_slow_readers)
@@ -423,7 +429,7 @@ class Broker:
             self.timer.start(self._tasks)
 
     def _expire_holds(self) -> None:
-        self._waiting.expire(self._clock.now_ms())
+        self._waiting.expire(self._clock.steady_ms())
         self._pop_driver.expire()
         self.log_sync.expire()
         self._store_work.check()
@@ -433,10 +439,10 @@ class Broker:
         self._doors.expire_requests()
 
     def _housekeeping(self) -> None:
-        now_ms = self._clock.now_ms()
-        self._heartbeat.expire(now_ms)
-        self.locks.expire(now_ms)
-        self.pop.clean(now_ms)
+        steady_ms = self._clock.steady_ms()
+        self._heartbeat.expire(self._clock.now_ms(), steady_ms)
+        self.locks.expire(steady_ms)
+        self.pop.clean(steady_ms)
 
     def _disable_slow_readers(self) -> None:
         disable_slow_readers(

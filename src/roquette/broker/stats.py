@@ -21,9 +21,9 @@ class Counter:
         self.today_start: int = 0
         self._samples: deque[tuple[int, int]] = deque(maxlen=_WINDOWS_S[-1] + 1)
 
-    def sample(self, now_ms: int) -> None:
+    def sample(self, steady_ms: int) -> None:
         """Remember the total of this second."""
-        self._samples.append((now_ms, self.total))
+        self._samples.append((steady_ms, self.total))
 
     def rate(self, seconds: int) -> float:
         """Events per second over the last `seconds`, or over what is known when that is less."""
@@ -225,11 +225,11 @@ class BrokerStats:
         self.put_durations.turn()
         self.get_durations.turn()
 
-    def sample(self, now_ms: int) -> None:
+    def sample(self, now_ms: int, steady_ms: int) -> None:
         """Once a second: remember totals; at midnight, turn the day."""
         day = now_ms // _DAY_MS
         for counter in self._counters():
-            counter.sample(now_ms)
+            counter.sample(steady_ms)
             if day != self._day:
                 counter.yesterday_start = counter.today_start
                 counter.today_start = counter.total

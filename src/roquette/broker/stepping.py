@@ -16,7 +16,7 @@ REFUSED_S: Final = 10.0
 
 
 async def keep_stepping(
-    step: Callable[[int], bool],
+    step: Callable[[int, int], bool],
     clock: Clock,
     end_turn: Callable[[], None],
     refused: str,
@@ -25,7 +25,7 @@ async def keep_stepping(
     """Work for ever: a step at once after one that left work, else after a beat.
 
     Args:
-        step: does a bounded piece of work at a time (ms); whether there is more. Raises Refused when the
+        step: does a bounded piece of work at a wall and a steady time; whether there is more. Raises Refused when the
             store takes nothing now: the next step comes after ten seconds.
         end_turn: brings to the log what was appended.
         refused: what the log says has to wait.
@@ -33,7 +33,7 @@ async def keep_stepping(
     """
     while True:
         try:
-            more = step(clock.now_ms())
+            more = step(clock.now_ms(), clock.steady_ms())
             wait_s = 0.0 if more else BEAT_S
         except Refused as refusal:
             log.warning("%s reason=%s", refused, refusal.remark)

@@ -24,7 +24,7 @@ class StoreWork:
 
     async def flush_queues(self) -> None:
         """Bring consume queues and index to the disk."""
-        plan = self._store.plan_queue_flush(self._clock.now_ms())
+        plan = self._store.plan_queue_flush(self._clock.steady_ms())
         if plan is not None:
             await run_blocking(plan.run)
             try:
@@ -41,9 +41,9 @@ class StoreWork:
 
     async def read_cold(self, found: Found) -> list[bytes]:
         """Read messages that are not in memory."""
-        began_ms = self._clock.now_ms()
+        began_ms = self._clock.steady_ms()
         runs = await run_blocking(self._store.plan_cold_read(found))
-        self._stats.get_durations.add(self._clock.now_ms() - began_ms, 1)
+        self._stats.get_durations.add(self._clock.steady_ms() - began_ms, 1)
         return runs
 
     def check(self) -> None:

@@ -199,13 +199,13 @@ class TimerLoop:
     # What others ask
 
     def _sample(self) -> None:
-        now_ms = self._clock.now_ms()
+        steady_ms = self._clock.steady_ms()
         for counter, total in (
             (self._enqueued, self.timers.enqueued),
             (self._dequeued, self.timers.dequeued),
         ):
             counter.total = total
-            counter.sample(now_ms)
+            counter.sample(steady_ms)
 
     def runtime_info(self, now_ms: int) -> dict[str, str]:
         """The timer's lines of GET_BROKER_RUNTIME_INFO."""

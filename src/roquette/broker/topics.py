@@ -80,7 +80,7 @@ class Topic:
 
     def is_young(self, now_ms: int) -> bool:
         """Whether a first message made the topic within the last minute, and nobody has set it since."""
-        return self.auto_created_ms > 0 and now_ms - self.auto_created_ms < AUTO_CREATED_MS
+        return self.auto_created_ms > 0 and 0 <= now_ms - self.auto_created_ms < AUTO_CREATED_MS
 
     def __str__(self) -> str:
         attributes = ", ".join(f"{key}={value}" for key, value in self.attributes.items())

@@ -18,6 +18,7 @@ from roquette.broker.consumers import ClientChannel
 from roquette.broker.log_sync import LogSync
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.producers import ProducerTable
+from roquette.broker.stored_times import StoredTimes
 from roquette.broker.topics import TopicTable
 from roquette.broker.transactions import HALF_QUEUE, Transactions, real_place
 from roquette.errors import MessageIllegal, Refused
@@ -55,33 +56,39 @@ class Rules:
     reserved_ms: int
 
 
-def judge(half: StoredRecord, named: dict[str, str], now_ms: int, rules: Rules) -> Verdict:
-    """What becomes of an open half message (needDiscard, needSkip and the immunity rules of `check`)."""
+def judge(named: dict[str, str], age_ms: int, rules: Rules) -> Verdict:
+    """What becomes of an open half message (needDiscard, needSkip and the immunity rules of `check`).
+
+    Args:
+        age_ms: how long ago it was stored, by steady time. Apache compares the producer's clock with the broker's,
+            and so discards what is seconds old when one of them was set.
+    """
     try:
         real_place(named)
     except Refused:
         return Verdict.DISCARD  # nobody could commit it
-    if _number(named.get(properties.TRANSACTION_CHECK_TIMES)) >= rules.check_max:
+    checks = _number(named.get(properties.TRANSACTION_CHECK_TIMES))
+    if checks >= rules.check_max:
         return Verdict.DISCARD
-    if now_ms - half.born_timestamp_ms > rules.reserved_ms:
+    if age_ms > rules.reserved_ms:
         return Verdict.DISCARD
-    # A producer whose clock is ahead would never be asked: its messages are as old as they are here.
-    waited_ms = now_ms - min(half.born_timestamp_ms, half.store_timestamp_ms)
+    if checks > 0:
+        return Verdict.CHECK  # a copy: its time was over when it was checked first
     own = named.get(properties.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if own is None:
-        return Verdict.CHECK if waited_ms > rules.timeout_ms else Verdict.FRESH
+        return Verdict.CHECK if age_ms > rules.timeout_ms else Verdict.FRESH
     seconds = _number(own)
     immunity_ms = rules.timeout_ms if seconds == -1 else seconds * 1000
-    return Verdict.CHECK if waited_ms > immunity_ms else Verdict.IMMUNE
+    return Verdict.CHECK if age_ms > immunity_ms else Verdict.IMMUNE
 
 
-def immunity_over(half: StoredRecord, now_ms: int, timeout_ms: int) -> bool:
+def immunity_over(half: StoredRecord, age_ms: int, timeout_ms: int) -> bool:
     """Whether only a check may end a half message now (EndTransactionProcessor.rejectCommitOrRollback)."""
     own = decode_properties(half.properties).get(properties.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if not own:
         return False
     immunity_ms = max(_number(own) * 1000, timeout_ms)
-    return now_ms - half.born_timestamp_ms > immunity_ms
+    return age_ms > immunity_ms
 
 
 def _number(text: str | None) -> int:
@@ -106,12 +113,14 @@ class CheckPlan:
         topics: TopicTable,
         broker_name: Callable[[], str],
         store_host: bytes,
+        times: StoredTimes,
     ) -> None:
         self._transactions = transactions
         self._producers = producers
         self._topics = topics
         self._broker_name = broker_name
         self._store_host = store_host
+        self._times = times
         self._cursor = 0
         self._end = 0
         self.checked = 0  # producers asked since start
@@ -124,7 +133,7 @@ class CheckPlan:
         self._cursor = state.base
         state.mark(self._end, op_end)
 
-    def step(self, now_ms: int, rules: Rules) -> bool:
+    def step(self, now_ms: int, steady_ms: int, rules: Rules) -> bool:
         """Work off some half messages; False when the pass is over.
 
         Raises:
@@ -142,7 +151,7 @@ class CheckPlan:
                     return False
                 if not state.ended(half.queue_offset):
                     count, size = count + 1, size + half.size
-                    if not self._work_off(half, now_ms, rules):
+                    if not self._work_off(half, now_ms, steady_ms, rules):
                         return False
                 self._cursor = half.queue_offset + 1
             if not records:
@@ -155,10 +164,10 @@ class CheckPlan:
         """The pass is over: what has ended in front is forgotten."""
         self._transactions.state.advance(self._end)
 
-    def _work_off(self, half: StoredRecord, now_ms: int, rules: Rules) -> bool:
+    def _work_off(self, half: StoredRecord, now_ms: int, steady_ms: int, rules: Rules) -> bool:
         """Do what is due with one half message; False when all behind it are too young."""
         named = decode_properties(half.properties)
-        verdict = judge(half, named, now_ms, rules)
+        verdict = judge(named, self._times.age_ms(half, steady_ms), rules)
         if verdict is Verdict.DISCARD:
             self._discard(half, named, now_ms)
         elif verdict is Verdict.CHECK:
@@ -269,7 +278,7 @@ class TransactionChecks:
         self._log_sync = log_sync
         self._clock = clock
         self._end_turn = end_turn
-        self._ended_ms = clock.now_ms()
+        self._ended_ms = clock.steady_ms()
 
     def load(self, last_record_offset: int) -> None:
         """Find the open half messages; after the store and the tables are there."""
@@ -287,13 +296,13 @@ class TransactionChecks:
     async def tick(self) -> None:
         """Often: run a pass when it is time, transactionCheckInterval after the last one ended."""
         due_ms = self._ended_ms + self._live.current.transaction_check_interval
-        if self._clock.now_ms() >= due_ms:
+        if self._clock.steady_ms() >= due_ms:
             try:
                 self.plan.begin(self._store.max_offset(names.TRANS_OP_HALF_TOPIC, HALF_QUEUE))
                 await self._run()
             finally:
                 self.plan.finish()
-                self._ended_ms = self._clock.now_ms()
+                self._ended_ms = self._clock.steady_ms()
             await self._save()
 
     async def _run(self) -> None:
@@ -305,7 +314,7 @@ class TransactionChecks:
                 reserved_ms=self._live.store.file_reserved_hours * HOUR_MS,
             )
             try:
-                more = self.plan.step(now_ms, rules)
+                more = self.plan.step(now_ms, self._clock.steady_ms(), rules)
             except Refused as refusal:
                 log.warning("half messages wait reason=%s", refusal.remark)
                 more = False

@@ -46,6 +46,7 @@ from roquette.broker.processors.upkeep import UpkeepProcessor
 from roquette.broker.producers import ProducerTable
 from roquette.broker.regressions import Regressions
 from roquette.broker.stats import BrokerStats
+from roquette.broker.stored_times import StoredTimes
 from roquette.broker.timer_loop import TimerLoop
 from roquette.broker.topics import TopicTable
 from roquette.broker.transactions import Transactions
@@ -63,6 +64,7 @@ class Parts:
     """The parts of a broker that processors work with. Only `build_processors` reads it."""
 
     live: LiveConfig
+    times: StoredTimes
     store: MessageStore
     writer: MessageWriter
     topics: TopicTable
@@ -173,7 +175,7 @@ def build_processors(p: Parts) -> Processors:
             reject_pull=lambda: p.live.current.reject_pull_consumer_enable,
         ),
         locks=LockProcessor(p.locks),
-        transaction=TransactionProcessor(p.live, p.transactions),
+        transaction=TransactionProcessor(p.live, p.transactions, p.times),
         query=QueryProcessor(p.store, default_max=p.live.store.default_query_max_count),
         topics=TopicProcessor(
             p.topics,

@@ -384,7 +384,7 @@ class BlockingReader:
             if data.broker_name == queue.broker_name and data.broker_addrs:
                 found = sorted(data.broker_addrs.items())
                 if len(found) > 1 and self._avoided_until_ms:
-                    now_ms = self._clock.now_ms()
+                    now_ms = self._clock.steady_ms()
                     found.sort(key=lambda one: self._avoided_until_ms.get(one[1], 0) > now_ms)
                 return found
         raise RouteNotFound(
@@ -450,7 +450,7 @@ class BlockingReader:
 
     def _drop(self, address: str, *, avoid: bool = True) -> None:
         if avoid:
-            self._avoided_until_ms[address] = self._clock.now_ms() + _AVOID_MS
+            self._avoided_until_ms[address] = self._clock.steady_ms() + _AVOID_MS
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()

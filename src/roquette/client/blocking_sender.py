@@ -119,7 +119,7 @@ class BlockingSender:
         self._window = SendWindow(self._config.limits)
         self._flights.clear()
         self.counts = SenderCounts()
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         for address in list(self._connections):
             if now_ms - self._last_heard_ms.get(address, 0) > _IDLE_MS:
                 self._close(address)
@@ -168,14 +168,14 @@ class BlockingSender:
     # one turn: send what may go, take in what came, count what is overdue
 
     def _step(self, *, wait: bool) -> None:
-        while (chunk := self._window.take(self._clock.now_ms())) is not None:
+        while (chunk := self._window.take(self._clock.steady_ms())) is not None:
             self._start(chunk)
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         timeout_ms = self._wait_ms(now_ms) if wait else 0
         if self._connections or timeout_ms:
             for key, _ in self._selector.select(timeout_ms / 1000):
                 self._take_answers(key.data)
-        self._expire(self._clock.now_ms())
+        self._expire(self._clock.steady_ms())
 
     def _wait_ms(self, now_ms: int) -> int:
         """Until the next thing to do without an answer: a pause ends, or an answer is overdue."""
@@ -201,7 +201,7 @@ class BlockingSender:
                 self._lost(address, error)
             self._failed(chunk, queue, error)
             return
-        expires_ms = self._clock.now_ms() + self._config.send_timeout_ms
+        expires_ms = self._clock.steady_ms() + self._config.send_timeout_ms
         self._flights[address, opaque] = _Flight(chunk, queue, expires_ms)
 
     def _header(self, chunk: Chunk, queue: MessageQueue) -> SendMessageRequestHeaderV2:
@@ -228,7 +228,7 @@ class BlockingSender:
         except (ClientError, RemoteProtocolError) as error:
             self._lost(address, error)
             return
-        self._last_heard_ms[address] = self._clock.now_ms()
+        self._last_heard_ms[address] = self._clock.steady_ms()
         gone = False
         for answer in answers:
             flight = self._flights.pop((address, answer.opaque), None)
@@ -290,7 +290,7 @@ class BlockingSender:
         )  # it was there before
         lasting = not (busy or error.retriable or gone)
         refused = isinstance(error, BrokerError) and not busy
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         jitter = self._entropy.below(1000) / 1000
         if not lasting and self._window.failed(
             chunk, now_ms, busy=busy, refused=refused, jitter=jitter
@@ -321,7 +321,7 @@ class BlockingSender:
         return address
 
     def _route(self, topic: str) -> TopicRoute:
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         known = self._routes.get(topic)
         if known is not None and now_ms - known[1] < _ROUTE_AGE_MS:
             return known[0]
@@ -350,7 +350,7 @@ class BlockingSender:
         """Let the next use of a route ask the name server, but not more often than every half second."""
         known = self._routes.get(topic)
         if known is not None:
-            due_ms = self._clock.now_ms() - _ROUTE_AGE_MS + _ROUTE_PAUSE_MS
+            due_ms = self._clock.steady_ms() - _ROUTE_AGE_MS + _ROUTE_PAUSE_MS
             self._routes[topic] = (known[0], min(known[1], due_ms))
 
     def _connect(self, address: str) -> BlockingConnection:
@@ -363,7 +363,7 @@ class BlockingSender:
             )
             self._connections[address] = connection
             self._selector.register(connection.fileno(), selectors.EVENT_READ, address)
-            self._last_heard_ms[address] = self._clock.now_ms()
+            self._last_heard_ms[address] = self._clock.steady_ms()
         return connection
 
     def _close(self, address: str) -> None:

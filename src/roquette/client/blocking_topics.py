@@ -57,9 +57,9 @@ def create_topic(
         )
         _ask(master, RequestCode.UPDATE_AND_CREATE_TOPIC, header, timeout_ms)
     clock = SystemClock()
-    end_ms = clock.now_ms() + _ROUTE_WAIT_MS
+    end_ms = clock.steady_ms() + _ROUTE_WAIT_MS
     while not (found := writable_queues(namesrv_addr, topic, timeout_ms)):
-        if clock.now_ms() > end_ms:
+        if clock.steady_ms() > end_ms:
             raise RouteNotFound(topic, f"the name servers did not hear of the new topic {topic}")
         pause(_ROUTE_STEP_MS)
     return found

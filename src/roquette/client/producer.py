@@ -275,7 +275,7 @@ class Producer:
 
     def _healthy(self, queues: list[MessageQueue]) -> list[MessageQueue]:
         names = self._latency.available(
-            sorted({q.broker_name for q in queues}), self._session.clock.now_ms()
+            sorted({q.broker_name for q in queues}), self._session.clock.steady_ms()
         )
         return [q for q in queues if q.broker_name in names] or queues
 
@@ -284,7 +284,7 @@ class Producer:
     ) -> list[SendReceipt]:
         session = self._session
         address = route.master_of(target.broker_name) or session.master_of(target)
-        started = session.clock.now_ms()
+        started = session.clock.steady_ms()
         failed = True
         try:
             reply = await session.remoting.invoke(
@@ -297,7 +297,7 @@ class Producer:
             failed = False
         finally:
             if self._config.latency_fault_tolerance:
-                now = session.clock.now_ms()
+                now = session.clock.steady_ms()
                 self._latency.record(target.broker_name, now - started, now, failed=failed)
         receipts = request.receipts(reply, target, address)
         if session.known_route(request.topic) is None:

@@ -269,14 +269,14 @@ class PushConsumer:
         return Task(self._consume_directly(message))
 
     async def _consume_directly(self, message: ReceivedMessage) -> Reply:
-        started_ms = self.session.clock.now_ms()
+        started_ms = self.session.clock.steady_ms()
         ok, error = await self._run(message)
         result = "CR_SUCCESS" if ok else "CR_LATER"
         answer = ConsumeMessageDirectlyResult(
             order=self.options.orderly,
             consume_result=result if error is None else "CR_THROW_EXCEPTION",
             remark=None if error is None else repr(error),
-            spent_time_mills=self.session.clock.now_ms() - started_ms,
+            spent_time_mills=self.session.clock.steady_ms() - started_ms,
         )
         return Reply(b"", encode_body(answer))
 
@@ -403,7 +403,7 @@ class PushConsumer:
             state, message = await self.work.get()
             if state.dropped:
                 continue
-            self._at_work[index] = (state, message, self.session.clock.now_ms())
+            self._at_work[index] = (state, message, self.session.clock.steady_ms())
             done = await self._handle(message)
             if self._at_work.pop(index, None) is None:
                 continue  # it took too long: the message has gone back already
@@ -451,7 +451,7 @@ class PushConsumer:
     def _expire(self) -> None:
         """Messages a handler works on for too long go back to the broker (ProcessQueue.cleanExpiredMsg)."""
         limit_ms = self.session.config.consume_timeout_ms
-        now_ms = self.session.clock.now_ms()
+        now_ms = self.session.clock.steady_ms()
         for index, (state, message, began_ms) in list(self._at_work.items()):
             if now_ms - began_ms <= limit_ms or state.dropped:
                 continue

@@ -58,7 +58,7 @@ class RouteProcessor:
         config = self._config()
         if (
             config.need_wait_for_service
-            and ctx.now_ms - self._started_ms() < config.wait_seconds_for_service * 1000
+            and ctx.steady_ms - self._started_ms() < config.wait_seconds_for_service * 1000
         ):
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
         zone = _zone_of(ctx)
@@ -140,7 +140,7 @@ class BrokerProcessor:
             wrapper.topic_config_table,
             wrapper.data_version,
             connection=ctx.peer.id,
-            now_ms=ctx.now_ms,
+            now_ms=ctx.steady_ms,
             ha_address=header.ha_server_addr,
             timeout_ms=header.heartbeat_timeout_millis,
             enable_acting_master=header.enable_acting_master,
@@ -180,7 +180,7 @@ class BrokerProcessor:
         version = _decode(DataVersion, body)
         cluster, address = header.cluster_name, header.broker_addr
         changed = self._routes.is_changed(cluster, address, version)
-        self._routes.touch(cluster, address, connection=ctx.peer.id, now_ms=ctx.now_ms)
+        self._routes.touch(cluster, address, connection=ctx.peer.id, now_ms=ctx.steady_ms)
         stored = self._routes.find_data_version(cluster, address)
         return Reply(
             encode_ext(headers.QueryDataVersionResponseHeader(changed=changed)),
@@ -192,7 +192,7 @@ class BrokerProcessor:
     ) -> Reply:
         """BROKER_HEARTBEAT."""
         self._routes.touch(
-            header.cluster_name, header.broker_addr, connection=ctx.peer.id, now_ms=ctx.now_ms
+            header.cluster_name, header.broker_addr, connection=ctx.peer.id, now_ms=ctx.steady_ms
         )
         return OK
 

@@ -54,7 +54,7 @@ class NameServer:
         """
         config = self.config
         await self._load()
-        self._started_ms = self._clock.now_ms()
+        self._started_ms = self._clock.steady_ms()
         dispatcher = Dispatcher(
             self._rows(),
             [
@@ -119,7 +119,7 @@ class NameServer:
 
     def _scan(self) -> None:
         assert self._server is not None
-        for _, connection in self.routes.expire(self._clock.now_ms()):
+        for _, connection in self.routes.expire(self._clock.steady_ms()):
             peer = self._server.peers.get(connection)
             if peer is not None:
                 peer.transport.close()

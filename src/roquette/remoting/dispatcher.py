@@ -130,16 +130,32 @@ class Peer:
 
 
 class RequestContext:
-    """One request on its way: what a processor may know of it besides header and body."""
+    """One request on its way: what a processor may know of it besides header and body.
 
-    __slots__ = ("arrived_ms", "command", "header", "may_hold", "now_ms", "peer", "row")
+    Attributes:
+        arrived_ms, steady_ms: steady time of its arrival, and of now. `now_ms`: wall time.
+    """
 
-    def __init__(self, peer: Peer, command: Command, row: Row, arrived_ms: int) -> None:
+    __slots__ = (
+        "arrived_ms",
+        "command",
+        "header",
+        "may_hold",
+        "now_ms",
+        "peer",
+        "row",
+        "steady_ms",
+    )
+
+    def __init__(
+        self, peer: Peer, command: Command, row: Row, now_ms: int, arrived_ms: int
+    ) -> None:
         self.peer: Peer = peer
         self.command: Command = command
         self.row: Row = row
         self.arrived_ms: int = arrived_ms
-        self.now_ms: int = arrived_ms
+        self.now_ms: int = now_ms
+        self.steady_ms: int = arrived_ms
         self.may_hold: bool = True
         self.header: Any = None
 
@@ -196,7 +212,7 @@ class Dispatcher:
 
     def lane_sizes(self) -> list[tuple[str, int, int, int]]:
         """Per lane: name, waiting requests, capacity, age of the oldest in ms."""
-        now = self._clock.now_ms()
+        now = self._clock.steady_ms()
         found: list[tuple[str, int, int, int]] = []
         for lane in self._lanes:
             age = now - lane.jobs[0].arrived_ms if lane.jobs else 0
@@ -205,7 +221,7 @@ class Dispatcher:
 
     def receive(self, peer: Peer, commands: list[Command]) -> None:
         """Take in complete commands: answers go to their futures, requests into their lanes."""
-        now_ms = self._clock.now_ms()
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         rows = self._rows
         for command in commands:
             if command.flag & 1:
@@ -237,7 +253,7 @@ class Dispatcher:
                 self.refused += 1
                 self._answer(peer, command, SYSTEM_BUSY, OVERLOAD, b"", b"")
                 continue
-            lane.jobs.append(RequestContext(peer, command, row, now_ms))
+            lane.jobs.append(RequestContext(peer, command, row, now_ms, steady_ms))
         self._schedule()
 
     def _schedule(self) -> None:
@@ -247,7 +263,7 @@ class Dispatcher:
 
     def _turn(self) -> None:
         """Everything that arrived since the last turn: process, finish the turn, write."""
-        now_ms = self._clock.now_ms()
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         more = False
         try:
             for lane in self._lanes:
@@ -265,10 +281,11 @@ class Dispatcher:
                         peer = job.peer
                         if peer.paused or peer.unwritten > BACKLOG:
                             peer.parked.append(job)
-                        elif wait_ms and now_ms - job.arrived_ms > wait_ms:
-                            self._too_late(job, now_ms, len(lane.jobs))
+                        elif wait_ms and steady_ms - job.arrived_ms > wait_ms:
+                            self._too_late(job, steady_ms, len(lane.jobs))
                         else:
                             job.now_ms = now_ms
+                            job.steady_ms = steady_ms
                             self._run(job)
             self._end_turn()
         finally:
@@ -295,12 +312,12 @@ class Dispatcher:
                     self._lanes[job.row.lane].jobs.append(job)
                 self._schedule()
 
-    def _too_late(self, job: RequestContext, now_ms: int, size: int) -> None:
+    def _too_late(self, job: RequestContext, steady_ms: int, size: int) -> None:
         """Apache's BrokerFastFailure: what waited too long is refused, so that the client turns elsewhere."""
         self.refused += 1
         remark = (
             "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
-            f"{now_ms - job.arrived_ms}ms, size of queue: {size}"
+            f"{steady_ms - job.arrived_ms}ms, size of queue: {size}"
         )
         self._answer(job.peer, job.command, SYSTEM_BUSY, remark, b"", b"")
 
@@ -371,7 +388,7 @@ class Dispatcher:
     def rerun(self, job: RequestContext, *, may_hold: bool) -> None:
         """Run a held request again, now."""
         if not job.peer.closed:
-            job.now_ms = self._clock.now_ms()
+            job.now_ms, job.steady_ms = self._clock.now_ms(), self._clock.steady_ms()
             job.may_hold = may_hold
             self._run(job)
 

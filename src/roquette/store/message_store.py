@@ -115,7 +115,7 @@ class MessageStore:
                 lock.release()
         self._last_store_ms = report.last_store_ms
         self.disk.reconfigure(self.config)
-        self._upkeep.started(now_ms, report.last_store_ms)
+        self._upkeep.started(report.last_store_ms)
         files.open_file(layout.abort, create=True).close()  # before anything can be written
         files.sync_dir(layout.root)
         self._refusal = None
@@ -585,7 +585,7 @@ class MessageStore:
         return self._log.synced
 
     def plan_queue_flush(self, now_ms: int | None = None) -> QueueFlushPlan | None:
-        """Plan a sync of queues (about each second); without `now_ms` of all of them.
+        """Plan a sync of queues (about each second); without a (steady) time of all of them.
 
         A store that did not open plans nothing: its checkpoint would vouch for what nobody has looked at.
         """

@@ -37,6 +37,7 @@ _PAGE = 4096
 FOR_EVER_MS: Final = 1 << 62
 _ENDS_PER_PASS: Final = 32  # each may have to come from the disk
 _CHECKPOINT_BYTES = 256 << 20  # of log, after which the checkpoint moves before its time
+_LONG_AGO: Final = -(1 << 62)
 
 
 class Upkeep:
@@ -60,7 +61,9 @@ class Upkeep:
         self._sync_running = False
         self._queue_flush_running = False
         self._allocation_running = False
-        self._last_thorough_ms = 0
+        self._last_thorough_ms: int | None = (
+            None  # steady time; None: it counts from the first plan
+        )
         self._queues_synced = 0  # records before this offset have their units on the disk
         self._deletion: DeletionPlan | None = None
         self._time = SteadyTime()
@@ -77,9 +80,8 @@ class Upkeep:
         self.checkpoint = load_checkpoint(self._files, self._layout.checkpoint)
         return self.checkpoint
 
-    def started(self, now_ms: int, last_store_ms: int) -> None:
+    def started(self, last_store_ms: int) -> None:
         """Recovery is over: what it found is on the disk."""
-        self._last_thorough_ms = now_ms
         if last_store_ms:
             self.checkpoint.physical_ms = last_store_ms
 
@@ -120,15 +122,20 @@ class Upkeep:
     def plan_queue_flush(self, now_ms: int | None, last_store_ms: int) -> QueueFlushPlan | None:
         """Sync queues with enough unsynced pages; all of them, index and checkpoint when due.
 
-        Apache: FlushConsumeQueueService. `now_ms` None means it is due. It is also due when the log has grown
+        Apache: FlushConsumeQueueService. `now_ms` is steady time, None means it is due. It is also due when the log has grown
         by so much that recovery would take long.
         """
         if self._queue_flush_running:
             return None
         due = self.config.queue_flush_thorough_interval_ms
         grown = self._log.end_offset - self.checkpoint.logical_offset
+        if self._last_thorough_ms is None:
+            self._last_thorough_ms = now_ms
+        last_ms = self._last_thorough_ms
         thorough = (
-            now_ms is None or now_ms - self._last_thorough_ms >= due or grown >= _CHECKPOINT_BYTES
+            now_ms is None
+            or (last_ms is not None and now_ms - last_ms >= due)
+            or grown >= _CHECKPOINT_BYTES
         )
         least = 1 if thorough else self.config.queue_flush_least_pages * _PAGE // UNIT_SIZE
         touched: list[File] = []
@@ -155,7 +162,7 @@ class Upkeep:
                     directories[self._index.directory] = None
                     directories[self._layout.root] = None
                     self._index.directory_dirty = False
-            self._last_thorough_ms = self._last_thorough_ms if now_ms is None else now_ms
+            self._last_thorough_ms = last_ms if now_ms is None else now_ms
             self.checkpoint.logical_ms = last_store_ms
             self.checkpoint.logical_offset = self._log.end_offset
             self.checkpoint.queues_synced = self._log.end_offset
@@ -178,7 +185,7 @@ class Upkeep:
 
     def queues_dropped(self) -> None:
         """A topic is deleted: the checkpoint must not count its queues for long, or recovery would look for them."""
-        self._last_thorough_ms = 0
+        self._last_thorough_ms = _LONG_AGO
 
     def queues_flushed(self, plan: QueueFlushPlan) -> None:
         """A queue flush has come back without error."""

@@ -27,8 +27,12 @@ class InFlightTable:
     def __len__(self) -> int:
         return len(self._points)
 
-    def add(self, point: CheckPoint, revive_offset: int, place: int = 0) -> None:
+    def add(
+        self, point: CheckPoint, revive_offset: int, place: int = 0, popped_ms: int | None = None
+    ) -> None:
         """Take in a check-point, which stands at the physical offset `place`; revive offsets only grow.
+
+        `popped_ms`: the time of its pop by the clock that `due` is asked by; its own by default.
 
         Of two with one key the first gets the acknowledgements: the other's messages come again, none is lost.
         """
@@ -37,7 +41,8 @@ class InFlightTable:
         self._places[revive_offset] = place
         self._by_key.setdefault(point.key, point)
         self._order.append(revive_offset)
-        heapq.heappush(self._due, (point.revive_time, revive_offset))
+        popped_ms = point.pop_time if popped_ms is None else popped_ms
+        heapq.heappush(self._due, (popped_ms + point.invisible_time, revive_offset))
         if point.done:
             self.remove(point)
 

@@ -41,7 +41,7 @@ class PopDriver:
 
     def expire(self) -> None:
         """The beat of deadlines."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         self._run(self._pop.expire(now_ms), may_hold=False)
         self._run(self._pop.freed(now_ms), may_hold=True)
 

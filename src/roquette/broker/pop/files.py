@@ -29,7 +29,7 @@ class PopFiles:
             self._pop.modes.load(modes.message_request_mode_map)
         orders = self._files.load(ORDERS, ConsumerOrderInfoSerializeWrapper)
         if orders is not None:
-            self._pop.orders.load(orders.table, self._clock.now_ms())
+            self._pop.orders.load(orders.table, self._clock.steady_ms())
 
     async def save_modes(self) -> None:
         """Write the modes, which have changed."""

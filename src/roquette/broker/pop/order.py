@@ -15,12 +15,22 @@ _KEEP_MS = 24 * 3_600_000  # CLEAN_SPAN_FROM_LAST
 
 
 class OrderTable:
-    """The last orderly pop of each topic, group and queue. Bounded by these, see `clean`."""
+    """The last orderly pop of each topic, group and queue. Bounded by these, see `clean`.
+
+    Times given are steady (`now_ms`); those kept, as the file has them, are wall times, and count from the setting of
+    the clock at the queue's last pop: `wall_ms`.
+    """
 
     def __init__(self) -> None:
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._locks: list[tuple[int, str, str, int]] = []  # (free at, topic, group, queue id)
+        self._shift = 0  # steady minus wall time, for what was loaded
+        self._shifts: dict[tuple[str, str, int], int] = {}  # the same at the last pop
         self.dirty = False
+
+    def wall_ms(self, topic: str, group: str, queue_id: int, steady_ms: int) -> int:
+        """A steady time by the clock as it was set at the queue's last pop."""
+        return steady_ms - self._shifts.get((topic, group, queue_id), self._shift)
 
     def update(
         self,
@@ -41,12 +51,13 @@ class OrderTable:
             pop_time=pop_time,
             invisible_time=invisible_time,
             offsets=[offsets[0], *(offset - offsets[0] for offset in offsets[1:])],
-            last_consume=now_ms,
+            last_consume=pop_time,
             attempt_id=attempt_id,
         )
         if previous is not None:
             info.consumed = _merged(info, previous)
         queues[queue_id] = info
+        self._shifts[topic, group, queue_id] = now_ms - pop_time
         self.dirty = True
         self._note_lock(topic, group, queue_id, info, now_ms)
         counts = info.consumed or {}
@@ -74,7 +85,8 @@ class OrderTable:
             return False
         if not info.invisible_time or info.invisible_time <= 0:
             info.invisible_time = invisible_time
-        return any(now_ms < _visible_at(info, index) for index in _unacknowledged(info))
+        wall_ms = self.wall_ms(topic, group, queue_id, now_ms)
+        return any(wall_ms < _visible_at(info, index) for index in _unacknowledged(info))
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
         """Forget a queue: its offset was reset."""
@@ -143,9 +155,14 @@ class OrderTable:
         while self._locks and self._locks[0][0] <= now_ms:
             _, topic, group, queue_id = heapq.heappop(self._locks)
             info = self.find(topic, group, queue_id)
-            if info is not None and (_free_at(info) or 0) <= now_ms:
+            wall_ms = self.wall_ms(topic, group, queue_id, now_ms)
+            if info is not None and (_free_at(info) or 0) <= wall_ms:
                 found[(topic, group, queue_id)] = None
         return list(found)
+
+    def start(self, now_ms: int, steady_ms: int) -> None:
+        """What former lives left counts by the clock as it is set now."""
+        self._shift = steady_ms - now_ms
 
     def load(self, table: Mapping[str, Mapping[int, OrderInfo]], now_ms: int) -> None:
         """Take over what a file held."""
@@ -155,14 +172,18 @@ class OrderTable:
             for queue_id, info in queues.items():
                 self._note_lock(topic, group, queue_id, info, now_ms)
 
-    def clean(self, alive: Callable[[str, str, int], bool], now_ms: int) -> None:
+    def clean(self, alive: Callable[[str, str, int], bool], now_ms: int | None = None) -> None:
         """Forget what has no topic, group or queue any more, and what was not popped for a day (autoClean)."""
         for key, queues in list(self._table.items()):
             topic, _, group = key.partition("@")
             for queue_id, info in list(queues.items()):
-                old = now_ms - info.last_consume > _KEEP_MS
-                if old or not alive(topic, group, queue_id):
+                place = (topic, group, queue_id)
+                old = now_ms is not None and (
+                    self.wall_ms(*place, now_ms) - info.last_consume > _KEEP_MS
+                )
+                if old or not alive(*place):
                     del queues[queue_id]
+                    self._shifts.pop(place, None)
                     self.dirty = True
             if not queues:
                 del self._table[key]
@@ -175,9 +196,10 @@ class OrderTable:
         self, topic: str, group: str, queue_id: int, info: OrderInfo, now_ms: int
     ) -> None:
         free_at = _free_at(info)
-        if free_at is None or free_at <= now_ms:
+        wall_ms = self.wall_ms(topic, group, queue_id, now_ms)
+        if free_at is None or free_at <= wall_ms:
             return
-        heapq.heappush(self._locks, (free_at, topic, group, queue_id))
+        heapq.heappush(self._locks, (free_at - wall_ms + now_ms, topic, group, queue_id))
         size = (
             sum(len(queues) for queues in self._table.values()) if len(self._locks) > 4_096 else 0
         )

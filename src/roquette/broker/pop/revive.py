@@ -28,6 +28,7 @@ from roquette.broker.pop.checkpoint import (
 )
 from roquette.broker.pop.order import OrderTable, next_offset
 from roquette.broker.pop.revive_log import ReviveLog
+from roquette.broker.stored_times import StoredTimes
 from roquette.broker.topics import TopicTable
 from roquette.broker.writer import MessageWriter
 from roquette.errors import CorruptRecord, Refused
@@ -81,6 +82,7 @@ class Reviver:
         offsets: OffsetTable,
         revive_log: ReviveLog,
         orders: OrderTable,
+        times: StoredTimes,
         *,
         limit: int,
         host: bytes,
@@ -93,6 +95,7 @@ class Reviver:
         self._offsets = offsets
         self._log = revive_log
         self._orders = orders
+        self._times = times
         self._limit = max(2, limit)
         self._host = host
         self._queues: list[_Queue] = []
@@ -100,7 +103,7 @@ class Reviver:
         self._reads = self._revivals = 0  # what is left of a step's budgets
         self.revived = 0
 
-    def recover(self, now_ms: int) -> None:
+    def recover(self, now_ms: int, steady_ms: int) -> None:
         """Begin where the offsets say. Pops made after the offsets were written are found in the log: without
         that their messages would be handed out again before their invisible time is over."""
         topic = self._log.topic
@@ -114,9 +117,9 @@ class Reviver:
             if snapshot < 0:  # none yet, or the store was Apache's
                 snapshot = committed + 1
             if snapshot < high:
-                self._replay(number, max(snapshot, low), now_ms)
+                self._replay(number, max(snapshot, low), now_ms, steady_ms)
 
-    def _replay(self, number: int, offset: int, now_ms: int) -> None:
+    def _replay(self, number: int, offset: int, now_ms: int, steady_ms: int) -> None:
         while True:
             records, following = self._read(number, offset)
             for record in records:
@@ -127,7 +130,7 @@ class Reviver:
                         self._advance(entry, entry.end_offset, now_ms)
                 elif isinstance(entry, OrderEntry):
                     place = (str(entry.topic), str(entry.group), entry.queue_id)
-                    self._orders.restore(*place, entry.info, now_ms)
+                    self._orders.restore(*place, entry.info, steady_ms)
                     self._advance(entry, next_offset(entry.info), now_ms)
             if following == offset:
                 return
@@ -145,7 +148,7 @@ class Reviver:
             if end > 0:
                 self._commit(SNAPSHOT_GROUP, queue.number, end, now_ms)
 
-    def step(self, now_ms: int) -> bool:
+    def step(self, now_ms: int, steady_ms: int) -> bool:
         """Read what is new, revive what is due; True when there is more than one step may do.
 
         Raises:
@@ -156,7 +159,10 @@ class Reviver:
         self._turn += 1
         for step in range(len(self._queues)):
             queue = self._queues[(self._turn + step) % len(self._queues)]
-            more = not (self._follow(queue) and self._revive_due(queue, now_ms)) or more
+            more = (
+                not (self._follow(queue, steady_ms) and self._revive_due(queue, now_ms, steady_ms))
+                or more
+            )
             first = queue.in_flight.first_offset()
             progress = (queue.read_offset if first is None else first) - 1
             if progress >= 0:
@@ -176,7 +182,7 @@ class Reviver:
 
     # Reading
 
-    def _follow(self, queue: _Queue) -> bool:
+    def _follow(self, queue: _Queue, steady_ms: int) -> bool:
         """Read on; True when nothing unread could still acknowledge what is in the table."""
         if queue.frozen and len(queue.in_flight) <= self._limit // 2:
             queue.frozen = False
@@ -190,19 +196,21 @@ class Reviver:
             if following == offset:
                 return True  # the rest is not on the disk yet (SYNC_FLUSH)
             for record in records:
-                self._take(queue, record)
+                self._take(queue, record, steady_ms)
             if queue.frozen:
                 queue.scan_offset = max(queue.scan_offset, following)
             else:
                 queue.read_offset = following
             self._reads -= max(1, len(records))
 
-    def _take(self, queue: _Queue, record: StoredRecord) -> None:
+    def _take(self, queue: _Queue, record: StoredRecord, steady_ms: int) -> None:
         entry = _entry(record)
         if isinstance(entry, Ack):
             queue.in_flight.acknowledge(entry)
         elif isinstance(entry, CheckPoint) and not queue.frozen:
-            queue.in_flight.add(entry, record.queue_offset, record.physical_offset)
+            place = record.physical_offset
+            popped_ms = self._times.moment(entry.pop_time, place, steady_ms)
+            queue.in_flight.add(entry, record.queue_offset, place, popped_ms)
         if not queue.frozen:
             queue.read_offset = record.queue_offset + 1
             if len(queue.in_flight) >= self._limit:
@@ -234,10 +242,10 @@ class Reviver:
 
     # Reviving
 
-    def _revive_due(self, queue: _Queue, now_ms: int) -> bool:
+    def _revive_due(self, queue: _Queue, now_ms: int, steady_ms: int) -> bool:
         """True when nothing else is due."""
         while True:
-            point = queue.in_flight.due(now_ms - GRACE_MS)
+            point = queue.in_flight.due(steady_ms - GRACE_MS)
             if point is None:
                 return True
             if self._revivals <= 0:

@@ -11,6 +11,7 @@ from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
 from roquette.broker.pop.revive import Reviver
 from roquette.broker.pop.revive_log import ReviveLog
+from roquette.broker.stored_times import StoredTimes
 from roquette.broker.topics import TopicTable
 from roquette.broker.writer import MessageWriter
 from roquette.store.message_store import MessageStore
@@ -43,6 +44,7 @@ class PopState:
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
+        times: StoredTimes,
         host: bytes,
     ) -> None:
         config = live.current
@@ -67,6 +69,7 @@ class PopState:
             offsets,
             self.log,
             self.orders,
+            times,
             limit=config.pop_ck_max_buffer_size // max(1, queues),
             host=host,
         )
@@ -129,13 +132,13 @@ class PopState:
 
     def topic_gone(self, topic: str) -> None:
         """A topic was deleted."""
-        self.orders.clean(lambda name, group, queue_id: name != topic, 0)
+        self.orders.clean(lambda name, group, queue_id: name != topic)
         if self.modes.forget(topic=topic):
             self.modes_changed()
 
     def group_gone(self, group: str, clean_offset: bool) -> None:
         """A group was deleted."""
-        self.orders.clean(lambda topic, name, queue_id: name != group, 0)
+        self.orders.clean(lambda topic, name, queue_id: name != group)
         if self.modes.forget(group=group):
             self.modes_changed()
 

@@ -181,7 +181,7 @@ class GroupProcessor:
                     remote_ip=f"/{channel.peer.remote}",  # as Java prints a socket address
                     language=channel.language,
                     version=channel.version,
-                    last_update_timestamp=channel.last_update_ms,
+                    last_update_timestamp=ctx.now_ms - (ctx.steady_ms - channel.last_update_ms),
                 )
                 for channel in self._producers.channels(group)
             ]

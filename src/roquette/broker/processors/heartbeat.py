@@ -83,7 +83,7 @@ class HeartbeatProcessor:
                 client_id=data.client_id,
                 language=language,
                 version=ctx.command.version,
-                now_ms=ctx.now_ms,
+                now_ms=ctx.steady_ms,
             )
         fingerprint = data.heartbeat_fingerprint
         without_sub = data.without_sub and fingerprint != 0
@@ -149,7 +149,7 @@ class HeartbeatProcessor:
             message_model=data.message_model,
             consume_from_where=data.consume_from_where,
             subscriptions=None if without_sub else data.subscription_data_set,
-            now_ms=ctx.now_ms,
+            now_ms=ctx.steady_ms,
         )
         if changed:
             self._notify(data.group_name, ctx.now_ms)
@@ -185,11 +185,11 @@ class HeartbeatProcessor:
         for name in self._consumers.remove_peer(peer):
             self._notify(name, now_ms)
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, now_ms: int, steady_ms: int) -> None:
         """Every 10 s: clients without a heartbeat for 120 s are gone (ClientHousekeepingService)."""
-        for peer in self._producers.expire(now_ms):
+        for peer in self._producers.expire(steady_ms):
             peer.transport.close()
-        for name, peer in self._consumers.expire(now_ms):
+        for name, peer in self._consumers.expire(steady_ms):
             peer.transport.close()
             self._notify(name, now_ms)
 

@@ -18,7 +18,7 @@ class LockProcessor:
         """LOCK_BATCH_MQ: answers the queues that are now the client's."""
         request = decode_request(LockBatchRequestBody, body)
         locked = self._locks.lock(
-            request.consumer_group, request.client_id, request.mq_set, ctx.now_ms
+            request.consumer_group, request.client_id, request.mq_set, ctx.steady_ms
         )
         return Reply(b"", encode_body(LockBatchResponseBody(lock_ok_mq_set=locked)))
 

@@ -112,10 +112,8 @@ class PopProcessor:
         self, ctx: RequestContext, header: PopMessageRequestHeader, body: bytes
     ) -> Outcome:
         """POP_MESSAGE."""
-        if not header.born_time:
-            header.born_time = ctx.now_ms
         broker = self._checks.broker_address
-        if ctx.now_ms - header.born_time - header.poll_time > TOO_LATE_MS:
+        if ctx.steady_ms - ctx.arrived_ms - header.poll_time > TOO_LATE_MS:
             raise Refused(
                 ResponseCode.POLLING_TIMEOUT,
                 f"the broker[{broker}] pop message is timeout too much",
@@ -229,7 +227,7 @@ class PopProcessor:
             group,
             queue_id,
             invisible_time=header.invisible_time,
-            now_ms=ctx.now_ms,
+            now_ms=ctx.steady_ms,
         ):
             return
         if batch.count >= header.max_msg_nums:
@@ -295,12 +293,12 @@ class PopProcessor:
                 pop_time=batch.pop_time,
                 invisible_time=header.invisible_time,
                 offsets=offsets,
-                now_ms=ctx.now_ms,
+                now_ms=ctx.steady_ms,
             )
             try:
                 batch.end_offset = self._pop.log_order(name, group, queue_id, ctx.now_ms)
             except Refused:
-                self._pop.orders.restore(name, group, queue_id, before, ctx.now_ms)
+                self._pop.orders.restore(name, group, queue_id, before, ctx.steady_ms)
                 return False
             batch.counts += counts
             self._offsets.commit(group, name, queue_id, start, ctx.now_ms)
@@ -381,12 +379,12 @@ class PopProcessor:
         self, ctx: RequestContext, header: PopMessageRequestHeader, batch: _Batch
     ) -> Held | ResponseCode:
         """Wait for messages, or say why not (PopLongPollingService.polling)."""
-        end_ms = header.born_time + header.poll_time - NEARLY_MS
+        end_ms = ctx.arrived_ms + header.poll_time - NEARLY_MS
         if header.poll_time <= 0 or not ctx.may_hold or batch.cold:
             return ResponseCode.POLLING_TIMEOUT
         if len(self._pop.polls) >= self._live.current.max_pop_polling_size:
             return ResponseCode.POLLING_FULL
-        if ctx.now_ms > end_ms:
+        if ctx.steady_ms > end_ms:
             return ResponseCode.POLLING_TIMEOUT
         hold = PollHold(header.topic, header.consumer_group, header.queue_id, batch.chosen, end_ms)
         if self._pop.polls.hold(hold, retry_topics(header.topic, header.consumer_group)):

@@ -188,7 +188,8 @@ class AckProcessor:
         committed = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if header.offset < committed:
             return Reply(_UNCHANGED)
-        visible = ctx.now_ms + header.invisible_time
+        place = (header.topic, header.consumer_group, header.queue_id)
+        visible = self._pop.orders.wall_ms(*place, ctx.steady_ms) + header.invisible_time
         self._pop.orders.set_next_visible(
             header.topic,
             header.consumer_group,
@@ -196,12 +197,11 @@ class AckProcessor:
             header.offset,
             pop_time=pop_time,
             next_visible=visible,
-            now_ms=ctx.now_ms,
+            now_ms=ctx.steady_ms,
         )
         ext = ChangeInvisibleTimeResponseHeader(
             pop_time=pop_time, invisible_time=visible - pop_time, revive_qid=ORDER_REVIVE_QID
         )
-        place = (header.topic, header.consumer_group, header.queue_id)
         end = self._pop.log_order(*place, ctx.now_ms)
         return self._later(end, Reply(encode_ext(ext)))
 
@@ -221,7 +221,7 @@ class AckProcessor:
         if offset < committed:
             return 0
         orders = self._pop.orders
-        following = orders.commit_and_next(topic, group, queue_id, offset, pop_time, ctx.now_ms)
+        following = orders.commit_and_next(topic, group, queue_id, offset, pop_time, ctx.steady_ms)
         if following == ILLEGAL:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -234,7 +234,7 @@ class AckProcessor:
         end = self._pop.log_order(topic, group, queue_id, ctx.now_ms)
         self._offsets.commit(group, topic, queue_id, following, ctx.now_ms)
         if not orders.blocked(
-            None, topic, group, queue_id, invisible_time=invisible_time, now_ms=ctx.now_ms
+            None, topic, group, queue_id, invisible_time=invisible_time, now_ms=ctx.steady_ms
         ):
             for hold in self._pop.free(topic, group, queue_id):
                 self._pop.wake(hold)

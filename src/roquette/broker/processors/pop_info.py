@@ -105,8 +105,6 @@ class PopInfoProcessor:
         self, ctx: RequestContext, header: NotificationRequestHeader, body: bytes
     ) -> Outcome:
         """NOTIFICATION: tell when there is something to pop."""
-        if not header.born_time:
-            header.born_time = ctx.now_ms
         self._checks.broker(WHAT, _NO_MESSAGE)
         topic = self._checks.topic_and_group(
             ctx, header.topic, header.queue_id, header.consumer_group, _NO_MESSAGE
@@ -124,12 +122,12 @@ class PopInfoProcessor:
             queues += _rotated(older, draw)
         if any(self._has_message(ctx, header, chosen, *queue) for queue in queues):
             return Reply(encode_ext(NotificationResponseHeader(has_msg=True)))
-        end_ms = header.born_time + header.poll_time - NEARLY_MS
+        end_ms = ctx.arrived_ms + header.poll_time - NEARLY_MS
         full = False
         if header.poll_time > 0 and ctx.may_hold:
             if len(self._pop.notices) >= config.max_pop_polling_size:
                 full = True
-            elif ctx.now_ms <= end_ms:
+            elif ctx.steady_ms <= end_ms:
                 hold = PollHold(header.topic, group, header.queue_id, chosen, end_ms, notice=True)
                 if self._pop.notices.hold(hold, retry_topics(header.topic, group)):
                     return Held(hold)
@@ -151,7 +149,7 @@ class PopInfoProcessor:
             header.consumer_group,
             queue_id,
             invisible_time=0,
-            now_ms=ctx.now_ms,
+            now_ms=ctx.steady_ms,
         ):
             return False
         offset = self._places.peek(name, header.consumer_group, queue_id)

@@ -284,7 +284,7 @@ class PullProcessor:
             header.queue_id,
             header.queue_offset,
             chosen.codes,
-            ctx.now_ms + wait_ms,
+            ctx.steady_ms + wait_ms,
             chosen.predicate,
         )
 

@@ -393,7 +393,7 @@ class SendProcessor:
                 f"subscription group not exist, {group_name} {FAQ}",
             )
         limit = retry_limit(group.retry_max_times, header.max_reconsume_times, ctx.command.version)
-        if reconsume_times <= limit and not self._locks.any_held(group_name, ctx.now_ms):
+        if reconsume_times <= limit and not self._locks.any_held(group_name, ctx.steady_ms):
             return None
         return self._topics.ensure(
             dlq_topic(group_name), queues=DLQ_QUEUES, perm=RETRY_PERM, now_ms=ctx.now_ms

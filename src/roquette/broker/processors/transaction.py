@@ -4,6 +4,7 @@ Apache: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 """
 
 from roquette.broker.config import LiveConfig
+from roquette.broker.stored_times import StoredTimes
 from roquette.broker.transaction_checks import immunity_over
 from roquette.broker.transactions import Transactions
 from roquette.errors import Refused
@@ -28,9 +29,10 @@ _NO_HALF = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF
 class TransactionProcessor:
     """Requests 37 and 323."""
 
-    def __init__(self, live: LiveConfig, transactions: Transactions) -> None:
+    def __init__(self, live: LiveConfig, transactions: Transactions, times: StoredTimes) -> None:
         self._live = live
         self._transactions = transactions
+        self._times = times
 
     def end_transaction(
         self, ctx: RequestContext, header: EndTransactionRequestHeader, body: bytes
@@ -46,7 +48,8 @@ class TransactionProcessor:
         if half is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
         timeout_ms = self._live.current.transaction_time_out
-        if not header.from_transaction_check and immunity_over(half, ctx.now_ms, timeout_ms):
+        age_ms = self._times.age_ms(half, ctx.steady_ms)
+        if not header.from_transaction_check and immunity_over(half, age_ms, timeout_ms):
             return Reply(code=ResponseCode.ILLEGAL_OPERATION)
         _check(half, header)
         now = self._transactions.newest(half)

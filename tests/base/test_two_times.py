@@ -1,0 +1,105 @@
+"""Who reads the wall clock, function by function, and why: a duration among them would be a fault.
+
+Functions that get times as arguments say in their documentation which of the two they mean.
+"""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "roquette"
+ROOMS = ("base", "broker", "client", "nameserver", "remoting", "store", "admin", "cli", "apps")
+
+VERSIONS = "the versions of tables carry the time of their last change, as Apache's do"
+STORED = "what is stored carries it"
+SHOWN = "people and tools are shown it"
+PROMISED = "timer messages are promised for a wall time"
+READERS: dict[str, tuple[str, str]] = {
+    "broker/auto_creation.py": (VERSIONS, "_ask"),
+    "broker/changes.py": (VERSIONS, "_settings_changed"),
+    "broker/disk_watch.py": (
+        "the hour of deletion (deleteWhen); ages count from `retention.SteadyTime`",
+        "_clean_once look",
+    ),
+    "broker/pop/checks.py": (VERSIONS, "topic_and_group"),
+    "broker/processors/admin.py": (SHOWN, "runtime_info"),
+    "broker/processors/assignment.py": (VERSIONS, "set_request_mode"),
+    "broker/processors/client_calls.py": (VERSIONS, "consume_directly"),
+    "broker/processors/consume_stats.py": (SHOWN, "time_span"),
+    "broker/processors/groups.py": (
+        VERSIONS,
+        "all_producers create_group create_groups delete_group forbidden",
+    ),
+    "broker/processors/heartbeat.py": (VERSIONS, "_register_consumer unregister_client"),
+    "broker/processors/offset_admin.py": (VERSIONS, "clone_offset reset_offset"),
+    "broker/processors/offsets.py": (VERSIONS, "update_consumer_offset"),
+    "broker/processors/pop.py": (STORED, "_hand_out _queue _retries _work"),
+    "broker/processors/pop_ack.py": (
+        STORED,
+        "_ack_entry _ack_orderly _change_orderly ack_message change_invisible_time",
+    ),
+    "broker/processors/pull.py": (VERSIONS, "pull_message"),
+    "broker/processors/recall.py": (PROMISED, "recall"),
+    "broker/processors/reply.py": (STORED, "_keep _push _push_fields"),
+    "broker/processors/send.py": (
+        STORED,
+        "_append_batch _create_topic _dead_letter _send_special admit send_message",
+    ),
+    "broker/processors/send_back.py": (STORED, "_put send_back"),
+    "broker/processors/topics.py": (VERSIONS, "_put create_topic delete_topic one_topic"),
+    "broker/processors/transaction.py": (STORED, "end_transaction resume_check"),
+    "broker/service.py": (
+        STORED,
+        "__init__ _build _close _connection_lost _disable_slow_readers _housekeeping _load _set_order _start_beats start",
+    ),
+    "broker/stepping.py": (STORED, "keep_stepping"),
+    "broker/stored_times.py": ("it watches the wall clock", "__init__ now_ms"),
+    "broker/timer_loop.py": (
+        PROMISED,
+        "_do _flush _pause_s _save_metrics _turn metrics_body recover",
+    ),
+    "broker/transaction_checks.py": (STORED, "_run _save load"),
+    "client/blocking_sender.py": (STORED, "_header"),
+    "client/consume_loop.py": (SHOWN, "_pull"),
+    "client/pipeline.py": (STORED, "_post"),
+    "client/producer.py": (STORED, "_once _properties send_oneway"),
+    "client/pull_consumer.py": ("the version of a subscription", "_read"),
+    "client/push_consumer.py": (
+        "the version of a subscription; the start, which tools are shown",
+        "__init__",
+    ),
+    "remoting/dispatcher.py": ("it hands both times to processors", "_turn receive rerun"),
+}
+
+
+def _readers() -> dict[str, dict[str, int]]:
+    """File -> function -> how often it reads the wall clock."""
+    found: dict[str, dict[str, int]] = {}
+    for room in ROOMS:
+        for path in sorted((SOURCE / room).rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            for function in ast.walk(tree):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    count = sum(map(_reads_wall, ast.walk(function)))
+                    if count:
+                        name = str(path.relative_to(SOURCE))
+                        found.setdefault(name, {})[function.name] = count
+    return found
+
+
+def _reads_wall(node: ast.AST) -> bool:
+    """`clock.now_ms()`, or a request's `ctx.now_ms`."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "now_ms" and not node.args
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "now_ms"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "ctx"
+    )
+
+
+def test_wall_time_is_read_only_where_wall_time_is_meant() -> None:
+    found = {name: sorted(functions) for name, functions in _readers().items()}
+    wanted = {name: functions.split() for name, (_, functions) in READERS.items()}
+
+    assert found == wanted, "a new reader of the wall clock: take `steady_ms`, or say here why not"
