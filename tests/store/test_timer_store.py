@@ -3,6 +3,7 @@
 import errno
 import heapq
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,11 @@ class NoLog:
 
     def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
         return None
+
+    def queue_units(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        return [(queue_offset + n, 100, 0) for n in range(count)]
 
 
 def timer_store(files: FaultyFiles, slots: int = 300, **changes: Any) -> TimerStore:
@@ -77,9 +83,16 @@ def test_a_checkpoint_begins_as_apaches() -> None:
     assert len(data) == 4096
     assert struct.unpack(">7q", data[:56]) == (1, 2, 3, 3, 0, 4, 5)
     assert decode_timer_checkpoint(data) == one
-    apaches = struct.pack(">q", 9) + data[8:]  # Apache's broker has moved on
+    apaches = struct.pack(">7q", 9, 2, 3, 3, 0, 8, 6) + data[56:]  # Apache's broker has moved on
     assert not decode_timer_checkpoint(apaches).ours
+    assert not decode_timer_checkpoint(apaches).damaged
     assert decode_timer_checkpoint(apaches).read_ms == 9
+    before = data[:104] + bytes(24) + data[128:]  # without the CRC, as 1b94d96 writes it
+    assert decode_timer_checkpoint(before) == one
+    for at in range(128):  # a flipped bit is damage, unless Apache may have written it
+        flipped = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        found = decode_timer_checkpoint(flipped)
+        assert found.damaged or replace(found, version_timestamp=4, version_counter=5) == one
 
 
 @pytest.mark.parametrize(

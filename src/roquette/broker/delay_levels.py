@@ -7,12 +7,13 @@ Apache: ScheduleMessageService.
 import logging
 from collections.abc import Callable, Mapping
 
+from roquette.broker.sound_records import sound_records
 from roquette.broker.stored_times import StoredTimes
 from roquette.broker.writer import MessageWriter
 from roquette.message import names, properties
 from roquette.message.names import topic_error
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import StoredRecord, decode_records
+from roquette.message.record import StoredRecord
 from roquette.store.copies import Copy
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
@@ -143,7 +144,7 @@ class DelayLevels:
                     log.warning("delay queue moved level=%d from=%d to=%d", level, offset, moved)
                     self._advance(level, moved, now_ms)
                 return False
-            for record in decode_records(b"".join(found.runs)):
+            for record in sound_records(b"".join(found.runs)):
                 due_ms = self._due_ms(record, level, steady_ms)
                 if due_ms > steady_ms:
                     self._wake_ms[level] = due_ms
@@ -152,6 +153,9 @@ class DelayLevels:
                 offset = record.queue_offset + 1
                 self._advance(level, offset, now_ms)
                 budget -= 1
+            if offset < found.next_begin_offset:  # the last ones were damaged
+                offset = found.next_begin_offset
+                self._advance(level, offset, now_ms)
         return True
 
     def _due_ms(self, record: StoredRecord, level: int, steady_ms: int) -> int:

@@ -204,15 +204,24 @@ class Timers:
         storage = self.storage
         for index in range(len(records)):
             record = _decode(records[index], work.places[index][0])
+            if work.places[index][1] and (
+                record is None or record.queue_offset != storage.queue_offset
+            ):
+                record = self._by_place(storage.queue_offset) or record
             known = record is None or storage.is_delivered(record.queue_offset)
             if record is None and work.places[index][1]:
                 self.dropped += 1
                 log.error("timer message lost offset=%d", work.places[index][0])
             if not known and record is not None:
-                taken = self._enqueue_one(record, work.places[index][1], now_ms)
+                taken = self._enqueue_one(record, record.size, now_ms)
                 if not taken:
                     return
             storage.queue_offset += 1
+
+    def _by_place(self, queue_offset: int) -> StoredRecord | None:
+        """The message at an offset of the timer queue, whatever its unit says."""
+        found = self._store.read_queue(names.TIMER_TOPIC, 0, queue_offset, 1, 1, None)
+        return _decode(found.runs[0], -1) if found.count else None
 
     def _enqueue_one(self, record: StoredRecord, size: int, now_ms: int) -> bool:
         text = record.properties
@@ -257,18 +266,18 @@ class Timers:
         del slot.recalls[len(slot.recalls) - count :]
 
     def _deliver(self, work: TimerWork, records: list[bytes], now_ms: int) -> None:
-        units, done = work.units, 0
+        units, done, found_end = work.units, 0, self.storage.found_end
         assert work.slot is not None
         self._recalled = work.slot.recalled
         try:
             for index in range(len(units)):
                 unit = units[index]
-                record = _decode(records[index], unit.offset)
+                record = _decode(records[index], unit.offset, True)
                 if record is None:
                     self.dropped += 1
-                    log.error("timer message lost with its commit log file offset=%d", unit.offset)
+                    log.error("timer message lost to the commit log offset=%d", unit.offset)
                 elif not self.storage.is_delivered(record.queue_offset):
-                    if unit.rolls:
+                    if unit.rolls or (unit.position < found_end and _is_early(record, now_ms)):
                         self._roll(record, unit.write_ms, now_ms)
                     else:
                         self._deliver_one(record, unit.write_ms, now_ms)
@@ -370,15 +379,24 @@ class ColdRecords:
         return found
 
 
-def _decode(data: bytes, offset: int) -> StoredRecord | None:
+def _decode(data: bytes, offset: int, check_crc: bool = False) -> StoredRecord | None:
     """The record; None when the log has lost it. `offset`: where it must stand, -1: anywhere."""
     if len(data) < 92:
         return None
     try:
-        record = decode_record(data, 0, False)
+        record = decode_record(data, 0, check_crc)
     except CorruptRecord:
         return None
     return record if offset in (-1, record.physical_offset) else None
+
+
+def _is_early(record: StoredRecord, now_ms: int) -> bool:
+    """Is a unit of the timer log wrong about when its message is due? What the message says counts."""
+    out = property_value(record.properties, properties.TIMER_OUT_MS)
+    if out is None or not out.isdecimal() or len(out) > 15:
+        return False
+    exact_ms = _exact_ms(record)
+    return now_ms < (exact_ms if 0 <= exact_ms - int(out) <= 1000 else int(out))
 
 
 def _exact_ms(record: StoredRecord) -> int:

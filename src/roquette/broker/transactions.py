@@ -13,11 +13,12 @@ import logging
 from collections.abc import Callable
 
 from roquette.broker.half_state import HalfState
+from roquette.broker.sound_records import sound_record, sound_records
 from roquette.broker.writer import MessageWriter
-from roquette.errors import CorruptRecord, MessageIllegal, Refused, StoreError
+from roquette.errors import MessageIllegal, Refused, StoreError
 from roquette.message import names, properties, sysflag
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import StoredRecord, decode_record, decode_records
+from roquette.message.record import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended, GetStatus
 from roquette.wire.codes import ResponseCode
@@ -85,7 +86,7 @@ class Transactions:
             found = self._store.read_queue(
                 names.TRANS_OP_HALF_TOPIC, HALF_QUEUE, offset, _READ_COUNT, _READ_BYTES, None
             )
-            for record in decode_records(b"".join(found.runs)) if found.count else ():
+            for record in sound_records(b"".join(found.runs)) if found.count else ():
                 for ended in op_offsets(record):
                     if ended < limit:
                         self.state.end(ended)
@@ -169,11 +170,7 @@ class Transactions:
         if found.status is GetStatus.OFFSET_TOO_SMALL:
             log.warning("half messages expired from=%d to=%d", offset, found.min_offset)
             self.state.skip(found.min_offset)
-        try:
-            records = decode_records(b"".join(found.runs)) if found.count else []
-        except CorruptRecord as error:
-            log.error("half messages can not be read from=%d error=%s", offset, error)
-            records = []
+        records = sound_records(b"".join(found.runs)) if found.count else []
         return records, max(found.next_begin_offset, offset)
 
     @property
@@ -283,7 +280,9 @@ class Transactions:
             return True
         key = named.get(properties.UNIQ_KEY, "")
         for data in self._store.query(names.TRANS_HALF_TOPIC, key, 64, 0, 1 << 62):
-            half = decode_record(data, 0, False)
+            half = sound_record(data)
+            if half is None:
+                continue
             same = decode_properties(half.properties).get(properties.UNIQ_KEY) == key
             if same and half.physical_offset > record.physical_offset:
                 return True
@@ -360,12 +359,7 @@ class Transactions:
     def record_at(self, physical_offset: int) -> StoredRecord | None:
         """Whatever record begins at a place of the log."""
         data = self._store.record_at(physical_offset)
-        if data is None:
-            return None
-        try:
-            return decode_record(data, 0, True)
-        except CorruptRecord:
-            return None
+        return None if data is None else sound_record(data)
 
 
 def real_place(named: dict[str, str]) -> tuple[str, int]:

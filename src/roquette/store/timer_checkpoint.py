@@ -11,21 +11,30 @@
 | ours: commit log offset behind which deliveries may be that the files do not know | 8 |
 | ours: precision of the wheel, ms | 8 |
 | ours: the first three fields again | 24 |
+| ours: timestamp and counter of the data version again | 16 |
+| ours: CRC32 of our fields before, with bit 32 set | 8 |
 
-4,096 bytes in all, the rest zeros. Apache (TimerCheckpoint) knows the first 56; when it wrote last, the
-repeated fields do not fit the first ones, and the files are taken as Apache leaves them.
+4,096 bytes in all, the rest zeros. Apache (TimerCheckpoint) knows the first 56; when it wrote last, the data
+version and the repeated fields do not fit the first ones, and the files are taken as Apache leaves them. Whatever else
+does not fit is damage: the file vouches for nothing then.
 """
 
+import logging
 import struct
 from dataclasses import dataclass
 from typing import Final
 
+from roquette.base.checksum import crc32
 from roquette.base.files import Files
 from roquette.store.checkpoint import CHECKPOINT_SIZE
 
+log = logging.getLogger("roquette.store.timer")
+
 WIRE_SIZE: Final = 56  # what GET_TIMER_CHECK_POINT carries
 _MARK: Final = b"RQTIMER1"
-_FIELDS: Final = struct.Struct(">7q8s5q")
+_FIELDS: Final = struct.Struct(">7q8s5q2q")
+_CRC: Final = struct.Struct(">q")
+_CRC_BIT: Final = 1 << 32  # tells a CRC of 0 from a file that has none
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -39,6 +48,7 @@ class TimerCheckpoint:
     version_counter: int = 0
     commit_offset: int = 0
     precision_ms: int = 0  # 0: not written by us
+    damaged: bool = False
 
     @property
     def ours(self) -> bool:
@@ -47,7 +57,7 @@ class TimerCheckpoint:
 
     def encode(self) -> bytes:
         """The file's bytes; the first `WIRE_SIZE` are Apache's."""
-        return _FIELDS.pack(
+        data = _FIELDS.pack(
             self.read_ms,
             self.log_position,
             self.queue_offset,
@@ -61,14 +71,31 @@ class TimerCheckpoint:
             self.read_ms,
             self.log_position,
             self.queue_offset,
-        ).ljust(CHECKPOINT_SIZE, b"\0")
+            self.version_timestamp,
+            self.version_counter,
+        )
+        return (data + _CRC.pack(_crc(data))).ljust(CHECKPOINT_SIZE, b"\0")
+
+
+def _crc(data: bytes) -> int:
+    return crc32(data[WIRE_SIZE : _FIELDS.size]) | _CRC_BIT
 
 
 def decode_timer_checkpoint(data: bytes) -> TimerCheckpoint:
     """Read a checkpoint; missing bytes count as zeros."""
-    values = _FIELDS.unpack(data[: _FIELDS.size].ljust(_FIELDS.size, b"\0"))
+    size = _FIELDS.size + _CRC.size
+    fields = data[:size].ljust(size, b"\0")
+    values = _FIELDS.unpack_from(fields)
     read_ms, log_position, queue_offset, _, _, timestamp, counter, mark = values[:8]
-    ours = mark == _MARK and values[10:] == (read_ms, log_position, queue_offset)
+    (crc,) = _CRC.unpack_from(fields, _FIELDS.size)
+    same = values[10:13] == (read_ms, log_position, queue_offset)
+    ours = mark == _MARK and same
+    damaged = len(data) < CHECKPOINT_SIZE
+    if crc or any(values[13:]):  # else written by Apache, or by us before there was the CRC
+        ours = same and crc == _crc(fields)
+        damaged = (
+            damaged or crc != _crc(fields) or (not same and values[13:] == (timestamp, counter))
+        )
     return TimerCheckpoint(
         read_ms=read_ms,
         log_position=log_position,
@@ -77,12 +104,16 @@ def decode_timer_checkpoint(data: bytes) -> TimerCheckpoint:
         version_counter=counter,
         commit_offset=values[8] if ours else 0,
         precision_ms=values[9] if ours else 0,
+        damaged=damaged,
     )
 
 
 def load_timer_checkpoint(files: Files, path: str) -> TimerCheckpoint | None:
-    """The checkpoint on disk; None when there is none, or when a crash left only zeros of the first one."""
+    """The checkpoint on disk; None when there is none, when it is damaged, or when a crash left only zeros of the
+    first one."""
     if not files.exists(path):
         return None
     found = decode_timer_checkpoint(files.read_bytes(path))
-    return found if found.read_ms > 0 else None
+    if found.damaged:
+        log.error("%s is damaged: all is taken again from the timer queue", path)
+    return found if found.read_ms > 0 and not found.damaged else None

@@ -16,6 +16,7 @@ Positions count bytes from the first file's start. A unit never crosses files (A
 
 import os
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from mypy_extensions import i64
@@ -156,6 +157,13 @@ class TimerLog:
         if size != UNIT_SIZE or magic & ~0xF:
             return None
         return TimerUnit(position, prev, magic, write_ms, write_ms + delay, offset, length, due_ms)
+
+    def windows(self, end: int, count: int) -> Iterator[tuple[int, bytes]]:
+        """Position and bytes of up to `count` units in a row, from the oldest to before `end`."""
+        for segment in self.segments:
+            limit: i64 = min(end - segment.base_offset, segment.size)
+            for at in range(0, limit, count * UNIT_SIZE):
+                yield segment.base_offset + at, segment.read(at, min(count * UNIT_SIZE, limit - at))
 
     def next_file(self, position: int) -> int:
         """Where the file after the one of `position` begins."""

@@ -4,18 +4,21 @@ Apache: TimerMessageStore.load, recover.
 """
 
 import logging
-from typing import Protocol
+from typing import Final, Protocol
 
 from librt.strings import read_i64_be
 
 from roquette.base.files import Files
 from roquette.store.layout import StoreLayout
+from roquette.store.timer_audit import AUDIT_UNITS, TimerAudit
 from roquette.store.timer_checkpoint import TimerCheckpoint, load_timer_checkpoint
 from roquette.store.timer_flush import write_wheel
 from roquette.store.timer_log import MAGIC_DELETE, UNIT_SIZE, TimerLog
 from roquette.store.timer_wheel import BLANK_SLOTS, TimerWheel
 
 log = logging.getLogger("roquette.store.timer")
+
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 
 class TimedLog(Protocol):
@@ -34,6 +37,24 @@ class TimedLog(Protocol):
     def max_offset(self, topic: str, queue_id: int) -> int: ...
 
     def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None: ...
+
+    def queue_units(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]] | None: ...
+
+
+class _TimerQueue:
+    """The timer queue's units in order, for the audit."""
+
+    def __init__(self, store: TimedLog) -> None:
+        self._store: TimedLog = store
+        self._offset: int = store.min_offset(TIMER_TOPIC, 0)
+
+    def next_units(self) -> list[tuple[int, int]]:
+        """Physical offset and size of the next messages; empty at the end."""
+        units = self._store.queue_units(TIMER_TOPIC, 0, self._offset, AUDIT_UNITS) or []
+        self._offset += len(units)
+        return [(offset, size) for offset, size, _ in units]
 
 
 class TimerRecovery:
@@ -101,6 +122,10 @@ class TimerRecovery:
         if not self._cut_slots(position):
             log.warning("the timer log lacks what the wheel knows of: starting over")
             return False
+        fault = self._audit(position)
+        if fault:
+            log.error("wheel and log of the timer disagree, starting over: %s", fault)
+            return False
         # The file first: units written anew behind the end must not be taken for those its slots mean.
         pieces = self.wheel.take_dirty()
         if pieces:
@@ -155,6 +180,22 @@ class TimerRecovery:
             if position >= 0 and first <= position:
                 self.wheel.put(time_ms, first, position, left)
         return True
+
+    def _audit(self, log_end: int) -> str:
+        """What of the timer's files was damaged, or torn when the power went in the midst of a flush; else empty."""
+        low, queue = self._log.min_position, _TimerQueue(self._store)
+        audit = TimerAudit(
+            queue, self.wheel.precision_ms, self.read_ms, low, self._store.min_physical_offset
+        )
+        for position, data in self._log.windows(log_end, AUDIT_UNITS):
+            if not audit.feed(data, position):
+                return f"position {audit.at} of the timer log: {audit.fault}"
+        for slot in self.wheel.slots():
+            words = audit.slot(*slot)
+            if words:
+                return f"slot {slot[0]} of the wheel: {words}"
+        missing = audit.missing()
+        return f"slot {missing} is not in the wheel, the timer log has it" if missing >= 0 else ""
 
     def _recover_foreign(self, checkpoint: TimerCheckpoint) -> bool:
         """Files that Apache's broker wrote: its timer log is ahead of its checkpoint, its wheel behind.

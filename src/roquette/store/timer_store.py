@@ -24,12 +24,10 @@ from roquette.store.timer_log import (
     TimerLog,
     TimerUnit,
 )
-from roquette.store.timer_recovery import TimedLog, TimerRecovery
+from roquette.store.timer_recovery import TIMER_TOPIC, TimedLog, TimerRecovery
 from roquette.store.timer_wheel import BLANK_SLOTS, SLOTS_TOTAL, TimerWheel
 
 log = logging.getLogger("roquette.store.timer")
-
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 _PRECISIONS: Final = (1000, 500, 200, 100)
 _SKIP_SLOTS: Final = 100_000  # empty slots passed over in one step
@@ -73,6 +71,7 @@ class TimerStore:
         self.commit_from = 0
         self._delivered: Delivered | None = None  # while there is something left to recognise
         self._recovered_end = 0  # of the timer queue, at recovery
+        self.found_end = 0  # units of the timer log before it were found at start
         self._due: DueSlot | None = None
         self._current: dict[int, CurrentSlot] = {}
         self._block: list[TimerUnit] = []
@@ -112,6 +111,7 @@ class TimerStore:
         self.commit_from = found.commit_from
         self._saved = found.saved
         self._recovered_end = end
+        self.found_end = self.log.end
         if self.commit_from < self._store.max_physical_offset:
             self._delivered = Delivered(first, end)
         log.info(

@@ -105,7 +105,21 @@ class TimerWheel:
             if piece and piece.count(0) != len(piece):  # untouched memory costs nothing
                 data[position : position + len(piece)] = piece
             position += step
+        self._drop_strays()
         self.pending = sum(number for _, _, _, number in self.slots())
+
+    def _drop_strays(self) -> None:
+        """Empty damaged slots: those that have the time of another place."""
+        data, blank = self._data, bytes(_PAGE)
+        for start in range(0, len(data), _PAGE):
+            page = data[start : start + _PAGE]
+            if page == blank[: len(page)]:
+                continue
+            for at in range(start, start + len(page), SLOT_SIZE):
+                tick: int = _SLOT.unpack_from(data, at)[0]
+                if tick < 0 or (tick and tick % self._slots != at // SLOT_SIZE):
+                    data[at : at + SLOT_SIZE] = _EMPTY
+                    self._dirty[at // _PAGE] = 1
 
     def slots(self) -> list[tuple[int, int, int, int]]:
         """Time in ms, first and last position and number of every slot in use."""

@@ -346,6 +346,10 @@ class FaultyFiles:
     def _new_node(self, path: str) -> Node:
         return Node()
 
+    def snapshot(self) -> tuple[dict[str, bytes], list[str]]:
+        """All files as programs see them, and the directories: for `holding`."""
+        return {path: node.content() for path, node in self._seen.items()}, list(self._directories)
+
     @classmethod
     def holding(cls, images: dict[str, bytes], directories: list[str]) -> "FaultyFiles":
         """A file system with these files and directories, which loses no power any more: `crash` must not come."""

@@ -1,13 +1,16 @@
 """Where a group pops next, and the records of a pop as they leave. Pure but for the store."""
 
+from librt.strings import read_i32_be
+
 from roquette.broker.config import LiveConfig
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.receipt import build_extra_info
+from roquette.broker.sound_records import sound_record
 from roquette.message import properties
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import MAX_PROPERTIES, decode_record, encode_record
+from roquette.message.record import MAX_PROPERTIES, encode_record
 from roquette.store.message_store import MessageStore
 
 INIT_MIN = 0
@@ -96,7 +99,10 @@ def as_of_topic(
     for run in runs:
         position = 0
         while position < len(run):
-            record = decode_record(run, position, False)
+            record = sound_record(run, position)
+            if record is None:
+                position += max(1, read_i32_be(run, position))
+                continue
             named = decode_properties(record.properties)
             receipt = build_extra_info(
                 start,

@@ -28,13 +28,14 @@ from roquette.broker.pop.checkpoint import (
 )
 from roquette.broker.pop.order import OrderTable, next_offset
 from roquette.broker.pop.revive_log import ReviveLog
+from roquette.broker.sound_records import sound_record, sound_records
 from roquette.broker.stored_times import StoredTimes
 from roquette.broker.topics import TopicTable
 from roquette.broker.writer import MessageWriter
-from roquette.errors import CorruptRecord, Refused
+from roquette.errors import Refused
 from roquette.message import names, properties
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord, decode_record, decode_records
+from roquette.message.record import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import ResponseCode
 
@@ -227,18 +228,12 @@ class Reviver:
     ) -> tuple[list[StoredRecord], int]:
         """Entries from an offset on, and where to go on; the same offset when there is nothing (yet).
 
-        A record that can not be read is passed over, it alone.
+        A damaged record is passed over, it alone.
         """
         found = self._store.read_queue(self._log.topic, number, offset, count, _READ_BYTES, None)
         if not found.count:
             return [], max(offset, found.next_begin_offset)
-        try:
-            return decode_records(b"".join(found.runs)), found.next_begin_offset
-        except CorruptRecord as error:
-            if count > 1:
-                return self._read(number, offset, 1)
-            log.error("revive queue %d: entry %d can not be read: %s", number, offset, error)
-            return [], found.next_begin_offset
+        return sound_records(b"".join(found.runs)), found.next_begin_offset
 
     # Reviving
 
@@ -292,12 +287,8 @@ class Reviver:
         found = self._store.read_queue(topic, queue_id, offset, 1, _READ_BYTES, None)
         if not found.count:
             return None
-        try:
-            record = decode_record(b"".join(found.runs), 0, False)
-        except CorruptRecord as error:
-            log.error("message %s/%d/%d can not be read: %s", topic, queue_id, offset, error)
-            return None
-        return record if record.queue_offset == offset else None
+        record = sound_record(b"".join(found.runs))
+        return record if record is not None and record.queue_offset == offset else None
 
     def _put_retry(self, point: CheckPoint, record: StoredRecord, now_ms: int) -> None:
         """One message to the group's pop retry topic (reviveRetry)."""

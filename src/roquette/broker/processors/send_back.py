@@ -5,13 +5,13 @@ from roquette.broker.config import LiveConfig
 from roquette.broker.groups import GroupTable
 from roquette.broker.processors.send import FAQ
 from roquette.broker.retries import DLQ_QUEUES, RETRY_PERM, plan_send_back, retry_limit
+from roquette.broker.sound_records import sound_record
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import Topic, TopicTable
 from roquette.broker.writer import MessageWriter
 from roquette.errors import Refused
 from roquette.message.names import PERM_WRITE, retry_topic
 from roquette.message.properties import RETRY_TOPIC
-from roquette.message.record import decode_record
 from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Reply
@@ -92,7 +92,12 @@ class SendBackProcessor:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
-        record = decode_record(data, 0, False)
+        record = sound_record(data)
+        if record is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the message at offset {header.offset} is damaged on the broker's disk: send it anew",
+            )
         plan = plan_send_back(record, header.group, wanted_level=header.delay_level, limit=limit)
         if plan.dead:
             topic = self._topics.ensure(

@@ -1,0 +1,209 @@
+"""Damage of the timer's files while the broker is down: every field, every kind; what is owed comes once, not early."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+from tests.broker.timer_model import TIMER_TOPIC, TimerModel
+
+from roquette.base.read_files import SeamReadFiles
+from roquette.store.offline.fsck import FsckOptions, check_store
+from roquette.store.offline.store_dir import find_store
+from roquette.testing.faulty_files import FaultyFiles
+
+WHEEL, LOG, CHECKPOINT = "/s/timerwheel", "/s/timerlog/00000000000000000000", "/s/config/timercheck"
+QUEUE = f"/s/consumequeue/{TIMER_TOPIC}/0/00000000000000000000"
+
+
+@dataclass(frozen=True)
+class Field:
+    """Some bytes of a file: `step` from one to the next of `count` units."""
+
+    name: str
+    path: str
+    at: int
+    size: int
+    step: int = 0
+    used: bool = False  # only steps that hold anything
+    silent: bool = False  # nobody reads it: fsck need not name it
+
+
+SLOT = [("time", 0, 8), ("first", 8, 8), ("last", 16, 8), ("number", 24, 4)]
+UNIT = [
+    ("size", 0, 4), ("prev", 4, 8), ("magic", 12, 4), ("write time", 16, 8), ("delay", 24, 4),
+    ("offset", 28, 8), ("message size", 36, 4), ("exact time", 44, 8),
+]  # fmt: skip
+CHECK = [
+    ("read time", 0, 8), ("log position", 8, 8), ("queue offset", 16, 8), ("mark", 56, 8),
+    ("commit offset", 64, 8), ("precision", 72, 8), ("repeated", 80, 24), ("repeated version", 104, 16),
+    ("crc", 120, 8),
+]  # fmt: skip
+FIELDS = [
+    *[Field(f"slot {n}", WHEEL, at, size, 32, True) for n, at, size in [*SLOT, ("whole", 0, 32)]],
+    *[Field(f"unit {n}", LOG, at, size, 52, True) for n, at, size in [*UNIT, ("whole", 0, 52)]],
+    *[Field(f"checkpoint {n}", CHECKPOINT, at, size) for n, at, size in CHECK],
+]
+KINDS = ("zeros", "ones", "low bit", "middle bit", "high bit", "swap")
+WHOLE = ("empty", "half", "deleted", "zeroed")
+
+
+@cache
+def image(ending: str) -> tuple[dict[str, bytes], list[str], TimerModel]:
+    """A store with timers of which some are delivered and 14 wait, some in one slot, one recalled."""
+    model = TimerModel(5)
+    for delay in (1500, 2500, 2600, 9000):
+        model.send(delay)
+    model.drain()
+    for _ in range(9):
+        model.now_ms += 500
+        model.drain()
+    for delay in (3000, 3100, 3200, 20_000, 20_300, 20_500, 31_000, 45_000, 90_000, 200_000, 7000):
+        model.send(delay)
+    model.drain()
+    model.random.seed(3)
+    model.recall()
+    model.drain()
+    model.sync()
+    model.flush()
+    model.flush()
+    model.send(4000)
+    model.drain()
+    model.sync()
+    if ending == "stopped":
+        plan = model.storage.plan_flush(model.now_ms, final=True)
+        assert plan is not None
+        plan.run()
+        model.storage.flushed(plan)
+        model.store.close(model.now_ms)
+    else:
+        model.store.write_pending()
+        model.storage.log.write_pending()
+    model.files.kill()
+    files, directories = model.files.snapshot()
+    return files, directories, model
+
+
+def damage(
+    files: dict[str, bytes], field: Field, kind: str, rng: random.Random
+) -> dict[str, bytes] | None:
+    """The files with one of a field's places damaged; None when that changes nothing."""
+    data = files[field.path]
+    places = [field.at]
+    if field.step:
+        places = [
+            at + field.at
+            for at in range(0, len(data) - field.step + 1, field.step)
+            if any(data[at : at + field.step])
+        ]
+    at = rng.choice(places)
+    old = data[at : at + field.size]
+    new = bytearray(old)
+    if kind == "zeros":
+        new = bytearray(field.size)
+    elif kind == "ones":
+        new = bytearray(b"\xff" * field.size)
+    elif kind == "swap":
+        other = rng.choice(places)
+        new = bytearray(data[other : other + field.size])
+        data = data[:other] + old + data[other + field.size :]
+    else:
+        place = {"low bit": -1, "middle bit": field.size // 2, "high bit": 0}[kind]
+        new[place] ^= 1 << rng.randrange(8)
+    changed = data[:at] + bytes(new) + data[at + field.size :]
+    return None if changed == files[field.path] else {**files, field.path: changed}
+
+
+def damage_whole(files: dict[str, bytes], path: str, kind: str) -> dict[str, bytes]:
+    if kind == "deleted":
+        return {name: data for name, data in files.items() if name != path}
+    data = files[path]
+    return {
+        **files,
+        path: {"empty": b"", "half": data[: len(data) // 2]}.get(kind, bytes(len(data))),
+    }
+
+
+def reopened(ending: str, files: dict[str, bytes]) -> TimerModel:
+    """A model of the same books over damaged files."""
+    _, directories, good = image(ending)
+    model = TimerModel.__new__(TimerModel)
+    model.__dict__.update(good.__dict__)
+    model.wanted, model.recalled = dict(good.wanted), set(good.recalled)
+    model.files = FaultyFiles.holding(files, directories)
+    model.open()
+    return model
+
+
+def fsck_findings(ending: str, files: dict[str, bytes]) -> list[str]:
+    seam = SeamReadFiles(FaultyFiles.holding(files, image(ending)[1]))
+    report = check_store(seam, find_store(seam, "/s"), FsckOptions())
+    return [f"{item.reason}: {item.path}: {item.message}" for item in report.findings]
+
+
+def check(ending: str, files: dict[str, bytes], what: str, named: str = "") -> None:
+    try:
+        if named:
+            before = set(fsck_findings(ending, image(ending)[0]))
+            found = set(fsck_findings(ending, files)) - before
+            assert any(named in words for words in found), f"fsck does not name it: {found}"
+        reopened(ending, files).settle()
+    except Exception as error:
+        raise AssertionError(f"{ending}, {what}: {error!r}") from error
+
+
+def combinations(seeds: int) -> Iterator[tuple[str, Field, str, int]]:
+    for seed in range(seeds):
+        for ending in ("stopped", "killed"):
+            for field in FIELDS:
+                for kind in KINDS:
+                    yield ending, field, kind, seed
+
+
+def run(seeds: range, every: int = 1) -> int:
+    done = 0
+    for number, (ending, field, kind, seed) in enumerate(combinations(seeds.stop)):
+        if seed not in seeds or number % every:
+            continue
+        rng = random.Random(f"{field.name} {kind} {seed}")
+        files = damage(image(ending)[0], field, kind, rng)
+        if files is not None:
+            check(ending, files, f"{field.name}, {kind}, seed {seed}")
+            done += 1
+    return done
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_the_model_without_damage(ending: str) -> None:
+    check(ending, image(ending)[0], "no damage")
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize("path", [WHEEL, LOG, CHECKPOINT])
+@pytest.mark.parametrize("kind", WHOLE)
+def test_whole_files(ending: str, path: str, kind: str) -> None:
+    check(ending, damage_whole(image(ending)[0], path, kind), f"{path} {kind}")
+
+
+def test_fields() -> None:
+    assert run(range(1)) > 200
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_fields() -> None:
+    assert run(range(1, 5)) > 800
+
+
+def test_a_damaged_body_is_not_delivered_with_a_fresh_crc() -> None:
+    files, _, good = image("stopped")
+    waiting = next(r for r in good.stored(TIMER_TOPIC) if r.body == b"m8")
+    path = f"/s/commitlog/{waiting.physical_offset // 8192 * 8192:020d}"
+    data = bytearray(files[path])
+    at = waiting.physical_offset % 8192
+    data[data.index(b"m8", at)] ^= 1
+    model = reopened("stopped", {**files, path: bytes(data)})
+    del model.wanted[b"m8"]
+    model.settle()
+    assert model.timers.dropped == 1
