@@ -29,6 +29,13 @@ from roquette.spark.pipelines.table_log import (
     partition_of,
     replay,
 )
+from roquette.spark.pipelines.table_place import (
+    ROWS_SETTING,
+    STREAM_SETTING,
+    TOPIC_SETTING,
+    Owner,
+    own_names,
+)
 
 SCHEMA = json.dumps(
     {
@@ -39,6 +46,8 @@ SCHEMA = json.dumps(
         ],
     }
 )
+OWNER = Owner("archive", "T")
+SETTINGS = {STREAM_SETTING: "archive-1", TOPIC_SETTING: "T", ROWS_SETTING: "{}"}
 
 
 class SetClock:
@@ -56,9 +65,10 @@ def clock() -> SetClock:
 
 def new_table(path: Path, clock: SetClock) -> Table:
     table = open_table(str(path), clock=clock, entropy=Entropy(1))
-    table.begin_writing()
+    table.claim(OWNER)
+    table.clean()
     if table.snapshot.version < 0:
-        table.create(SCHEMA, ("dt",), {"a": "b"})
+        table.create(SCHEMA, ("dt",), SETTINGS)
     return table
 
 
@@ -93,7 +103,7 @@ def test_batches_count_once_they_are_committed(tmp_path: Path, clock: SetClock) 
     assert (again.done("s"), again.done("t"), again.snapshot.rows) == (0, -1, 5)
     assert data_files(again.files) == ["dt=2013-01-01/batch-0000000000-00000.parquet"]
     assert not (tmp_path / STAGING).exists()
-    assert again.snapshot.settings == {"a": "b"}
+    assert again.snapshot.settings == SETTINGS
     assert again.snapshot.partitioned_by == ("dt",)
 
 
@@ -130,7 +140,7 @@ def test_checkpoints_sum_the_log_up(tmp_path: Path, clock: SetClock) -> None:
 
     assert found.files == expected.files
     assert (found.batches, found.version) == ({"s": CHECKPOINT_EVERY + 4}, expected.version)
-    assert (found.schema, found.settings, found.table_id) == (SCHEMA, {"a": "b"}, expected.table_id)
+    assert (found.schema, found.settings, found.table_id) == (SCHEMA, SETTINGS, expected.table_id)
     assert list(found.removed) == [removed.path]
 
 
@@ -192,3 +202,35 @@ def test_paths_with_odd_values_survive_the_log() -> None:
     assert replay(Snapshot(), 0, data).files == {path: added}
     assert added.partition == (("key", "a b ü%"),)
     assert partition_of("dt=__HIVE_DEFAULT_PARTITION__/x") == (("dt", None),)
+
+
+@pytest.mark.parametrize(
+    ("path", "ours"),
+    [
+        ("dt=2013-01-01/batch-0000000001-00000.parquet", True),
+        ("dt=__HIVE_DEFAULT_PARTITION__/compact-0a1b-00012.parquet", True),
+        ("dt=x/part-00000.parquet", False),
+        ("dt=x/part-00000-3740010d.c000.snappy.parquet", False),
+        ("batch-0000000001-00000.parquet", False),
+        ("old/dt=x/batch-0000000001-00000.parquet", False),
+        ("dt=x/hour=1/batch-0000000001-00000.parquet", False),
+        ("dt=x/batch-1-0.parquet", False),
+        ("snapshot-0000000001/dt=x/part-00000.parquet", True),
+        ("snapshot-0000000001/part-00000.parquet", False),
+    ],
+)
+def test_names_are_ours_only_where_we_put_them(path: str, ours: bool) -> None:
+    assert (own_names(("dt",)).fullmatch(path) is not None) == ours
+
+
+def test_a_link_out_of_the_table_is_left_alone(tmp_path: Path, clock: SetClock) -> None:
+    table = new_table(tmp_path / "table", clock)
+    table.close()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "batch-0000000001-00000.parquet").write_bytes(b"theirs")
+    (tmp_path / "table/dt=2013-01-02").symlink_to(elsewhere)
+
+    new_table(tmp_path / "table", clock).close()
+
+    assert (elsewhere / "batch-0000000001-00000.parquet").read_bytes() == b"theirs"

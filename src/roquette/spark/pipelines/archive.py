@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, Any
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.spark.pipelines import archive_rows as forms
+from roquette.spark.pipelines.archive_batch import (
+    PLACE,
+    Offsets,
+    count_places,
+    expect_rows,
+    write_rows,
+)
 from roquette.spark.pipelines.archive_report import QueueCount, TopicResult, build_result
 from roquette.spark.pipelines.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.spark.pipelines.options import PipelineOptions, option
@@ -25,18 +32,22 @@ from roquette.spark.pipelines.source import (
     stream_options,
 )
 from roquette.spark.pipelines.stream import Batches, await_end
-from roquette.spark.pipelines.table import OWN_FOLDER, Compaction, Table, open_table
+from roquette.spark.pipelines.table import Compaction, Table, open_table
 from roquette.spark.pipelines.table_log import Commit
+from roquette.spark.pipelines.table_place import (
+    CHECKPOINT,
+    ROWS_SETTING,
+    STREAM_SETTING,
+    TOPIC_SETTING,
+    Owner,
+)
 from roquette.spark.pipelines.topics import QueueState, describe, find_topics, folder_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
-STREAM_SETTING, FORM_SETTING = "roquette.stream", "roquette.rows"
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
-Offsets = dict[tuple[str, int], int]  # by broker and queue
 QUARANTINE = ".quarantine"  # after the topic's folder name
 
 
@@ -106,24 +117,34 @@ def plan(options: ArchiveOptions) -> Plan:
     """What would be read and written."""
     check_options(options)
     states = find_topics(options.namesrv, options.topics, stream_options(options))
-    writes, notes = [], []
+    writes, notes = _places(options), []
     for topic in options.topics:
-        table = open_table(f"{options.to}/{folder_name(topic)}")
-        there = table.snapshot
-        what = f"{there.rows:,} rows in {len(there.files)} files" if there.version >= 0 else "new"
-        writes.append(f"table {table.files.root}: {what}")
-        if options.format != "raw":
-            writes.append(f"table {table.files.root}{QUARANTINE}: rows that can not be read")
+        there = open_table(f"{options.to}/{folder_name(topic)}").snapshot
         if options.format == "json" and not options.schema and there.version < 0:
             notes.append(f"schema of {topic}: to be inferred from {options.sample:,} messages")
     notes.append("until stopped" if options.follow else "until what there is now has been read")
     return Plan(reads=describe(states), writes=writes, notes=notes)
 
 
+def _places(options: ArchiveOptions) -> list[str]:
+    """A plan's lines about each table. Raises ConfigError for one that is not this archive's."""
+    keep_ms, lines = options.keep_replaced_minutes * 60_000, []
+    for topic in options.topics:
+        table = open_table(f"{options.to}/{folder_name(topic)}")
+        lines += table.describe(Owner("archive", topic), keep_ms=keep_ms)
+        kept_form(table, options)
+        if options.format != "raw":
+            apart = open_table(table.files.root + QUARANTINE)
+            said = apart.describe(Owner("archive", topic, quarantine=True), keep_ms=keep_ms)
+            lines += [f"{said[0]}, for rows that can not be read", *said[1:]]
+    return lines
+
+
 def run(options: ArchiveOptions, job: Job) -> Result:
     """All topics; one after another, or at the same time with --follow."""
     check_options(options)
     states = find_topics(options.namesrv, options.topics, stream_options(options))
+    _places(options)
     job.progress.step("starting Spark")
     spark = job.open_spark()
     begin = time.monotonic()
@@ -157,6 +178,31 @@ def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> N
     await_end(job, queries, batches, total)
     for each in group:
         each.tidy()
+
+
+def is_fresh(table: Table) -> bool:
+    """Whether there is none, or the run that created it ended before it began to read."""
+    version = table.snapshot.version
+    return version < 0 or (version == 0 and not checkpoint_offsets(table.files, CHECKPOINT))
+
+
+def kept_form(table: Table, options: ArchiveOptions) -> forms.RowForm | None:
+    """How a table's rows are made; None for a new one.
+
+    Raises:
+        ConfigError: the options say it otherwise.
+    """
+    if is_fresh(table):
+        return None
+    form = forms.RowForm(**json.loads(table.snapshot.settings[ROWS_SETTING]))
+    given = (options.format, options.keep_body, options.day_of)
+    if given != (form.kind, form.keep_body, form.day_of):
+        raise ConfigError(
+            f"archive: the table {table.files.root} was begun with --format {form.kind}, "
+            f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}: give the same, or "
+            "another --to"
+        )
+    return form
 
 
 class _Sum:
@@ -195,12 +241,11 @@ class TopicArchive:
         self._compaction = Compaction()
         root = f"{options.to}/{folder_name(topic)}"
         self.table = open_table(root, clock=job.clock)
-        self.table.begin_writing()
+        self.table.claim(Owner("archive", topic))
         self.quarantine: Table | None = None
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
-            if self.table.snapshot.version == 0 and not self._checkpoint_offsets():
-                self.table.drop()  # the run that created it ended before it began to read
+            self._fresh = is_fresh(self.table)
             self.form = self._form()
             self._stream_id = self._prepare()
             undo.pop_all()
@@ -218,17 +263,9 @@ class TopicArchive:
 
     def _form(self) -> forms.RowForm:
         """As the table keeps it, or for a new table as the options say."""
-        kept = self.table.snapshot.settings.get(FORM_SETTING)
         options = self._options
-        if kept is not None:
-            form = forms.RowForm(**json.loads(kept))
-            given = (options.format, options.keep_body, options.day_of)
-            if given != (form.kind, form.keep_body, form.day_of):
-                raise ConfigError(
-                    f"archive: the table {self.table.files.root} was begun with --format {form.kind}, "
-                    f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}: give the same, or "
-                    "another --to"
-                )
+        form = kept_form(self.table, options)
+        if form is not None:
             if options.schema and self._given_schema()[0] != form.body_schema:
                 raise ConfigError(
                     f"archive: the table {self.table.files.root} has another schema than --schema: leave it "
@@ -249,8 +286,6 @@ class TopicArchive:
             return read_avro_schema(options.schema, self._job.files)
         if options.schema:
             return forms.schema_of_text(self._spark, options.schema), ""
-        if self.table.snapshot.version >= 0:
-            return "", ""
         self._job.progress.step(f"looking at messages of {self.topic} for their columns")
         return self._inferred(), ""
 
@@ -269,21 +304,23 @@ class TopicArchive:
         forms.check_names(self.form)
         empty = self._spark.createDataFrame([], forms.source_schema())
         rows = forms.marked(empty, self.form)
-        if self.table.snapshot.version < 0:
+        schema = forms.good_rows(rows, self.form).schema.json()
+        if self.form.kind != "raw":
+            self.quarantine = self._claim_quarantine()
+        self.table.clean()
+        if self._fresh:
             settings = {
                 STREAM_SETTING: f"archive-{Entropy().token(8)}",
-                FORM_SETTING: json.dumps(_form_dict(self.form)),
+                TOPIC_SETTING: self.topic,
+                ROWS_SETTING: json.dumps(_form_dict(self.form)),
                 START_SETTING: json.dumps(self._starting_offsets()),
             }
             self.table.files.remove_tree(CHECKPOINT)
-            schema = forms.good_rows(rows, self.form).schema.json()
+            self.table.drop()
             self.table.create(schema, (forms.DAY,), settings)
         stream: str = self.table.snapshot.settings[STREAM_SETTING]
-        if self.form.kind != "raw":
-            self.quarantine = open_table(
-                f"{self.table.files.root}{QUARANTINE}", clock=self._job.clock
-            )
-            self.quarantine.begin_writing()
+        if self.quarantine is not None:
+            self.quarantine.clean()
             if self.quarantine.snapshot.version < 0:
                 schema = forms.bad_rows(rows).schema.json()
                 self.quarantine.create(schema, (forms.DAY,), {STREAM_SETTING: stream})
@@ -293,6 +330,16 @@ class TopicArchive:
                 "restore it, or archive to another --to"
             )
         return stream
+
+    def _claim_quarantine(self) -> Table:
+        table = open_table(self.table.files.root + QUARANTINE, clock=self._job.clock)
+        table.claim(Owner("archive", self.topic, quarantine=True))
+        if self._fresh and table.snapshot.files:
+            table.close()
+            raise ConfigError(
+                f"archive: {table.files.root} has rows of an earlier table: move it away, or give another --to"
+            )
+        return table
 
     def _checkpoint_offsets(self) -> Offsets:
         return checkpoint_offsets(self.table.files, CHECKPOINT).get(self.topic, {})
@@ -338,13 +385,13 @@ class TopicArchive:
         rows = forms.marked(messages, self.form)
         prefix = f"batch-{number:010}"
         staging = self.table.new_staging()
-        bad = _write_rows(rows, self.form, self.table, staging)
+        bad = write_rows(rows, self.form, self.table, staging)
         if bad and self.quarantine is not None and self.quarantine.done(self._stream_id) < number:
             apart = self.quarantine.new_staging()
             writer = forms.bad_rows(rows).write.mode("overwrite").partitionBy(forms.DAY)
             writer.parquet(self.quarantine.files.address(apart))
             adds = self.quarantine.publish(apart, prefix)
-            _expect(bad, sum(file.rows for file in adds), number)
+            expect_rows(bad, sum(file.rows for file in adds), number)
             commit = Commit(adds=adds, batch=(self._stream_id, number))
             self.quarantine.commit(commit, "STREAMING UPDATE")
         adds = self.table.publish(staging, prefix)
@@ -419,68 +466,6 @@ class TopicArchive:
             return []
         rows = self.quarantine.frame(self._spark).groupBy(forms.ERROR).count().collect()
         return sorted(((row[0], row[1]) for row in rows), key=lambda row: -row[1])
-
-
-PLACE = ("broker_name", "queue_id", "queue_offset")
-
-
-def count_places(
-    places: "DataFrame", starts: Offsets, ends: Offsets, *, every: bool
-) -> list[QueueCount]:
-    """Rows, rows too many, and offsets that are not there, per queue.
-
-    Args:
-        starts: where the stream began; a queue that is not named began at its first row.
-        ends: where the stream has come to.
-        every: every offset between must be there: no tags were asked for.
-    """
-    from pyspark.sql import functions as f
-
-    rows = (
-        places.groupBy(*PLACE)
-        .count()
-        .groupBy("broker_name", "queue_id")
-        .agg(
-            f.sum("count").alias("rows"),
-            f.count("*").alias("distinct"),
-            f.min("queue_offset").alias("first"),
-            f.max("queue_offset").alias("last"),
-        )
-        .collect()
-    )
-    found = {(row["broker_name"], row["queue_id"]): row for row in rows}
-    counts = []
-    for queue in sorted(found.keys() | ends.keys()):
-        row = found.get(queue)
-        total, distinct = (row["rows"], row["distinct"]) if row is not None else (0, 0)
-        end = ends.get(queue, 0 if row is None else row["last"] + 1)
-        start = min(starts.get(queue, end if row is None else row["first"]), end)
-        missing = max(0, end - start - distinct) if every else 0
-        counts.append(QueueCount(queue[0], queue[1], total, total - distinct, missing))
-    return counts
-
-
-def _write_rows(rows: "DataFrame", form: forms.RowForm, table: Table, staging: str) -> int:
-    """Write the good rows; returns how many are bad, counted in the same pass."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
-
-    address = table.files.address(staging)
-    if form.kind == "raw":
-        forms.good_rows(rows, form).write.mode("overwrite").partitionBy(forms.DAY).parquet(address)
-        return 0
-    seen = Observation()
-    watched = rows.observe(seen, f.count(f.col(forms.BAD)).alias("bad"))
-    good = forms.good_rows(watched, form)
-    good.write.mode("overwrite").partitionBy(forms.DAY).parquet(address)
-    return int(seen.get["bad"] or 0)
-
-
-def _expect(wanted: int, found: int, number: int) -> None:
-    if wanted != found:
-        raise PipelineError(
-            f"archive: batch {number} has {wanted} bad rows, {found} came to the quarantine: nothing was changed"
-        )
 
 
 def _form_dict(form: forms.RowForm) -> dict[str, Any]:

@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING, Any
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.spark.pipelines import archive_rows as forms
+from roquette.spark.pipelines.change_rows import (
+    DELETED,
+    Changes,
+    changes_of,
+    latest,
+    mark_changes,
+)
 from roquette.spark.pipelines.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.spark.pipelines.options import PipelineOptions, option
 from roquette.spark.pipelines.page import Page, Section, lines, table
@@ -25,23 +32,21 @@ from roquette.spark.pipelines.source import (
     stream_options,
 )
 from roquette.spark.pipelines.stream import Batches, await_end, rates, summary_of
-from roquette.spark.pipelines.table import OWN_FOLDER, Table, open_table
+from roquette.spark.pipelines.table import Table, open_table
 from roquette.spark.pipelines.table_log import Commit
+from roquette.spark.pipelines.table_place import (
+    CHANGES_SETTING,
+    CHECKPOINT,
+    STREAM_SETTING,
+    TOPIC_SETTING,
+    Owner,
+)
 from roquette.spark.pipelines.topics import QueueState, describe, find_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
-STREAM_SETTING, FORM_SETTING = "roquette.stream", "roquette.changes"
 POINTER = "CURRENT"  # for readers that know no Delta: which folder is the table now
-DELETED, VERSION = "deleted", "_version"
-TIES = (
-    "_store_timestamp",
-    "_broker_name",
-    "_queue_id",
-    "_queue_offset",
-)  # equal versions: the later one
 QUARANTINE = ".quarantine"
 ENVELOPES = ("none", "debezium")
 
@@ -94,36 +99,53 @@ class CurrentStateOptions(PipelineOptions):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """How a body becomes a change; kept with the table."""
-
-    body_schema: str
-    key: tuple[str, ...]
-    version: str
-    delete_when: str
-    envelope: str
-
-
 def plan(options: CurrentStateOptions) -> Plan:
     """What would be read and written."""
     states = find_topics(options.namesrv, [options.topic], stream_options(options))
-    state = open_table(options.to)
-    there = state.snapshot
-    what = f"{there.rows:,} rows, version {there.version}" if there.version >= 0 else "new"
     return Plan(
         reads=describe(states),
-        writes=[
-            f"table {state.files.root}: {what}, by {', '.join(options.key)}",
-            f"table {state.files.root}{QUARANTINE}: messages that can not be read",
-        ],
+        writes=_places(options),
         notes=["until stopped" if options.follow else "until what there is now has been read"],
     )
+
+
+def _places(options: CurrentStateOptions) -> list[str]:
+    """A plan's lines about table and quarantine. Raises ConfigError for one that is not of these options."""
+    keep_ms, table = options.keep_replaced_minutes * 60_000, open_table(options.to)
+    said = table.describe(Owner("current-state", options.topic), keep_ms=keep_ms)
+    apart = open_table(table.files.root + QUARANTINE)
+    owner = Owner("current-state", options.topic, quarantine=True)
+    bad = apart.describe(owner, keep_ms=keep_ms)
+    kept_changes(table, options)
+    lines = [f"{said[0]}, by {', '.join(options.key)}", *said[1:]]
+    return [*lines, f"{bad[0]}, for messages that can not be read", *bad[1:]]
+
+
+def kept_changes(table: Table, options: CurrentStateOptions) -> Changes | None:
+    """How a table's changes are read; None for a new one.
+
+    Raises:
+        ConfigError: the options say it otherwise.
+    """
+    kept = table.snapshot.settings.get(CHANGES_SETTING)
+    if kept is None:
+        return None
+    found = json.loads(kept)
+    changes = Changes(**{**found, "key": tuple(found["key"])})
+    given = (options.key, options.version, options.delete_when, options.envelope)
+    if given != (changes.key, changes.version, changes.delete_when, changes.envelope):
+        raise ConfigError(
+            f"current-state: the table {options.to} was begun with --key {','.join(changes.key)} "
+            f"--version {changes.version!r} --delete-when {changes.delete_when!r} --envelope "
+            f"{changes.envelope}: give the same, or another --to"
+        )
+    return changes
 
 
 def run(options: CurrentStateOptions, job: Job) -> Result:
     """Bring the table up to date, or keep it so."""
     states = find_topics(options.namesrv, [options.topic], stream_options(options))
+    _places(options)
     job.progress.step("starting Spark")
     state = CurrentState(states, options, job, job.open_spark())
     try:
@@ -152,11 +174,11 @@ class CurrentState:
         self._job = job
         self._spark = spark
         self.table = open_table(options.to, clock=job.clock)
-        self.table.begin_writing()
+        self.table.claim(Owner("current-state", options.topic))
         self.quarantine = open_table(f"{self.table.files.root}{QUARANTINE}", clock=job.clock)
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
-            self.quarantine.begin_writing()
+            self.quarantine.claim(Owner("current-state", options.topic, quarantine=True))
             self.changes = self._find_changes()
             self._stream_id = self._prepare()
             undo.pop_all()
@@ -173,17 +195,8 @@ class CurrentState:
 
     def _find_changes(self) -> Changes:
         options = self._options
-        kept = self.table.snapshot.settings.get(FORM_SETTING)
-        if kept is not None:
-            found = json.loads(kept)
-            changes = Changes(**{**found, "key": tuple(found["key"])})
-            given = (options.key, options.version, options.delete_when, options.envelope)
-            if given != (changes.key, changes.version, changes.delete_when, changes.envelope):
-                raise ConfigError(
-                    f"current-state: the table {options.to} was begun with --key {','.join(changes.key)} "
-                    f"--version {changes.version!r} --delete-when {changes.delete_when!r} --envelope "
-                    f"{changes.envelope}: give the same, or another --to"
-                )
+        changes = kept_changes(self.table, options)
+        if changes is not None:
             return changes
         if options.schema:
             schema = forms.schema_of_text(self._spark, options.schema)
@@ -204,11 +217,19 @@ class CurrentState:
         empty = self._spark.createDataFrame([], forms.source_schema())
         rows = mark_changes(empty, self.changes)
         schema = changes_of(rows, self.changes).schema
+        if self.table.snapshot.version < 0 and self.quarantine.snapshot.files:
+            raise ConfigError(
+                f"current-state: {self.quarantine.files.root} has rows of an earlier table: move it away, or "
+                "give another --to"
+            )
+        self.table.clean()
+        self.quarantine.clean()
         if self.table.snapshot.version < 0:
             kept = {name: getattr(self.changes, name) for name in type(self.changes).__slots__}
             settings = {
                 STREAM_SETTING: f"current-state-{Entropy().token(8)}",
-                FORM_SETTING: json.dumps(kept),
+                TOPIC_SETTING: self._options.topic,
+                CHANGES_SETTING: json.dumps(kept),
             }
             self.table.files.remove_tree(CHECKPOINT)
             self.table.create(schema.json(), (DELETED,), settings)
@@ -387,102 +408,6 @@ def live_rows(state: Table) -> int:
         for file in state.snapshot.files.values()
         if dict(file.partition).get(DELETED) != "true"
     )
-
-
-def mark_changes(messages: "DataFrame", changes: Changes) -> "DataFrame":
-    """Messages with the parsed body, and BAD where a body or its key can not be read.
-
-    Raises:
-        ConfigError: a key column or an expression does not fit the body's columns.
-    """
-    from pyspark.sql import functions as f
-
-    form = forms.RowForm("json", changes.body_schema)
-    # A deletion in Debezium's manner is followed by a message without a body, for compacted topics.
-    kept = messages if changes.envelope == "none" else messages.where(f.length("body") > 0)
-    rows = forms.marked(kept, form)
-    body = rows.schema[forms.PARSED].dataType
-    root = forms.PARSED
-    if changes.envelope == "debezium":
-        if "payload" in body.names:
-            body, root = body["payload"].dataType, f"{root}.payload"
-        missing = {"op", "before", "after", "ts_ms"} - set(body.names)
-        if missing:
-            raise ConfigError(
-                f"current-state: bodies have no {', '.join(sorted(missing))}: that is not Debezium's envelope"
-            )
-        body = body["after"].dataType
-    unknown = [name for name in changes.key if name not in body.names]
-    if unknown:
-        raise ConfigError(
-            f"current-state: --key {', '.join(unknown)} is no column of the body; those are: "
-            f"{', '.join(name for name in body.names if name != forms.CORRUPT)}"
-        )
-    no_key = f.lit(False)
-    for name in changes.key:
-        no_key = no_key | _column(changes, root, name).isNull()
-    reason = f.coalesce(f.col(forms.BAD), f.when(no_key, "a column of the key is null"))
-    return rows.withColumn(forms.BAD, reason)
-
-
-def _column(changes: Changes, root: str, name: str) -> Any:
-    from pyspark.sql import functions as f
-
-    if changes.envelope == "none":
-        return f.col(f"{root}.`{name}`")
-    return f.coalesce(f.col(f"{root}.after.`{name}`"), f.col(f"{root}.before.`{name}`"))
-
-
-def changes_of(rows: "DataFrame", changes: Changes) -> "DataFrame":
-    """The columns of the table, one row per change.
-
-    Raises:
-        ConfigError: an expression names what is not there.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql import functions as f
-
-    body = rows.schema[forms.PARSED].dataType
-    root, names = forms.PARSED, body.names
-    version, delete = changes.version or "store_timestamp", changes.delete_when or "false"
-    if changes.envelope == "debezium":
-        if "payload" in body.names:
-            body, root = body["payload"].dataType, f"{root}.payload"
-        names = body["after"].dataType.names
-        version, delete = changes.version or "ts_ms", changes.delete_when or "op = 'd'"
-    good = rows.where(f.col(forms.BAD).isNull())
-    # Expressions see the body's columns, and those columns of the message that are not called alike.
-    seen = [name for name in body.names if name != forms.CORRUPT]
-    lower = {name.lower() for name in (*seen, forms.PARSED, forms.BAD)}
-    wide = good.select(
-        f.struct(*good.columns).alias("_row"),
-        *(f.col(f"{root}.`{name}`").alias(name) for name in seen),
-        *(name for name in good.columns if name.lower() not in lower),
-    )
-    try:
-        marked = wide.select(
-            "_row.*",
-            f.expr(version).alias(VERSION),
-            f.coalesce(f.expr(delete).cast("boolean"), f.lit(False)).alias(DELETED),
-        )
-    except PySparkException as error:
-        line = " ".join(str(error).split("\n", 1)[0].split())[:300]
-        raise ConfigError(
-            f"current-state: --version {version!r} or --delete-when {delete!r} can not be used: {line}"
-        ) from None
-    columns = [_column(changes, root, name).alias(name) for name in names if name != forms.CORRUPT]
-    columns += [f.col(name.removeprefix("_")).alias(name) for name in TIES]
-    return marked.select(*columns, VERSION, DELETED)
-
-
-def latest(rows: "DataFrame", key: tuple[str, ...]) -> "DataFrame":
-    """The winning change of each key."""
-    from pyspark.sql import functions as f
-
-    names = rows.columns
-    order = f.struct(VERSION, *TIES)
-    best = rows.groupBy(*key).agg(f.max_by(f.struct(*names), order).alias("best"))
-    return best.select(*(f.col(f"best.`{name}`").alias(name) for name in names))
 
 
 PIPELINE: Pipeline[CurrentStateOptions] = Pipeline(

@@ -12,7 +12,7 @@ from roquette.spark.dead_letters import (
     find_dlq_topics,
     letters_of,
 )
-from roquette.spark.pipelines.dlq_audit import Audit
+from roquette.spark.pipelines.dlq_audit import Audit, check_place
 from roquette.spark.pipelines.dlq_report import make_result
 from roquette.spark.pipelines.dlq_send import Sent, send_back
 from roquette.spark.pipelines.frame import Job, Pipeline, Plan, Result
@@ -66,7 +66,10 @@ def plan(options: DlqOptions) -> Plan:
     notes = []
     if options.send:
         where = options.to_topic or "the topic each message came from"
-        writes = [f"{where}, at most {options.rate:,} a second", f"audit table {options.audit}"]
+        writes = [
+            f"{where}, at most {options.rate:,} a second",
+            f"audit table {options.audit}: {check_place(options.audit)}",
+        ]
         notes = [
             "every consumer group of that topic gets the messages, not only the one that failed"
         ]
@@ -114,6 +117,8 @@ def _check(options: DlqOptions) -> None:
         raise ConfigError("dlq: --by is empty")
     if options.send and not options.audit:
         raise ConfigError("dlq: --send needs --audit, so that a second run sends nothing twice")
+    if options.send:
+        check_place(options.audit)
 
 
 def _shown(chosen: "DataFrame", most: int) -> Sequence[dict[str, Any]]:

@@ -7,9 +7,13 @@ planned message had been sent by a run that was killed.
 import os
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files
+from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +23,35 @@ SCHEMA: Final = (
     "id string, group string, origin_topic string, origin_msg_id string, target string, state string, "
     "run string, at timestamp"
 )
+
+
+def check_place(directory: str) -> str:
+    """What is there, for plans. Spark would write beside, and remove, what others have in a folder.
+
+    Raises:
+        ConfigError: it is somebody else's.
+    """
+    if not os.path.lexists(directory):
+        return "new"
+    if not os.path.isdir(directory):
+        raise ConfigError(f"dlq: --audit {directory} is no directory: give another")
+    names = [name for name in sorted(os.listdir(directory)) if not name.startswith("_temporary")]
+    parts = [name for name in names if name.startswith("part-") and name.endswith(".parquet")]
+    others = [n for n in names if n not in parts and not n.endswith(".crc") and n != "_SUCCESS"]
+    if not others and all(_is_part(os.path.join(directory, name)) for name in parts):
+        return f"{len(parts)} files"
+    shown = ", ".join((others or parts)[:3])
+    raise ConfigError(
+        f"dlq: --audit {directory} has files that are not of an audit table ({shown}): nothing was changed "
+        "there; give another directory"
+    )
+
+
+def _is_part(path: str) -> bool:
+    try:
+        return bool(pq.read_schema(path).names == [each.split()[0] for each in SCHEMA.split(", ")])
+    except (pa.ArrowInvalid, OSError):
+        return False
 
 
 class Audit:

@@ -15,7 +15,7 @@ from roquette.spark.pipelines.options import PipelineOptions, option
 from roquette.spark.pipelines.replay_check import Check, check_replay
 from roquette.spark.pipelines.replay_report import make_result
 from roquette.spark.pipelines.replay_source import TableSource, TopicSource
-from roquette.spark.pipelines.replay_state import ReplayState, open_state
+from roquette.spark.pipelines.replay_state import ReplayState, check_place, open_state
 from roquette.spark.pipelines.replay_target import Target
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ReplayOptions(PipelineOptions):
 def plan(options: ReplayOptions) -> Plan:
     """What would be read and written; asks name servers and brokers."""
     source, target = _parts(options)
-    notes = [f"state in {options.state}; ids begin with replay:"]
+    notes = [f"state in {options.state}: {check_place(options.state)}; ids begin with replay:"]
     if options.rate:
         notes.append(f"at most {options.rate:,} messages a second")
     return Plan(reads=source.describe(), writes=target.describe(), notes=notes)

@@ -76,6 +76,23 @@ class ReplayState:
         self._files.write_atomic(self._path, text.encode(), keep_backup=False)
 
 
+def check_place(directory: str) -> str:
+    """What is there, for plans.
+
+    Raises:
+        ConfigError: it is no directory, or has other things than a replay's.
+    """
+    if not os.path.lexists(directory):
+        return "new"
+    names = sorted(os.listdir(directory)) if os.path.isdir(directory) else None
+    if names is None or (names and not {_NAME, _NAME + ".tmp"} & set(names)):
+        what = "is no directory" if names is None else f"has other files ({', '.join(names[:3])})"
+        raise ConfigError(
+            f"replay: --state {directory} {what}: nothing was changed there; give another"
+        )
+    return "goes on" if names else "new"
+
+
 def open_state(
     directory: str,
     files: Files,
@@ -90,6 +107,7 @@ def open_state(
     """
     path = os.path.join(directory, _NAME)
     if not files.exists(path):
+        check_place(directory)
         files.make_dirs(directory)
         token = (entropy or Entropy()).token(6)
         values = {"v": _VERSION, "id": token, "began_ms": now_ms, "options": identity}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.files import Files, OsFiles
-from roquette.errors import RoquetteError
+from roquette.errors import ConfigError, RoquetteError
 from roquette.spark.pipelines.failure import explain
 from roquette.spark.pipelines.frame import Job, Pipeline, PipelineError, Progress, Quiet, Result
 from roquette.spark.pipelines.options import PipelineOptions, shown_options
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REPORT, SUMMARY, LOG = "report.html", "summary.json", "spark.log"
+RESULTS = (REPORT, "certificate.json", "exceptions.jsonl")  # what a run replaces
 
 
 def run_pipeline(
@@ -41,6 +42,7 @@ def run_pipeline(
     """
     files, clock = files or OsFiles(), clock or SystemClock()
     directory = directory or options.report or free_directory(pipeline.name, files)
+    check_report(directory)
     files.make_dirs(directory)
     session = _Session(pipeline.name, options, os.path.join(directory, LOG))
     job = Job(
@@ -72,6 +74,34 @@ def run_pipeline(
         os.path.join(directory, REPORT), render(result.page).encode(), keep_backup=False
     )
     return result
+
+
+def check_report(directory: str) -> None:
+    """A report may replace an earlier one, and nothing else.
+
+    Raises:
+        ConfigError: the directory is none, or has files called as ours that no run of ours has written.
+    """
+    summary, what = os.path.join(directory, SUMMARY), ""
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        what = "is no directory"
+    elif os.path.lexists(summary):
+        if not _is_summary(summary):
+            what = f"has a {SUMMARY} that no pipeline has written"
+    else:
+        found = [name for name in RESULTS if os.path.lexists(os.path.join(directory, name))]
+        what = f"has a {found[0]} that no pipeline has written" if found else ""
+    if what:
+        raise ConfigError(f"--report {directory} {what}: nothing was changed there; give another")
+
+
+def _is_summary(path: str) -> bool:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and {"pipeline", "began_ms"} <= found.keys()
 
 
 def free_directory(name: str, files: Files) -> str:

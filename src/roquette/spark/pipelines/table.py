@@ -32,13 +32,11 @@ from roquette.spark.pipelines.table_log import (
     replay,
     version_of,
 )
+from roquette.spark.pipelines.table_place import OWN_FOLDER, Owner, check_place, leftovers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OWN_FOLDER = (
-    "_roquette"  # lock, staging, checkpoint of the stream; readers pass over names with "_"
-)
 STAGING = f"{OWN_FOLDER}/staging"
 CHECKPOINT_EVERY = 50  # versions
 LOG_KEPT_MS = 30 * 24 * 3_600_000  # entries that a checkpoint sums up
@@ -116,22 +114,40 @@ class Table:
         self._lock: FileLock | None = None
         self.snapshot = read_snapshot(files)
 
-    def begin_writing(self) -> None:
-        """Keep other writers out, and remove what a killed one left half done.
+    def claim(self, owner: Owner) -> None:
+        """Keep other writers out; nothing is removed yet (see `clean`).
 
         Raises:
+            ConfigError: the place is somebody else's.
             PipelineError: another process writes.
         """
+        check_place(self.files, self.snapshot, owner)
         self._lock = self.files.lock(f"{OWN_FOLDER}/lock")
         self.snapshot = read_snapshot(self.files)
+
+    def clean(self) -> None:
+        """Remove what a killed writer left half done. Options, schema and topic have been checked by now."""
         self.files.remove_tree(STAGING)
         for file in self.files.list_tree(LOG_FOLDER):
             if file.path.endswith(".tmp"):
                 self.files.remove(file.path)
-        known = self.snapshot.files.keys() | self.snapshot.removed.keys()
-        for path in data_files(self.files):
-            if path not in known:
-                self.files.remove(path)
+        for path in leftovers(self.files, self.snapshot):
+            self.files.remove(path)
+
+    def describe(self, owner: Owner, *, keep_ms: int) -> list[str]:
+        """For plans: what is there, and what a run would remove. Raises ConfigError as `claim` does."""
+        check_place(self.files, self.snapshot, owner)
+        there, root = self.snapshot, self.files.root
+        if there.version < 0:
+            return [f"table {root}: new"]
+        lines = [f"table {root}: {there.rows:,} rows in {len(there.files)} files"]
+        for paths, what in (
+            (leftovers(self.files, there), "that a killed run has left"),
+            (self.expired(keep_ms=keep_ms), "that were replaced"),
+        ):
+            if paths:
+                lines.append(f"table {root}: removes {len(paths)} files {what}, such as {paths[0]}")
+        return lines
 
     def close(self) -> None:
         """Let others write."""
@@ -228,19 +244,25 @@ class Table:
     def vacuum(self, *, keep_ms: int) -> int:
         """Delete files replaced longer ago than `keep_ms`, and old entries of the log; returns how many."""
         now_ms = self._clock.now_ms()
-        there = set(data_files(self.files))
-        old = [path for path, at in self.snapshot.removed.items() if at <= now_ms - keep_ms]
-        gone = [path for path in old if path in there]
+        gone = self.expired(keep_ms=keep_ms)
         for path in gone:
             self.files.remove(path)
-        removed = {path: at for path, at in self.snapshot.removed.items() if path not in old}
-        self.snapshot = replace(self.snapshot, removed=removed)
+        kept = {path: at for path, at in self.snapshot.removed.items() if at > now_ms - keep_ms}
+        self.snapshot = replace(self.snapshot, removed=kept)
         last = _last_checkpoint(self.files)
         for file in self.files.list_tree(LOG_FOLDER):
             version = version_of(file.path.rpartition("/")[2], ".json")
             if version is not None and version < last and file.modified_ms < now_ms - LOG_KEPT_MS:
                 self.files.remove(file.path)
         return len(gone)
+
+    def expired(self, *, keep_ms: int) -> list[str]:
+        """Files that are still there and were replaced longer ago than `keep_ms`."""
+        before_ms = self._clock.now_ms() - keep_ms
+        there = set(data_files(self.files))
+        return [
+            path for path, at in self.snapshot.removed.items() if at <= before_ms and path in there
+        ]
 
     def compact(
         self,
@@ -313,6 +335,15 @@ def read_snapshot(files: TableFiles) -> Snapshot:
     Raises:
         TableCorrupt: the log is malformed or has a hole.
     """
+    try:
+        return _read_snapshot(files)
+    except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
+        raise TableCorrupt(
+            f"{files.root}: {LOG_FOLDER} is damaged or not of ours: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _read_snapshot(files: TableFiles) -> Snapshot:
     snapshot = Snapshot()
     last = _last_checkpoint(files)
     if last >= 0:

@@ -64,6 +64,18 @@ class TableFiles:
             if info.is_file
         ]
 
+    def list_names(self, folder: str = "") -> list[str]:
+        """What is directly in a folder; nothing when it does not exist."""
+        selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
+        return [info.base_name for info in self._fs.get_file_info(selector)]
+
+    def inside(self, path: str) -> bool:
+        """Whether no link on the way to a file leads out of the root."""
+        if not self.local:
+            return True
+        root = os.path.realpath(self._base)
+        return os.path.realpath(self._path(path)).startswith(root + os.sep)
+
     def stat(self, path: str) -> FoundFile:
         """Of one file that exists."""
         info = self._fs.get_file_info(self._path(path))

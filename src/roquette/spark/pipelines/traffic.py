@@ -155,6 +155,8 @@ def look_at_routes(options: TrafficOptions, job: Job) -> RouteHistory:
     """Take the snapshots that are asked for, then compare all of the file."""
     path = options.routes or os.path.join(job.directory, "routes.jsonl")
     if options.snapshots:
+        if os.path.exists(path):  # lines are added to a file of snapshots only
+            next(iter(read_lines(lines_of_file(path), path)), None)
         job.progress.step(f"asking name servers for routes ({options.snapshots} times)")
         for number in range(options.snapshots):
             if number and job.stop.wait(options.snapshot_interval):
