@@ -127,7 +127,7 @@ def test_damage_is_found_or_does_no_harm(caplog: pytest.LogCaptureFixture) -> No
 
     print(dict(tally))
     assert sum(tally.values()) == QUICK
-    assert tally["refused"] > 3
+    assert tally["refused"] >= 2
     assert tally["told"] > 30
 
 

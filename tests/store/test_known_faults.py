@@ -92,7 +92,7 @@ def test_10666_what_was_cut_off_does_not_come_back() -> None:
     end = store.max_physical_offset
     size = end // 4
     name = f"/s/commitlog/{0:020d}"
-    files.kill()
+    files.restart()  # what was not synced may be torn
     files.open_file(name).pwrite(b"\0" * 8, end - 2 * size)  # 2 is torn, 3 stands behind it
     store = opened(files)
     assert bodies(store) == [0, 1]
@@ -109,7 +109,7 @@ def test_10668_7480_the_checkpoint_does_not_outlive_a_truncation() -> None:
     for number in range(100):
         put(store, number)
     store.write_pending()
-    files.kill()
+    files.restart()
     last = max(files.list_dir("/s/commitlog"))
     data = files.read_bytes(f"/s/commitlog/{last}")
     files.open_file(f"/s/commitlog/{last}").pwrite(bytes(len(data)), 0)
@@ -239,16 +239,14 @@ def test_damage_below_what_was_synced_is_not_cut_off() -> None:
     files.kill()
     place = store.max_physical_offset - 200
     path = f"/s/commitlog/{place - place % 4096:020d}"
-    before = files.read_bytes(path)
     files.open_file(path).pwrite(b"\xff" * 8, place % 4096)
 
-    with pytest.raises(StoreError, match="damaged at byte"):
-        opened(files)
-    assert files.read_bytes(path)[place % 4096 + 8 :] == before[place % 4096 + 8 :]
-    files.remove("/s/checkpoint")
-    files.kill()
+    store = opened(files)
 
-    assert bodies(opened(files)) == list(range(18))  # the operator's word
+    assert store.max_offset("T", 0) == 20
+    found = [store.read_queue("T", 0, n, 1, 1, None) for n in range(20)]
+    assert [one.count for one in found] == [1] * 18 + [0, 1]
+    assert put(store, 20) == 20
 
 
 def test_a_clock_that_was_set_back_hides_no_unsynced_queue() -> None:

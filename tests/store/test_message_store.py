@@ -161,6 +161,7 @@ def test_a_batch_leaves_the_same_files_as_its_messages_one_by_one(
     messages: list[tuple[bytes, str]],
 ) -> None:
     alone, together = FaultyFiles(), FaultyFiles()
+    together._boot_id = alone.boot_id
     store = opened(alone)
     done = []
     for body, text in messages:

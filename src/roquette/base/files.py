@@ -146,6 +146,12 @@ class Files(Protocol):
         """Bytes of physical memory: how much of the log the page cache may hold."""
         ...
 
+    @property
+    def boot_id(self) -> bytes:
+        """What tells this run of the operating system from all others: while it is the same, memory that was
+        written is not lost. Empty when it is not known."""
+        ...
+
     def lock_file(self, path: str) -> FileLock:
         """Take the lock of a path; raises StoreError when another process has it."""
         ...
@@ -326,6 +332,14 @@ class OsFiles:
 
     def memory_size(self) -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def boot_id(self) -> bytes:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", "rb") as stream:
+                return bytes.fromhex(stream.read().decode().replace("-", ""))
+        except (OSError, ValueError):
+            return b""
 
     def lock_file(self, path: str) -> FileLock:
         self.make_dirs(os.path.dirname(path) or ".")

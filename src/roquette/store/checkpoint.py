@@ -45,6 +45,7 @@ class Checkpoint:
     log_synced: int = 0
     queues_synced: int = 0
     queue_ends: int = 0
+    foreign: bool = False  # ours was there, and Apache's broker wrote last
 
     @property
     def trusted_offset(self) -> int:
@@ -77,6 +78,8 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     if mark == _MARK and tuple(times) == values[:3]:
         found.log_synced, found.queues_synced = max(0, log_synced), max(0, queues_synced)
         found.queue_ends = queue_ends
+    else:
+        found.foreign = mark == _MARK
     return found
 
 
@@ -86,11 +89,11 @@ def load_checkpoint(files: Files, path: str) -> Checkpoint:
 
 
 def write_checkpoint(files: Files, path: str, data: bytes) -> None:
-    """Overwrite the file in place and sync it. Blocks."""
+    """Overwrite the file in place and sync it; what stands behind our fields stays (`log_mark`). Blocks."""
     known = files.exists(path)
     file = files.open_file(path, CHECKPOINT_SIZE, create=True)
     try:
-        file.pwrite(data, 0)
+        file.pwrite(data[: _FIELDS.size + _OURS.size], 0)
         file.sync()
     finally:
         file.close()

@@ -12,6 +12,7 @@ from mypy_extensions import i32, i64
 from roquette.base.files import File, Files
 from roquette.message.record import BLANK_MAGIC, encode_blank, peek_size_magic
 from roquette.store.layout import offset_name
+from roquette.store.log_mark import LogMark
 from roquette.store.segment import Segment
 
 BLANK_SIZE: Final = 8
@@ -29,6 +30,7 @@ class CommitLog:
         "broken",
         "directory",
         "directory_dirty",
+        "mark",
         "pending_bytes",
         "segment_size",
         "segments",
@@ -52,6 +54,7 @@ class CommitLog:
         self.spare_offset: i64 = -1
         self._first_index: i64 = 0
         self.pending_bytes: i64 = 0
+        self.mark: LogMark | None = None  # of an open store
         self.broken: bool = False  # a file could not be written to its end
 
     @property
@@ -107,6 +110,8 @@ class CommitLog:
         if active is not None and self.pending_bytes:
             active.write_pending()
             self.pending_bytes = 0
+            if self.mark is not None:
+                self.mark.note_wrote(active.base_offset + active.wrote)
 
     def _roll(self) -> Segment:
         last = self.active

@@ -28,18 +28,28 @@ _SECTOR: Final = 512
 FILLER_SIZE: Final = 0x7FFFFFFF
 FILLER_FROM: Final = 1 << 30
 """A unit of this size or more has no record: a file of the log, and so a record, is smaller."""
-_UNIT: Final = struct.Struct(">qiq")
-_FILLER: Final = _UNIT.pack(0, FILLER_SIZE, 0)
+UNIT: Final = struct.Struct(">qiq")
+_FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
 
 def encode_unit(physical_offset: i64, size: i64, tags_code: i64) -> bytes:
     """The bytes of a unit."""
-    return _UNIT.pack(physical_offset, size, tags_code)
+    return UNIT.pack(physical_offset, size, tags_code)
 
 
 def is_filler(physical_offset: i64, size: i64, segment_size: i64) -> bool:
     """Does a unit of `FILLER_FROM` bytes or more stand for no message? Else it is damaged."""
     return size == FILLER_SIZE or size == FILLER_SIZE - physical_offset % segment_size
+
+
+def passing_unit(before: bytes, next_physical: i64, segment_size: i64) -> bytes:
+    """What stands in the place of a lost message behind a unit: see `ConsumeQueue.skip_to`."""
+    size: int = read_i32_be(before, 8)
+    if size < FILLER_FROM and next_physical >= 0 and segment_size <= FILLER_FROM:
+        end: i64 = read_i64_be(before, 0) + size - 1
+        if end // segment_size < next_physical // segment_size:
+            return UNIT.pack(end, FILLER_SIZE - end % segment_size, 0)
+    return before
 
 
 class QueueFile:
@@ -166,7 +176,7 @@ class ConsumeQueue:
         """Write a unit again unless it is whole; True when it was not."""
         opened = self._open(queue_offset - queue_offset % self._units_per_file, False)
         position = queue_offset % self._units_per_file * UNIT_SIZE
-        unit = _UNIT.pack(physical_offset, size, tags_code)
+        unit = UNIT.pack(physical_offset, size, tags_code)
         if opened.read(position, position + UNIT_SIZE) == unit:
             return False
         opened.file.pwrite(unit, position)
@@ -178,7 +188,7 @@ class ConsumeQueue:
         unit_map = self._map
         assert unit_map is not None
         position: i64 = (self.next_offset - self._map_base) * UNIT_SIZE
-        _UNIT.pack_into(unit_map, position, physical_offset, size, tags_code)
+        UNIT.pack_into(unit_map, position, physical_offset, size, tags_code)
         self.next_offset += 1
 
     def append_units(self, units: bytes) -> None:
@@ -215,12 +225,8 @@ class ConsumeQueue:
         Args:
             next_physical: where the next record of the queue begins; -1 when none is known.
         """
-        last = self.read_units(self.next_offset - 1, 1)
-        size: int = read_i32_be(last, 8)
-        if size < FILLER_FROM and next_physical >= 0 and segment_size <= FILLER_FROM:
-            end: i64 = read_i64_be(last, 0) + size - 1
-            if end // segment_size < next_physical // segment_size:
-                last = _UNIT.pack(end, FILLER_SIZE - end % segment_size, 0)
+        before = self.read_units(self.next_offset - 1, 1)
+        last = passing_unit(before, next_physical, segment_size)
         while self.next_offset < queue_offset:
             self.reserve()
             self.append_units(last)
@@ -324,6 +330,25 @@ class ConsumeQueue:
         if size >= FILLER_FROM:
             size = 0 if size == FILLER_SIZE else 1
         return read_i64_be(unit, 0) + size
+
+    def points_to(self, queue_offset: i64, physical_offset: i64, size: i64) -> bool:
+        """Is this the place and size of the record in a unit?"""
+        unit = self.read_units(queue_offset, 1)
+        return (
+            bool(unit) and read_i64_be(unit, 0) == physical_offset and read_i32_be(unit, 8) == size
+        )
+
+    def first_behind(self, physical_end: i64) -> i64:
+        """The first unit whose record ends behind an offset of the log. Ends only grow."""
+        low: i64 = self._first_base
+        high: i64 = self.next_offset
+        while low < high:
+            middle: i64 = (low + high) // 2
+            if self.end_physical_at(middle) > physical_end:
+                high = middle
+            else:
+                low = middle + 1
+        return low
 
     def min_offset(self, min_physical: i64) -> i64:
         """The first queue offset whose record the log still has (Apache: correctMinOffset)."""

@@ -7,7 +7,8 @@
 | entries | 20 each: hash 4, physical offset 8, seconds since begin 4, previous entry's number 4 |
 
 The count begins at 1: entry 0 is never used (Apache: IndexFile, IndexHeader). The header in the
-file follows at flushes; recovery trusts the entries, which prove themselves: each names the entry
+file follows the entries: Apache's broker, should it come after a kill, appends
+behind its count. Recovery trusts the entries, which prove themselves: each names the entry
 that its slot held before.
 """
 
@@ -164,6 +165,7 @@ class IndexFile:
         self._map[start:end] = self._entries.getvalue()
         self._entries = BytesWriter()
         self._written = self.count
+        self._write_header()
 
     def _seconds(self, store_ms: i64) -> i64:
         if self.begin_timestamp_ms <= 0:
@@ -174,8 +176,11 @@ class IndexFile:
         return seconds if seconds < MAX_SECONDS else MAX_SECONDS
 
     def write_header(self) -> None:
-        """Bring the header in the file up to date; done before a sync."""
+        """Bring the file up to date; done before a sync."""
         self.write_entries()
+        self._write_header()
+
+    def _write_header(self) -> None:
         _HEADER.pack_into(
             self._map,
             0,

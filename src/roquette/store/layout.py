@@ -26,6 +26,7 @@ class StoreLayout:
         self.abort = os.path.join(self.root, "abort")
         self.lock = os.path.join(self.root, "lock")
         self.reserve = os.path.join(self.root, "reserve")  # ours: Apache does not look at it
+        self.lost = os.path.join(self.root, "repair.lost")  # damaged bytes that were filled
         self.config = os.path.join(self.root, "config")
         self.timer_wheel = os.path.join(self.root, "timerwheel")
         self.timer_log = os.path.join(self.root, "timerlog")

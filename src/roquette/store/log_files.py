@@ -8,7 +8,8 @@ from roquette.errors import StoreError
 from roquette.store.checkpoint import Checkpoint
 from roquette.store.commit_log import CommitLog
 from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
-from roquette.store.reading import first_store_time
+from roquette.store.log_holes import REMEDY, holds_record
+from roquette.store.log_mark import Vouched
 from roquette.store.segment import Segment
 
 log = logging.getLogger("roquette.store")
@@ -36,8 +37,8 @@ def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[
             break
         if size != segment_size or base % segment_size:
             raise StoreError(
-                f"{path} has {size} bytes, mappedFileSizeCommitLog is {segment_size}: "
-                "set it back to the value this store was made with"
+                f"{path} has {size} bytes, mappedFileSizeCommitLog is {segment_size}: set it back to the value this "
+                f"store was made with, or put a good copy there, should it have been cut; without one {REMEDY}"
             )
         segments.append(Segment(file, base, segment_size, segment_size))
     return segments
@@ -65,35 +66,35 @@ def remove_behind(files: Files, layout: StoreLayout, count: int) -> None:
 
 
 def refuse_lost_files(
-    files: Files, layout: StoreLayout, log_: CommitLog, checkpoint: Checkpoint, *, clean: bool
+    files: Files, layout: StoreLayout, log_: CommitLog, checkpoint: Checkpoint, vouched: Vouched
 ) -> None:
-    """Raise StoreError when files of the log are gone that were on the disk: never start empty, never cut them off.
-
-    `clean`: the store was closed, so that nothing can be missing for want of a sync.
-    """
+    """Raise StoreError when files of the log are gone that were on the disk: never start empty, never cut them off."""
     end = log_.end_offset
-    behind = [int(name) for name in _log_names(files, layout) if int(name) >= end]
-    if checkpoint.log_synced:
-        lost = end < checkpoint.log_synced
-    elif behind:
-        lost = any(0 <= _first_ms(files, layout, one) <= checkpoint.physical_ms for one in behind)
-    elif not log_.segments:
-        lost = checkpoint.physical_ms > 0 or (clean and _has_units(files, layout))
-    else:
+    missing: int | None = None
+    headless = not log_.segments or log_.min_offset > vouched.begin
+    if vouched.known and headless and vouched.end > vouched.begin:
+        missing = vouched.begin
+    elif end < vouched.end:
+        missing = end
+    elif not vouched.known:
+        behind = [int(name) for name in _log_names(files, layout) if int(name) >= end]
+        sound = any(_is_sound(files, layout, one, log_.segment_size) for one in behind)
+        empty = not log_.segments and (checkpoint.physical_ms > 0 or _has_units(files, layout))
+        missing = end if sound or empty else None
+    if missing is None:
         return
-    if lost:
-        path = os.path.join(layout.commit_log, offset_name(end))
-        raise StoreError(
-            f"{path} is missing or empty, but the store had messages there. Nothing was changed. Put the commit "
-            f"log's files back (storePathCommitLog names their directory); to begin anew, empty {layout.root}"
-        )
+    path = os.path.join(layout.commit_log, offset_name(missing))
+    raise StoreError(
+        f"{path} is missing or empty, but the store had messages there. Nothing was changed. Put the commit "
+        f"log's files back (storePathCommitLog names their directory); without them {REMEDY}; to begin anew, "
+        f"empty {layout.root}"
+    )
 
 
-def _first_ms(files: Files, layout: StoreLayout, offset: int) -> int:
-    """Store time of the first record of a file; -1 when it has none."""
-    file = files.open_file(os.path.join(layout.commit_log, offset_name(offset)))
+def _is_sound(files: Files, layout: StoreLayout, base: int, nominal: int) -> bool:
+    file = files.open_file(os.path.join(layout.commit_log, offset_name(base)))
     try:
-        return first_store_time(file.pread(128, 0), offset)
+        return file.size > 0 and holds_record(file, base, nominal)
     finally:
         file.close()
 

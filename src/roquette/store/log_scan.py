@@ -154,7 +154,7 @@ def scan_dispatched(
             if queue is None:
                 return position
             offset = read_i64_be(data, position + 20)
-            if queue.physical_at(offset) != physical or queue.may_be_torn(offset):
+            if not queue.points_to(offset, physical, size) or queue.may_be_torn(offset):
                 return position
         position = end
     return position

@@ -8,6 +8,7 @@ from roquette.errors import CorruptRecord, MessageIllegal
 from roquette.message.record import BLANK_MAGIC, StoredRecord, decode_record, peek_size_magic
 from roquette.store.commit_log import CommitLog
 from roquette.store.limits import check_topic
+from roquette.store.log_holes import Beyond
 
 log = logging.getLogger("roquette.store")
 
@@ -25,12 +26,15 @@ def walk(
     on_record: Callable[[StoredRecord], None],
     synced: int = 0,
     passing: Passing | None = None,
+    beyond: Beyond | None = None,
+    last_ms: Callable[[], int] = lambda: 0,
 ) -> int:
     """Give every sound record from `start` on to `on_record`; returns where the log ends.
 
     Args:
         synced: what lies before was on the disk, so no crash has torn it.
         passing: goes past records that need no attention: see `log_scan`.
+        beyond: says where the log goes on behind an unsound place. `last_ms`: store time of the record before.
     """
     reader = _Reader(log_, check_crc)
     offset = shown = start
@@ -49,13 +53,13 @@ def walk(
             offset += log_.segment_size - offset % log_.segment_size
             continue
         record = reader.record_at(offset)
-        if record is None:
+        if record is not None and not (offset >= synced and reader.is_torn(record)):
+            on_record(record)
+            offset += record.size
+            continue
+        following = offset if beyond is None else beyond.past(offset, last_ms())
+        if following == offset:
             return offset
-        following = offset + record.size
-        torn = _torn(record) if offset >= synced else None
-        if torn is Torn.SURELY or (torn is Torn.PERHAPS and not reader.sound_at(following)):
-            return offset
-        on_record(record)
         offset = following
 
 
@@ -98,6 +102,12 @@ class _Reader:
     def sound_at(self, offset: int) -> bool:
         """Is there a record or a blank?"""
         return self.blank_at(offset) or self.record_at(offset) is not None
+
+    def is_torn(self, record: StoredRecord) -> bool:
+        """Did a sector of it never reach the disk?"""
+        torn = _torn(record)
+        following = record.physical_offset + record.size
+        return torn is Torn.SURELY or (torn is Torn.PERHAPS and not self.sound_at(following))
 
     def record_at(self, offset: int) -> StoredRecord | None:
         """The sound record that begins here."""

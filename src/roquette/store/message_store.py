@@ -15,7 +15,6 @@ from roquette.errors import StoreClosed, StoreError, StoreFull
 from roquette.message.record import MAX_PROPERTIES, encode_record
 from roquette.store import reading
 from roquette.store.batch_appender import BatchAppender
-from roquette.store.checkpoint import CHECKPOINT_SIZE
 from roquette.store.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.consume_queue import ConsumeQueue
@@ -27,6 +26,7 @@ from roquette.store.keys import tags_of
 from roquette.store.kinds import refuse_other_kinds
 from roquette.store.layout import StoreLayout
 from roquette.store.limits import raise_illegal
+from roquette.store.log_mark import begin_mark
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.recovery import Recovery, RecoveryReport
 from roquette.store.results import Appended, Arrival, BatchAppended, Found, GetStatus
@@ -102,7 +102,9 @@ class MessageStore:
                 files, layout, self.config, self._log, self._queues, self._index, checkpoint
             )
             report = recovery.run()
-            files.open_file(layout.checkpoint, CHECKPOINT_SIZE, create=True).close()
+            self._log.mark = begin_mark(
+                files, layout, report.min_physical_offset, report.max_physical_offset
+            )
             self._lock = lock
         except OSError as error:
             if error.errno not in NO_SPACE:
@@ -121,7 +123,8 @@ class MessageStore:
         self._refusal = None
         for queue in self._queues.all():
             queue.opened_end = queue.next_offset
-        if report.abnormal or report.dispatched or report.rebuilt_index:
+        changed = report.dispatched or report.rebuilt_index or report.damaged_bytes
+        if report.abnormal or changed:
             self.flush_all()
         else:  # the stop before this start has synced everything
             self._upkeep.all_synced()
@@ -151,6 +154,7 @@ class MessageStore:
             self._queues.close()
             if self._index is not None:
                 self._index.close()
+            self._log.mark = None
             self._lock.release()
             self._lock = None
 

@@ -6,12 +6,13 @@ result when the driver hands the plan back on the loop.
 
 from roquette.base.files import File, Files, zero_fill
 from roquette.store.checkpoint import write_checkpoint
+from roquette.store.log_mark import LogMark
 
 
 class SyncPlan:
     """Sync the commit log up to `end_offset`."""
 
-    __slots__ = ("_directory", "_files", "_touched", "end_offset", "error", "physical_ms")
+    __slots__ = ("_directory", "_files", "_mark", "_touched", "end_offset", "error", "physical_ms")
 
     def __init__(
         self,
@@ -20,8 +21,11 @@ class SyncPlan:
         directory: str | None,
         end_offset: int,
         physical_ms: int,
+        mark: LogMark | None = None,
     ) -> None:
+        """`mark`: is synced too when there is a directory to sync: a log with a file is known to have one."""
         self._files = files
+        self._mark = mark
         self._touched = touched
         self._directory = directory
         self.end_offset = end_offset
@@ -43,6 +47,9 @@ class SyncPlan:
                 file.sync()
             if self._directory is not None:
                 self._files.sync_dir(self._directory)
+                if self._mark is not None:
+                    self._mark.note_synced(self.end_offset)
+                    self._mark.sync()
         except OSError as error:
             self.error = error
 
@@ -125,10 +132,14 @@ class AllocationPlan:
 class DeletionPlan:
     """Remove files that the store has already forgotten."""
 
-    __slots__ = ("_files", "done", "paths", "reason")
+    __slots__ = ("_files", "_mark", "done", "paths", "reason")
 
-    def __init__(self, files: Files, paths: list[str], reason: str) -> None:
+    def __init__(
+        self, files: Files, paths: list[str], reason: str, mark: LogMark | None = None
+    ) -> None:
+        """`mark`: says where the log begins now, and is synced first: what is gone later is known to be missing."""
         self._files = files
+        self._mark = mark
         self.paths = paths
         self.reason = reason
         self.done = False
@@ -139,6 +150,8 @@ class DeletionPlan:
         Durably and in order, or a power cut could leave an old file before a hole: the log would
         seem to end there.
         """
+        if self._mark is not None:
+            self._mark.sync()
         for path in self.paths:
             self._files.remove(path)
             directory = path.rpartition("/")[0]

@@ -2,8 +2,9 @@
 
 Normal (no abort file): the end of the queues says where the log ends. Abnormal: walk the log from
 the last file that the checkpoint vouches for, check every record, dispatch it again (Apache:
-CommitLog.recoverNormally, recoverAbnormally, ConsumeQueueStore.recover). Runs before anything is
-served; everything it changes is synced before new bytes are written.
+CommitLog.recoverNormally, recoverAbnormally, ConsumeQueueStore.recover). Damage in what is known to have been there
+is filled, and what is sound behind it kept: see `log_holes`. Runs before anything is served; everything it changes is
+synced before new bytes are written.
 """
 
 import logging
@@ -12,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roquette.base.files import Files
-from roquette.errors import StoreError
 from roquette.message.record import StoredRecord
 from roquette.store.checkpoint import Checkpoint
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
-from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log_files import load_segments, refuse_lost_files, remove_behind
+from roquette.store.log_holes import Beyond, fill_holes, pass_over_units
+from roquette.store.log_mark import Vouched, load_vouched
 from roquette.store.log_scan import Scanned, scan_dispatched, scan_sound
 from roquette.store.log_walk import Passing, walk
 from roquette.store.reading import store_time_at
@@ -48,6 +49,8 @@ class RecoveryReport:
     rebuilt_queues: int = 0
     rebuilt_index: bool = False
     dropped_bytes: int = 0
+    damaged_bytes: int = 0  # filled: no sound record stood there
+    lost_messages: int = 0  # of these, as far as queues know of them
     last_store_ms: int = 0
     last_record_offset: int = -1  # where the log's last record begins
     warnings: list[str] = field(default_factory=list)
@@ -76,6 +79,9 @@ class Recovery:
         delays = parse_delay_levels(config.delay_levels)
         self._reput = Reput(queues, index, delays, config.segment_size)
         self.report = RecoveryReport()
+        self._vouched = Vouched()
+        self._scanned = Scanned()
+        self._beyond = Beyond(commit_log, self._vouched)
 
     def run(self) -> RecoveryReport:
         """Load and recover everything. Blocks.
@@ -89,12 +95,12 @@ class Recovery:
             files.make_dirs(directory)
         segments = load_segments(files, layout, self._config.segment_size)
         self._log.install(segments)
-        refuse_lost_files(files, layout, self._log, self._checkpoint, clean=not abnormal)
+        self._vouched = load_vouched(files, layout, self._checkpoint)
+        refuse_lost_files(files, layout, self._log, self._checkpoint, self._vouched)
         trusted = self._trusted_start() if abnormal else None
         start, end = trusted or 0, 0
         if trusted is not None:
             end = self._find_end(trusted)
-            self._refuse_damage(end)
         remove_behind(files, layout, len(segments))
         self._queues.load(trusted)
         if self._index is not None:
@@ -108,9 +114,10 @@ class Recovery:
             if end == start:  # nothing where the queues say the last record is
                 start = self._trusted_start()
                 end = self._find_end(start)
-            self._refuse_damage(end)
+        self._fill_holes()
         lost = self._lost_units(clean=not abnormal)
         self._truncate_log(start, end)
+        self._beyond = Beyond(self._log, Vouched(True, end), lenient=True)
         report.walked_from = self._redo_from(start, end, abnormal)
         if lost:
             report.warnings.append(
@@ -122,11 +129,17 @@ class Recovery:
         self._dispatch(report.walked_from)
         self._truncate_queues(end)
         self._rebuild_gaps()
+        self._tell_passed()
         report.dispatched = self._reput.dispatched
         for (topic, queue_id), count in self._reput.shifted.items():
             report.warnings.append(
                 f"{count} records of queue {topic}/{queue_id} have offsets that were given before: they stand "
                 "behind those, as Apache's broker put them"
+            )
+        for offset in self._reput.misplaced:
+            report.warnings.append(
+                f"the record at offset {offset} of the commit log says another queue or queue offset than the queues "
+                "do: it is damaged, and not served"
             )
         report.min_physical_offset = self._log.min_offset
         report.max_physical_offset = end
@@ -134,18 +147,33 @@ class Recovery:
             log.warning("recovery: %s", warning)
         return report
 
-    def _refuse_damage(self, end: int) -> None:
-        """A crash takes nothing back that was synced: what is unsound before that is damage, and is not cut away."""
-        synced = self._checkpoint.log_synced
-        if end >= synced:
+    def _fill_holes(self) -> None:
+        """Make records nobody reads of what is damaged, and let the queues go on behind the messages lost there."""
+        holes, report = self._beyond.holes, self.report
+        if not holes:
             return
-        size = self._log.segment_size
-        path = os.path.join(self._log.directory, offset_name(end - end % size))
-        raise StoreError(
-            f"{path} is damaged at byte {end % size}: no sound record begins there, but the log was on the disk up "
-            f"to offset {synced}. Nothing was changed. Put a good copy there, or see `roquette store fsck` and "
-            f"`repair`; without {self._layout.checkpoint} the log is cut off at the damage"
+        fill_holes(self._files, self._layout, self._log, holes)
+        report.lost_messages = pass_over_units(self._queues, self._log, holes)
+        for hole in holes:
+            report.damaged_bytes += hole.end - hole.position
+            path = os.path.join(self._log.directory, offset_name(hole.base))
+            report.warnings.append(
+                f"{path} is damaged: no sound record in bytes {hole.position} to {hole.end}. They are filled, and what "
+                f"is sound behind them is kept; what stood there is in {self._layout.lost}"
+            )
+        report.warnings.append(
+            f"{report.lost_messages} messages, or more, are lost to damage of the log: their queue offsets are not "
+            "given again"
         )
+
+    def _tell_passed(self) -> None:
+        """Name the damage in older files that was met while queues or index were made anew."""
+        for hole in dict.fromkeys(self._beyond.holes):
+            path = os.path.join(self._log.directory, offset_name(hole.base))
+            self.report.warnings.append(
+                f"{path} is damaged: no sound record in bytes {hole.position} to {hole.end}, which are passed over. "
+                "`roquette store repair` fills them"
+            )
 
     def _note(self, record: StoredRecord) -> None:
         self.report.walked_records += 1
@@ -156,7 +184,17 @@ class Recovery:
         self, start: int, on_record: Callable[[StoredRecord], None], passing: Passing | None = None
     ) -> int:
         check_crc = self._config.check_crc_on_recover
-        return walk(self._log, start, check_crc, on_record, self._checkpoint.log_synced, passing)
+        synced = self._vouched.end
+        return walk(
+            self._log,
+            start,
+            check_crc,
+            on_record,
+            synced,
+            passing,
+            self._beyond,
+            lambda: self._last_ms,
+        )
 
     def _find_end(self, start: int) -> int:
         """Where the sound part of the log ends; what is in it goes to the report."""
@@ -165,13 +203,21 @@ class Recovery:
         def passing(data: bytes, position: int, base: int) -> int:
             return scan_sound(data, position, base, check_crc, scanned)
 
+        self._scanned = scanned
+        self._beyond = Beyond(self._log, self._vouched)
         end = self._walk(start, self._note, passing)
         report = self.report
         report.walked_records += scanned.records
-        if scanned.last_offset > report.last_record_offset:
-            report.last_record_offset = scanned.last_offset
-            report.last_store_ms = scanned.last_store_ms
+        report.last_store_ms = self._last_ms
+        report.last_record_offset = max(report.last_record_offset, int(scanned.last_offset))
         return end
+
+    @property
+    def _last_ms(self) -> int:
+        """Store time of the last record that was walked over."""
+        scanned, report = self._scanned, self.report
+        passed = scanned.last_offset > report.last_record_offset
+        return int(scanned.last_store_ms) if passed else report.last_store_ms
 
     def _dispatch(self, start: int) -> None:
         """Give queues and index what they do not have yet."""
@@ -213,7 +259,7 @@ class Recovery:
             return checkpoint.queue_ends - sum(queue.next_offset for queue in self._queues.all())
         synced = checkpoint.queues_synced
         return checkpoint.queue_ends - sum(
-            _first_behind(queue, synced) for queue in self._queues.all()
+            queue.first_behind(synced) for queue in self._queues.all()
         )
 
     def _truncate_log(self, start: int, end: int) -> None:
@@ -296,7 +342,7 @@ class Recovery:
     def _truncate_queues(self, end: int) -> None:
         """Drop units that point behind the end of the log."""
         for queue in self._queues.all():
-            low = _first_behind(queue, end)
+            low = queue.first_behind(end)
             if low < queue.next_offset:
                 self.report.warnings.append(
                     f"queue {queue.topic}/{queue.queue_id} knew {queue.next_offset - low} "
@@ -309,24 +355,27 @@ class Recovery:
         gaps = self._reput.gaps
         if not gaps:
             return
+        ends: dict[tuple[str, int], int] = {}
         for topic, queue_id in gaps:
             queue = self._queues.find(topic, queue_id)
             if queue is not None:
+                ends[(topic, queue_id)] = queue.next_offset
                 self._queues.reset(queue)
         self.report.rebuilt_queues = len(gaps)
         self._walk(self._log.min_offset, lambda record: self._reput.rebuild(record, gaps))
+        if self.report.damaged_bytes or self._beyond.holes:
+            for (topic, queue_id), end in ends.items():
+                self._go_on_from(topic, queue_id, end)
 
-
-def _first_behind(queue: ConsumeQueue, end: int) -> int:
-    """The first unit that points behind an offset of the log. Ends only grow."""
-    low, high = queue.first_base, queue.next_offset
-    while low < high:
-        middle = (low + high) // 2
-        if queue.end_physical_at(middle) > end:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    def _go_on_from(self, topic: str, queue_id: int, end: int) -> None:
+        """Let a queue that lost messages to damage give no offset again."""
+        queue = self._queues.find(topic, queue_id)
+        assert queue is not None
+        if queue.file_count and queue.next_offset < end:
+            queue.skip_to(end, -1, self._log.segment_size)
+        elif not queue.file_count and end:
+            queue.start_at(end)
+        self._queues.mark_dirty(queue)
 
 
 def _wipe(segment: Segment, position: int) -> int:

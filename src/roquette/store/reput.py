@@ -53,6 +53,9 @@ class Reput:
         self.gaps: dict[tuple[str, int], None] = {}
         # Queues whose records stand behind others with the same or a greater offset, and how many did so.
         self.shifted: dict[tuple[str, int], int] = {}
+        self.misplaced: dict[
+            int, None
+        ] = {}  # physical offsets of records whose queue is another than they say
 
     def tags_code(self, record: StoredRecord) -> int:
         """The unit's tags code: hash of TAGS, or when a delayed record is due.
@@ -87,6 +90,8 @@ class Reput:
         if record.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return
         queue = self._queue(record)
+        if self._is_misplaced(queue, record):
+            return
         if self._begins_anew(queue, record):
             queue = self._queues.reset(queue)
         if queue.file_count == 0:
@@ -108,18 +113,44 @@ class Reput:
         else:
             queue.start_at(record.queue_offset)
 
+    def _is_misplaced(self, queue: ConsumeQueue, record: StoredRecord) -> bool:
+        """Is the header damaged that says where a record belongs? No CRC covers it.
+
+        Asked of records that do not follow their queue's last one: another queue has a unit for such a one.
+        """
+        offset, place = record.queue_offset, (record.topic, record.queue_id)
+        if offset == queue.next_offset or (
+            0 < offset < queue.next_offset and place in self.shifted
+        ):
+            return False
+        if record.physical_offset not in self.misplaced:
+            others = (other for other in self._queues.all() if other is not queue)
+            if not any(_holds(other, record) for other in others):
+                return False
+            self.misplaced[record.physical_offset] = None
+        return True
+
     def _dispatch_unit(self, record: StoredRecord) -> None:
+        if (record.topic, record.queue_id) in self.gaps:
+            return
         queue = self._queue(record)
         offset = record.queue_offset
         if record.physical_offset < queue.end_physical():
             known = queue.physical_at(offset)
             if known == record.physical_offset:
-                if self.mends or queue.may_be_torn(offset):
+                whole = queue.points_to(offset, known, record.size)
+                if self.mends or not whole or queue.may_be_torn(offset):
                     self._mend(queue, record)
                 return
-            if _holds(queue, record):
+            if _holds(queue, record) or self._is_misplaced(queue, record):
                 return
             # A crash has lost a file of the queue, or the topic was deleted and made again since.
+            self.gaps[(record.topic, record.queue_id)] = None
+            return
+        if self._is_misplaced(queue, record):
+            return
+        if 0 < offset < queue.next_offset and queue.file_count:
+            # A damaged unit, or Apache's broker gave the offset twice.
             self.gaps[(record.topic, record.queue_id)] = None
             return
         if self._begins_anew(queue, record):
@@ -127,8 +158,7 @@ class Reput:
         if offset > queue.next_offset or (queue.file_count == 0 and offset > 0):
             self.gaps[(record.topic, record.queue_id)] = None
             return
-        if (record.topic, record.queue_id) not in self.gaps:
-            self._append(queue, record)
+        self._append(queue, record)
 
     def _begins_anew(self, queue: ConsumeQueue, record: StoredRecord) -> bool:
         """Was the topic deleted and made again before this record came?

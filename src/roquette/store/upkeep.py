@@ -108,7 +108,7 @@ class Upkeep:
         self._sync_running = True
         self._synced_to = touched
         files = [segment.file for segment, _ in touched]
-        return SyncPlan(self._files, files, directory, end, last_store_ms)
+        return SyncPlan(self._files, files, directory, end, last_store_ms, commit_log.mark)
 
     def synced(self, plan: SyncPlan) -> None:
         """Take note of a plan that has run without error."""
@@ -117,6 +117,8 @@ class Upkeep:
             segment.synced = wrote
         self._synced_to = []
         self._log.synced = max(self._log.synced, plan.end_offset)
+        if self._log.mark is not None:
+            self._log.mark.note_synced(self._log.synced)
         self.checkpoint.physical_ms = max(self.checkpoint.physical_ms, plan.physical_ms)
 
     def plan_queue_flush(self, now_ms: int | None, last_store_ms: int) -> QueueFlushPlan | None:
@@ -266,13 +268,16 @@ class Upkeep:
             os.path.join(self._log.directory, offset_name(segment.base_offset)) for segment in gone
         )
         min_physical = self._log.min_offset
+        mark = self._log.mark
+        if mark is not None:
+            mark.note_begin(min_physical)
         for queue in self._queues.all():
             paths.extend(queue.drop_files_before(min_physical))
         if self._index is not None:
             paths.extend(self._index.drop_files_before(min_physical))
         reason = why.value if why is not None and count else "left over"
         log.info("deleting %d files of the store reason=%s", len(paths), reason)
-        self._deletion = DeletionPlan(self._files, paths, reason)
+        self._deletion = DeletionPlan(self._files, paths, reason, mark)
         return self._deletion
 
     def _steady_time(self, now_ms: int, elapsed_ms: int, newest_ms: int, kept_ms: int) -> int:

@@ -8,6 +8,7 @@ type that real files give. Calls can be made to fail: the Nth write, sync, alloc
 """
 
 import errno
+import itertools
 import mmap
 import os
 import random
@@ -18,6 +19,7 @@ from roquette.base.files import NO_SPACE, File, FileLock, replace_file
 from roquette.errors import StoreError
 
 SECTOR: Final = 512
+_BOOTS: Final = itertools.count(1)
 
 
 class Node:
@@ -241,6 +243,7 @@ class FaultyFiles:
         self._held: dict[str, Node] = {}
         self._directories: dict[str, None] = {"": None, "/": None, ".": None}
         self._locked: dict[str, None] = {}
+        self._boot_id = next(_BOOTS).to_bytes(16, "big")  # a power cut makes another one
         self._faults: dict[str, list[tuple[int, int]]] = {}
         self._sync_error: str | None = None
         self._children: dict[str, list[str]] | None = None  # names by directory, made when asked
@@ -322,6 +325,11 @@ class FaultyFiles:
         """The processes died, the system did not: everything written is there, locks are free."""
         self._locked.clear()
         self._sync_error = None
+
+    def restart(self) -> None:
+        """The system went down in order, with the processes killed: everything written is there."""
+        self.kill()
+        self._boot_id = next(_BOOTS).to_bytes(16, "big")
 
     # Files
 
@@ -459,6 +467,10 @@ class FaultyFiles:
 
     def memory_size(self) -> int:
         return self._memory
+
+    @property
+    def boot_id(self) -> bytes:
+        return self._boot_id
 
     def lock_file(self, path: str) -> FileLock:
         if path in self._locked:

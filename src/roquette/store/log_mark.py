@@ -1,0 +1,113 @@
+"""How far the log was brought, as the last process that wrote it knew: kept beside Apache's fields in `checkpoint`.
+
+| field | bytes | at |
+|---|---|---|
+| the mark `RQMARK01` | 8 | 128 |
+| boot id of the system that wrote it | 16 | 136 |
+| the log is synced up to this offset, and its complement | 16 | 152 |
+| the log was handed to the system up to this offset, and its complement | 16 | 168 |
+| the log begins here: files before were removed by retention, and its complement | 16 | 184 |
+
+Each pair is written after what it speaks of has happened, into memory: it outlives the process, and after a power cut
+an older one is there, which is true as well. So what lies before the greatest of them was there, and damage can be
+told from what a crash tears (docs/decisions/0015). Nothing here counts once Apache's broker had the store: it writes
+`lock` into the file of this name.
+"""
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from roquette.base.files import File, Files
+from roquette.store.checkpoint import CHECKPOINT_SIZE, Checkpoint
+from roquette.store.layout import StoreLayout
+
+MARK_AT: Final = 128
+_MARK: Final = b"RQMARK01"
+_HEAD: Final = struct.Struct(">8s16s")
+_PAIR: Final = struct.Struct(">qq")
+_SYNCED_AT: Final = MARK_AT + _HEAD.size
+_WROTE_AT: Final = _SYNCED_AT + _PAIR.size
+_BEGIN_AT: Final = _WROTE_AT + _PAIR.size
+_END: Final = _BEGIN_AT + _PAIR.size
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """What is known of the log before it is looked at.
+
+    Attributes:
+        known: there is a mark, so all is known that was on the disk.
+        end: everything before was on the disk, or in the memory of a system that still runs.
+        begin: retention has removed no file from here on; 0 when not `known`.
+    """
+
+    known: bool = False
+    end: int = 0
+    begin: int = 0
+
+
+class LogMark:
+    """The mark of an open store. Any thread may note; each number has one writer."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._map = file.map(True)
+
+    def note_wrote(self, offset: int) -> None:
+        """The log was handed to the system up to an offset."""
+        self._map[_WROTE_AT:_BEGIN_AT] = _PAIR.pack(offset, ~offset)
+
+    def note_synced(self, offset: int) -> None:
+        """The log is on the disk up to an offset."""
+        self._map[_SYNCED_AT:_WROTE_AT] = _PAIR.pack(offset, ~offset)
+
+    def note_begin(self, offset: int) -> None:
+        """Files before an offset are about to be removed."""
+        self._map[_BEGIN_AT:_END] = _PAIR.pack(offset, ~offset)
+
+    def sync(self) -> None:
+        """Bring the mark to the disk. Raises OSError."""
+        self._file.sync()
+
+
+def load_vouched(files: Files, layout: StoreLayout, checkpoint: Checkpoint) -> Vouched:
+    """What checkpoint and mark say of the log."""
+    if not files.exists(layout.checkpoint) or _apache_had_it(files, layout):
+        return Vouched(end=checkpoint.log_synced)
+    data = files.read_bytes(layout.checkpoint).ljust(_END, b"\0")
+    mark, boot = _HEAD.unpack_from(data, MARK_AT)
+    synced, wrote, begin = (_pair(data, at) for at in (_SYNCED_AT, _WROTE_AT, _BEGIN_AT))
+    if mark != _MARK or checkpoint.foreign or synced < 0 or begin < 0:
+        return Vouched(end=checkpoint.log_synced)
+    end = max(checkpoint.log_synced, synced)
+    if files.boot_id and boot == files.boot_id:
+        end = max(end, wrote)
+    return Vouched(True, end, begin)
+
+
+def begin_mark(files: Files, layout: StoreLayout, begin: int, end: int) -> LogMark:
+    """Begin to keep the mark of a store that was recovered: its log is synced up to `end`. Raises OSError."""
+    file = files.open_file(layout.checkpoint, CHECKPOINT_SIZE, create=True)
+    pairs = b"".join(_PAIR.pack(value, ~value) for value in (end, end, begin))
+    file.pwrite(_HEAD.pack(_MARK, files.boot_id.ljust(16, b"\0")[:16]) + pairs, MARK_AT)
+    file.sync()
+    if _apache_had_it(files, layout):
+        lock = files.open_file(layout.lock)
+        lock.truncate(0)
+        lock.close()
+    return LogMark(file)
+
+
+def _pair(data: bytes, at: int) -> int:
+    """A number that its complement confirms; -1 when it does not."""
+    value, complement = _PAIR.unpack_from(data, at)
+    return int(value) if complement == ~value else -1
+
+
+def _apache_had_it(files: Files, layout: StoreLayout) -> bool:
+    """Has Apache's broker opened the store since ours did?"""
+    if os.path.basename(layout.lock) not in files.list_dir(layout.root):
+        return False
+    return bool(files.read_bytes(layout.lock))
