@@ -70,7 +70,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ): "the boundary of a thread: the error goes to who waits",
     ("base/lifecycle.py", "except Exception"): "a periodic step must not end the beat",
     ("client/pipeline.py", "except Exception"): "the boundary to the application's selector",
-    ("client/push_consumer.py", "except Exception"): "the boundary to the application's handler",
+    ("client/handler.py", "except Exception"): "the boundary to the application's handler",
     ("remoting/dispatcher.py", "except Exception"): "the boundary between a processor and the wire",
     ("wire/header_codec.py", "exec"): "header encoders are generated from our own Structs",
 }

@@ -2,7 +2,6 @@
 
 RoquetteError
 +- LocalProtocolError            our misuse of the wire                     (a bug)
-+- RemoteProtocolError           the peer broke the protocol                (close the connection)
 +- ConfigError                   a setting is wrong: says which, where, what to do
 +- StoreError
 |  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreClosed  MessageIllegal
@@ -10,9 +9,12 @@ RoquetteError
 +- Refused(code, remark)         server side only: becomes the response
 +- ClientError
    +- ConnectError  RequestTimeout  TooManyRequests  ClientClosed
+   +- RemoteProtocolError        the peer broke the protocol                (close the connection)
    +- RouteNotFound(topic)
    +- BrokerError(code, remark, retriable, stale_route)
 """
+
+from collections.abc import Sequence
 
 
 class RoquetteError(Exception):
@@ -21,10 +23,6 @@ class RoquetteError(Exception):
 
 class LocalProtocolError(RoquetteError):
     """We tried to put something on the wire that the protocol does not allow."""
-
-
-class RemoteProtocolError(RoquetteError):
-    """The peer sent bytes that are not the protocol. The connection is beyond repair: close it."""
 
 
 class ConfigError(RoquetteError):
@@ -74,6 +72,13 @@ class ClientError(RoquetteError):
 
     retriable = False
     stale_route = False
+    receipts: Sequence[object] = ()
+    """Of a batch that was sent in parts: what was stored before the part that failed."""
+
+
+class RemoteProtocolError(ClientError):
+    """The peer sent what is not the protocol: bytes after which the connection must be closed, or an answer
+    that cannot be decoded. Servers raise it too, for what clients send."""
 
 
 class ConnectError(ClientError):

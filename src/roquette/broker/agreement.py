@@ -12,7 +12,7 @@ from roquette.base.logs import RateLimited
 from roquette.broker.config import LiveConfig, name_servers
 from roquette.broker.outbound import Outbound
 from roquette.broker.topics import TopicTable
-from roquette.errors import ClientError, RemoteProtocolError
+from roquette.errors import ClientError
 from roquette.message.names import is_system_topic
 from roquette.wire.bodies import TopicRouteData, canonical
 
@@ -66,7 +66,7 @@ class Agreement:
         for address in name_servers(self._live.current):
             try:
                 route = await self._outbound.route(address, topic, TIMEOUT_MS)
-            except (ClientError, RemoteProtocolError):
+            except ClientError:
                 continue
             form = None if route is None else canonical(route)
             seen.setdefault(form, (_words(route), []))[1].append(address)

@@ -20,7 +20,7 @@ from roquette.broker.changes import Changes
 from roquette.broker.config import LiveConfig, name_servers
 from roquette.broker.outbound import Outbound
 from roquette.broker.topics import Topic, TopicTable
-from roquette.errors import ClientError, RemoteProtocolError
+from roquette.errors import ClientError
 from roquette.message.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX
 from roquette.wire.bodies import TopicConfig, TopicRouteData
 
@@ -129,7 +129,7 @@ class AutoCreation:
         route = None
         try:
             route = await self._outbound.route(server, round_.template, TRIED_MS)
-        except (ClientError, RemoteProtocolError) as error:
+        except ClientError as error:
             self._noise.warning(server, "no route for auto-creation namesrv=%s: %s", server, error)
         config = self._live.current
         calls = []
@@ -152,7 +152,7 @@ class AutoCreation:
                 self._topics.merge_auto_created(theirs, self._clock.now_ms())
             elif theirs is not None and _counts(theirs) != _counts(config):
                 log.info("topic=%s has other queues on broker=%s", config.topic_name, name)
-        except (ClientError, RemoteProtocolError) as error:
+        except ClientError as error:
             self._noise.warning(
                 name, "auto-created topic=%s missed broker=%s: %s", config.topic_name, name, error
             )

@@ -6,7 +6,7 @@ from roquette.base.clock import Clock
 from roquette.broker.config import LiveConfig, name_servers
 from roquette.broker.outbound import Outbound
 from roquette.broker.topics import TopicTable
-from roquette.errors import ClientError, RemoteProtocolError
+from roquette.errors import ClientError
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ
 
@@ -41,7 +41,7 @@ class ClusterQueues:
         for address in servers:
             try:
                 route = await self._outbound.route(address, topic, TIMEOUT_MS)
-            except (ClientError, RemoteProtocolError) as error:
+            except ClientError as error:
                 log.warning("no route topic=%s name_server=%s: %s", topic, address, error)
                 continue
             if route is not None:

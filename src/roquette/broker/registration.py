@@ -15,7 +15,7 @@ from roquette.broker.agreement import Agreement
 from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
 from roquette.broker.outbound import Outbound
 from roquette.broker.topics import TopicTable
-from roquette.errors import BrokerError, ClientError, RemoteProtocolError
+from roquette.errors import BrokerError, ClientError
 from roquette.wire.bodies import (
     KVTable,
     RegisterBrokerBody,
@@ -219,7 +219,7 @@ class Registration:
             table = await self._outbound.register(
                 server.address, header, body, config.register_broker_timeout_mills
             )
-        except (ClientError, RemoteProtocolError) as error:
+        except ClientError as error:
             server.everything = server.everything or everything or isinstance(error, BrokerError)
             if server.reachable is not False:
                 log.warning("registration failed namesrv=%s error=%s", server.address, error)

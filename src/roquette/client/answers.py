@@ -4,16 +4,24 @@ Apache: ClientRemotingProcessor, MQClientInstance; refusals carry their texts.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from roquette.client.core.process_queue import ProcessQueue
 from roquette.errors import CorruptRecord, Refused, RemoteProtocolError
 from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.properties import RETRY_TOPIC
 from roquette.message.record import decode_records
 from roquette.remoting.dispatcher import RequestContext, Row
 from roquette.remoting.outcomes import Outcome, Reply, Silent
-from roquette.wire.bodies import GetConsumerStatusBody, ResetOffsetBody
+from roquette.wire.bodies import (
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    GetConsumerStatusBody,
+    ProcessQueueInfo,
+    ResetOffsetBody,
+    SubscriptionData,
+)
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -140,3 +148,27 @@ class Answers:
         if original is not None:
             message.topic = original  # a returned message shows the topic it was sent to
         return consumer.consume_directly(message)
+
+
+def running_info(
+    properties: dict[str, str],
+    subscriptions: Mapping[str, SubscriptionData],
+    queues: Mapping[MessageQueue, ProcessQueue],
+) -> ConsumerRunningInfo:
+    """What a consumer is doing, in Apache's form (its ConsumerRunningInfo)."""
+    return ConsumerRunningInfo(
+        properties=properties,
+        subscription_set=list(subscriptions.values()),
+        mq_table={
+            queue: ProcessQueueInfo(
+                commit_offset=state.committable(),
+                cached_msg_count=state.count,
+                cached_msg_size_mib=state.size >> 20,
+                locked=state.locked,
+                droped=state.dropped,
+                last_pull_timestamp=state.last_pull_ms,
+            )
+            for queue, state in queues.items()
+        },
+        status_table={topic: ConsumeStatus() for topic in subscriptions},
+    )

@@ -225,7 +225,7 @@ class BlockingSender:
             return
         try:
             answers = connection.arrived()
-        except (ClientError, RemoteProtocolError) as error:
+        except ClientError as error:
             self._lost(address, error)
             return
         self._last_heard_ms[address] = self._clock.steady_ms()

@@ -10,15 +10,17 @@ from typing import Self
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles, home_directory
+from roquette.base.lifecycle import Tasks
 from roquette.client.config import ClientConfig
 from roquette.client.core.rebalance import STRATEGIES
+from roquette.client.handler import Handler, inside_handler
 from roquette.client.offset_store import StartFrom
 from roquette.client.producer import Producer, Selector, SendReceipt
 from roquette.client.pull_consumer import PullConsumer
-from roquette.client.push_consumer import ConsumerOptions, Handler, Model, PushConsumer
+from roquette.client.push_consumer import ConsumerOptions, Model, PushConsumer
 from roquette.client.session import Session
 from roquette.client.stream import MessageStream
-from roquette.errors import ClientClosed, ConfigError
+from roquette.errors import ClientClosed, ConfigError, MessageIllegal
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.message.names import DEFAULT_PRODUCER_GROUP, client_group_error
 from roquette.remoting.address import local_address
@@ -66,6 +68,8 @@ class Client:
         self._consumers: list[PushConsumer] = []
         self._pullers: list[PullConsumer] = []
         self._streams: list[MessageStream] = []
+        self._tasks = Tasks()
+        self._closing: asyncio.Task[None] | None = None
 
     # life
 
@@ -82,16 +86,24 @@ class Client:
         return self
 
     async def close(self) -> None:
-        """Leave all groups and close all connections; may be called twice."""
+        """Leave all groups and close all connections; may be called twice.
+
+        Cancelled, it goes on without its caller; called by a handler it does not wait, or the handler would
+        wait for its own end.
+        """
         session, self._session = self._session, None
-        if session is None:
-            return
+        if session is not None:
+            self._closing = self._tasks.start("close", self._close(session))
+        if self._closing is not None and not inside_handler():
+            await asyncio.shield(self._closing)
+
+    async def _close(self, session: Session) -> None:
         for stream in self._streams:
             await (
                 stream.aclose()
             )  # or its consumer would wait for the message left without an answer
         for consumer in self._consumers[::-1]:
-            await consumer.close()
+            await consumer.left()
         for puller in self._pullers:
             await puller.close()
         await session.close()
@@ -192,11 +204,17 @@ class Client:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
-        """Send many messages in few requests; a receipt for each."""
+        """Send many messages in few requests; a receipt for each.
+
+        Raises:
+            MessageIllegal: a message goes to another topic, or breaks a rule; nothing was sent.
+            ClientError: a part was not stored; `receipts` of the error are those of the parts before it.
+        """
         listed = [
-            as_message(m if isinstance(m, Message) else topic, b"" if isinstance(m, Message) else m)
-            for m in messages
+            as_message(m) if isinstance(m, Message) else as_message(topic, m) for m in messages
         ]
+        if others := sorted({message.topic for message in listed} - {topic}):
+            raise MessageIllegal(f"a batch to {topic} has messages to {', '.join(others)}")
         return await self._sender.send_batch(listed, queue=queue, timeout_ms=timeout_ms)
 
     # consuming
@@ -226,6 +244,8 @@ class Client:
         error = client_group_error(group)
         if error is not None:
             raise ConfigError(error)
+        if concurrency < 1:
+            raise ConfigError(f"concurrency={concurrency} would consume nothing: it is at least 1")
         if strategy not in STRATEGIES:
             raise ConfigError(f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}")
         options = ConsumerOptions(
@@ -320,9 +340,17 @@ def as_message(
     shard_key: str | None = None,
     delay_level: int = 0,
 ) -> Message:
-    """The words of a send call as a Message; a Message passes through."""
+    """The words of a send call as a Message; a Message passes through.
+
+    Raises:
+        TypeError: the body is neither bytes nor str, or words stand beside a Message that has its own.
+    """
     if isinstance(topic, Message):
+        if body or key or tag or properties or shard_key or delay_level:
+            raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
         return topic
+    if not isinstance(body, (bytes, bytearray, memoryview, str)):
+        raise TypeError(f"the body must be bytes or str, not {type(body).__name__}")
     return Message(
         topic,
         body.encode() if isinstance(body, str) else bytes(body),

@@ -15,6 +15,9 @@ class ClientConfig:
         local_host: address to call from and to name in the client id; None finds it.
         send_attempts: 1 + retryTimesWhenSendFailed.
         max_in_flight: unanswered pipelined sends (`send_soon`) per client.
+        max_delay_level: the highest delay level that the brokers have (their messageDelayLevel; Apache's has 18).
+        prefetch_bytes: bodies pulled and not yet handled, of all consumers of a client; beyond it only queues that
+            have none pull (one batch).
         consume_timeout_ms: how long a handler may take before its message goes back to the broker (not orderly).
         offset_root: where broadcasting consumers keep their offsets; None is ~/.rocketmq_offsets.
     """
@@ -40,6 +43,7 @@ class ClientConfig:
     default_topic_queues: int = 4
     latency_fault_tolerance: bool = False
     max_in_flight: int = 1_000
+    max_delay_level: int = 18
 
     pull_batch: int = 32
     pull_hold_ms: int = 15_000
@@ -48,6 +52,7 @@ class ClientConfig:
     pull_threshold_count: int = 1_000
     pull_threshold_bytes: int = 100 * 1024 * 1024
     pull_threshold_span: int = 2_000
+    prefetch_bytes: int = 64 * 1024 * 1024
     pull_pause_ms: int = 50
     orderly_suspend_ms: int = 1_000
     lock_interval_ms: int = 20_000

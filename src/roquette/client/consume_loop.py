@@ -12,7 +12,7 @@ from roquette.errors import BrokerError, ClientError, CorruptRecord
 from roquette.message.message import ReceivedMessage, received
 from roquette.message.properties import RETRY_TOPIC
 from roquette.message.record import decode_records
-from roquette.message.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from roquette.message.sysflag import COMPRESSED, PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from roquette.wire.bodies import SubscriptionData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
@@ -67,6 +67,7 @@ def over_threshold(consumer: "PushConsumer", state: ProcessQueue) -> bool:
     return (
         state.count > config.pull_threshold_count
         or state.size > config.pull_threshold_bytes
+        or state.must_wait()
         or (not consumer.options.orderly and state.span() > config.pull_threshold_span)
     )
 
@@ -119,16 +120,25 @@ def _take(
         state.next_offset = header.next_begin_offset
         return
     messages: list[ReceivedMessage] = []
+    unreadable: list[ReceivedMessage] = []
     for record in decode_records(reply.body):
-        message = received(record, state.queue.broker_name)
+        try:
+            message = received(record, state.queue.broker_name)
+        except CorruptRecord as error:
+            record.sys_flag &= ~COMPRESSED
+            unreadable.append(received(record, state.queue.broker_name))
+            log.warning("body is unreadable queue=%s error=%s", state.queue, error)
+            continue
         if not consumer.wanted(message):
             continue
         original = message.properties.get(RETRY_TOPIC)
         if original is not None and message.topic != original:
             message.topic = original  # a returned message shows the topic it was sent to
         messages.append(message)
-    state.take(messages, header.next_begin_offset)
+    state.take(messages + unreadable, header.next_begin_offset)
     consumer.submit(state, messages)
+    for message in unreadable:
+        consumer.bury(state, message)
 
 
 async def _move(consumer: "PushConsumer", state: ProcessQueue, offset: int) -> None:

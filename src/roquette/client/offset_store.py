@@ -48,6 +48,9 @@ class OffsetStore:
         self._start_from = start_from
         self._local = local
         self._saved: dict[MessageQueue, int] = {}
+        self._begun: set[tuple[str, str]] = (
+            set()
+        )  # (broker, topic): the group's first offset is stored
         self._saving = asyncio.Lock()  # brokers may work on two commits of a queue in any order
 
     async def load(self) -> None:
@@ -95,11 +98,12 @@ class OffsetStore:
                 if offsets:
                     await run_blocking(self._local.save, dict(self._saved))
                 return True
-            taken = True
-            for wave in two_waves(offsets):
-                answers = await asyncio.gather(*[self._commit(q, offsets[q]) for q in wave])
-                taken = taken and all(answers)
-            return taken
+            first, rest = two_waves(offsets)
+            answers = await asyncio.gather(*[self._commit(q, offsets[q]) for q in first])
+            self._begun |= {(q.broker_name, q.topic) for q, took in zip(first, answers) if took}
+            rest = [q for q in rest if (q.broker_name, q.topic) in self._begun]
+            more = await asyncio.gather(*[self._commit(q, offsets[q]) for q in rest])
+            return all(answers) and all(more) and len(first) + len(rest) == len(offsets)
 
     async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         session = self._session

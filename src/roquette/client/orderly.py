@@ -173,10 +173,11 @@ class OrderlyQueues:
 
     async def renew(self, queues: Mapping[MessageQueue, ProcessQueue]) -> None:
         """Ask again for all, those about to be left included; without its lock a queue rests."""
-        asked = list(queues) + [queue for queue in self._leaving if queue not in queues]
-        locked = await self.lock(asked)
-        for queue, state in list(queues.items()):
-            state.locked = queue in locked
+        asked = dict(queues)  # what is locked while the broker answers is not asked for here
+        locked = await self.lock([*asked, *(q for q in self._leaving if q not in asked)])
+        for queue, state in asked.items():
+            if queues.get(queue) is state:
+                state.locked = queue in locked
 
     async def unlock(self, queues: list[MessageQueue]) -> None:
         """Give locks back."""

@@ -14,7 +14,7 @@ from roquette.client.core.retry_policy import may_retry
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.send_request import Chooser, SendReceipt, SendRequest
 from roquette.client.session import Session
-from roquette.errors import ClientClosed, ClientError
+from roquette.errors import ClientClosed, ClientError, RoquetteError
 from roquette.message.message import MessageQueue
 from roquette.remoting.dispatcher import Peer
 from roquette.wire.command import Command
@@ -144,7 +144,7 @@ class Pipeline:
         header = request.header(self._group, target, session.config, session.clock.now_ms())
         try:
             reply = peer.invoke(request.code, header, request.body, session.config.send_timeout_ms)
-        except ClientError as error:
+        except RoquetteError as error:  # LocalProtocolError too: a frame that no broker takes
             self._failed(sending, error)
             return
         reply.add_done_callback(partial(self._answered, sending, target, address))

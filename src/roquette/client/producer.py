@@ -41,6 +41,9 @@ log = logging.getLogger("roquette.client")
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
+_Part = tuple[list[tuple[int, bytes, bytes]], list[str]]
+"""Of a batch request: (flag, body, properties) of each message, and their ids."""
+
 BATCH_BYTES = 1 << 20  # a batch request is split at about this size
 
 
@@ -60,6 +63,11 @@ class Producer:
             session.entropy.below(1 << 31),
         )
         session.add_producer_group(group)
+
+    @property
+    def max_delay_level(self) -> int:
+        """The highest delay level a message may have."""
+        return self._config.max_delay_level
 
     # what users call
 
@@ -128,34 +136,38 @@ class Producer:
             if message.delay_level or message.topic.startswith(RETRY_PREFIX):
                 raise MessageIllegal("a batch takes neither delayed messages nor a retry topic")
         receipts: list[SendReceipt] = []
-        chunk: list[tuple[int, bytes, bytes]] = []
-        ids: list[str] = []
-        size = 0
         choose = self._chooser(first, queue, None)
+        for part in self._parts(messages):
+            try:
+                receipts += await self._send_part(first.topic, part, choose, timeout_ms)
+            except ClientError as error:
+                error.receipts = tuple(receipts)
+                raise
+        return receipts
+
+    def _parts(self, messages: Sequence[Message]) -> list[_Part]:
+        """The messages as parts of about `BATCH_BYTES`, all of them checked before the first is sent."""
+        parts: list[_Part] = []
         limit = min(BATCH_BYTES, self._config.max_message_size)
+        size = limit + 1
         for message in messages:
             properties, message_id = self._properties(message)
             entry = (message.flag, self._checked_body(message), properties.encode())
             weight = len(entry[1]) + len(entry[2]) + 32
-            if chunk and size + weight > limit:
-                receipts += await self._send_chunk(first.topic, chunk, ids, choose, timeout_ms)
-                chunk, ids, size = [], [], 0
-            chunk.append(entry)
-            ids.append(message_id)
+            if size + weight > limit:
+                parts.append(([], []))
+                size = 0
+            parts[-1][0].append(entry)
+            parts[-1][1].append(message_id)
             size += weight
-        return receipts + await self._send_chunk(first.topic, chunk, ids, choose, timeout_ms)
+        return parts
 
-    async def _send_chunk(
-        self,
-        topic: str,
-        chunk: list[tuple[int, bytes, bytes]],
-        ids: list[str],
-        choose: Chooser,
-        timeout_ms: int | None,
+    async def _send_part(
+        self, topic: str, part: _Part, choose: Chooser, timeout_ms: int | None
     ) -> list[SendReceipt]:
-        request = SendRequest(
-            topic, encode_batch(chunk), f"WAIT{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}", ids
-        )
+        entries, ids = part
+        properties = f"WAIT{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}"
+        request = SendRequest(topic, encode_batch(entries), properties, ids)
         request.batch = True
         return await self._attempts(request, choose, timeout_ms=timeout_ms)
 
@@ -184,6 +196,10 @@ class Producer:
         body = message.body
         if not body:
             raise MessageIllegal("the message body length is zero")
+        if not 0 <= message.delay_level <= self.max_delay_level:
+            raise MessageIllegal(
+                f"delay level {message.delay_level} is not 0 (at once) to {self.max_delay_level}"
+            )
         if len(body) > self._config.max_message_size:
             raise MessageIllegal(
                 f"the message body size over max value, MAX: {self._config.max_message_size}, is {len(body)}"

@@ -7,21 +7,23 @@ Broadcasting: every queue, offsets in a local file. Apache: DefaultMQPushConsume
 import asyncio
 import enum
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health
+from roquette.client.answers import running_info
 from roquette.client.consume_loop import pull_loop, subscription
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.rebalance import Strategy, averagely
+from roquette.client.handler import Handler, HandlerRunner
 from roquette.client.offset_store import OffsetStore, StartFrom
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
-from roquette.client.retries import hand_back
+from roquette.client.retries import DEAD, hand_back
 from roquette.client.session import Session
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -30,19 +32,12 @@ from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.wire.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
-    ConsumerRunningInfo,
-    ConsumeStatus,
-    ProcessQueueInfo,
     SubscriptionData,
 )
 from roquette.wire.codes import CURRENT_VERSION, version_text
 from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.client")
-
-Handler = Callable[[ReceivedMessage], "Awaitable[bool | None] | bool | None"]
-"""Returns None or True when done; False or an exception lets the message come again later."""
-
 
 EXPIRY_BEAT_S: Final = 60.0
 CLOSE_S: Final = 10.0  # how long `close` waits for handlers at work
@@ -95,7 +90,7 @@ class PushConsumer:
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self.work: asyncio.Queue[tuple[ProcessQueue, ReceivedMessage]] = asyncio.Queue()
         self._producer = producer
-        self._handler = handler
+        self._handler = HandlerRunner(handler, group)
         self._subscriptions = {
             t: subscription(t, e, session.clock.now_ms()) for t, e in subscriptions.items()
         }
@@ -122,15 +117,28 @@ class PushConsumer:
         )
         self._rebalance_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._busy = 0
         self._at_work: dict[int, tuple[ProcessQueue, ReceivedMessage, int]] = {}  # by worker
         self._closing = False
+        self._leaving: asyncio.Task[None] | None = None
+        self._unreadable = 0
         self._started_ms = session.clock.now_ms()
 
     # life
 
     async def start(self) -> None:
-        """Join the group and begin; returns when the first share of queues is known."""
+        """Join the group and begin; returns when the first share of queues is known.
+
+        Cancelled, or with an error, it leaves the group again before it ends.
+        """
+        joined = False
+        try:
+            await self._join()
+            joined = True
+        finally:
+            if not joined:
+                await self.left()
+
+    async def _join(self) -> None:
         await self.offsets.load()
         await self.session.add_consumer(self)
         for topic in self.topics():
@@ -152,22 +160,40 @@ class PushConsumer:
             self._tasks.append(tasks.keep(f"{name}-worker-{index}", partial(self._worker, index)))
 
     async def close(self) -> None:
-        """Stop pulling, let handlers at work finish (`CLOSE_S` at most), save offsets, leave the group."""
-        if self._closing:
-            return
-        self._closing = True
-        for queue in self.queues.values():
-            queue.dropped = True
+        """Stop pulling, let handlers at work finish (`CLOSE_S` at most), save offsets, leave the group.
+
+        Cancelled, it goes on without its caller. A handler that closes its own consumer does not wait: the
+        consumer closes when the handler has returned.
+        """
+        if self._handler.inside():
+            self._begin_leaving()
+        else:
+            await self.left()
+
+    async def left(self) -> None:
+        """Wait until the group is left, whoever asks."""
+        await asyncio.shield(self._begin_leaving())
+
+    def _begin_leaving(self) -> "asyncio.Task[None]":
+        if self._leaving is None:
+            self._closing = True
+            for queue in self.queues.values():
+                queue.drop()  # at once: what handlers still do does not count as failed
+            self._leaving = self.session.tasks.start(f"leave-{self.group}", self._leave())
+        return self._leaving
+
+    async def _leave(self) -> None:
         while not self.work.empty():
             self.work.get_nowait()  # taken by nobody: whoever gets the queue next pulls them again
         if self._orderly is not None:
             await self._orderly.close(CLOSE_S)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLOSE_S
-        while self._busy and loop.time() < deadline:
+        while self._handler.busy and loop.time() < deadline:
             await asyncio.sleep(0.01)
         deadline = loop.time() + LAST_COMMIT_S
-        while not await self.offsets.save(self.queues.values()) and loop.time() < deadline:
+        worked = list(self.queues.values()) if self._tasks else []  # nothing when the start failed
+        while not await self.offsets.save(worked) and loop.time() < deadline:
             await asyncio.sleep(0.1)  # whoever gets the queues next would do that work again
         if self._orderly is not None:
             await self._orderly.unlock(list(self.queues))
@@ -213,30 +239,16 @@ class PushConsumer:
 
     def running_info(self, jstack: bool) -> Outcome:
         """What this consumer is doing, for operators."""
-        table = {
-            queue: ProcessQueueInfo(
-                commit_offset=state.committable(),
-                cached_msg_count=state.count,
-                cached_msg_size_mib=state.size >> 20,
-                locked=state.locked,
-                droped=state.dropped,
-                last_pull_timestamp=state.last_pull_ms,
-            )
-            for queue, state in self.queues.items()
+        properties = {
+            "PROP_NAMESERVER_ADDR": ";".join(self.session.name_servers),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUMEORDERLY": "true" if self.options.orderly else "false",
+            "PROP_THREADPOOL_CORE_SIZE": str(self.options.concurrency),
+            "PROP_CLIENT_VERSION": version_text(CURRENT_VERSION),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "unreadableMessages": str(self._unreadable),
         }
-        info = ConsumerRunningInfo(
-            properties={
-                "PROP_NAMESERVER_ADDR": ";".join(self.session.name_servers),
-                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-                "PROP_CONSUMEORDERLY": "true" if self.options.orderly else "false",
-                "PROP_THREADPOOL_CORE_SIZE": str(self.options.concurrency),
-                "PROP_CLIENT_VERSION": version_text(CURRENT_VERSION),
-                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            },
-            subscription_set=list(self._subscriptions.values()),
-            mq_table=table,
-            status_table={topic: ConsumeStatus() for topic in self._subscriptions},
-        )
+        info = running_info(properties, self._subscriptions, self.queues)
         return Reply(b"", encode_body(info))
 
     def offsets_of(self, topic: str) -> dict[MessageQueue, int]:
@@ -256,7 +268,7 @@ class PushConsumer:
 
     async def restart(self, state: ProcessQueue, offset: int) -> None:
         """Go on elsewhere in a queue; what its handlers still do of the old place counts no more."""
-        state.dropped = True
+        state.drop()
         try:
             if self._orderly is not None:
                 await self._orderly.rest(state.queue)
@@ -270,7 +282,7 @@ class PushConsumer:
 
     async def _consume_directly(self, message: ReceivedMessage) -> Reply:
         started_ms = self.session.clock.steady_ms()
-        ok, error = await self._run(message)
+        ok, error = await self._handler.run(message)
         result = "CR_SUCCESS" if ok else "CR_LATER"
         answer = ConsumeMessageDirectlyResult(
             order=self.options.orderly,
@@ -338,7 +350,7 @@ class PushConsumer:
         gone = [queue for queue in mine if queue not in wanted]
         for queue in gone:
             state = self.queues.pop(queue)
-            state.dropped = True
+            state.drop()
             if self._orderly is not None:
                 self._orderly.give_up(state)
             else:
@@ -360,7 +372,7 @@ class PushConsumer:
 
     async def begin(self, queue: MessageQueue, offset: int) -> None:
         """Take up a queue at an offset."""
-        state = ProcessQueue(queue, offset)
+        state = ProcessQueue(queue, offset, self.session.prefetch)
         self.queues[queue] = state
         if self._orderly is not None:
             self._orderly.begin(state)
@@ -422,31 +434,7 @@ class PushConsumer:
             self.session.tasks.keep("hand-back", partial(self._hand_back, state, message))
 
     async def _handle(self, message: ReceivedMessage) -> bool:
-        return (await self._run(message))[0]
-
-    async def _run(self, message: ReceivedMessage) -> tuple[bool, Exception | None]:
-        """Whether the application's handler was content with the message, and what it raised."""
-        self._busy += 1
-        raised: Exception | None = None
-        try:
-            result = self._handler(message)
-            if isinstance(result, Awaitable):
-                result = await result
-            ok = result is not False
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # we are ended; else something the handler awaited was
-            ok = False
-        except Exception as error:
-            log.warning(
-                "handler failed group=%s id=%s error=%r", self.group, message.message_id, error
-            )
-            log.debug("handler failed", exc_info=error)
-            raised, ok = error, False
-        finally:
-            self._busy -= 1
-        return ok, raised
+        return (await self._handler.run(message))[0]
 
     def _expire(self) -> None:
         """Messages a handler works on for too long go back to the broker (ProcessQueue.cleanExpiredMsg)."""
@@ -464,11 +452,22 @@ class PushConsumer:
             )
             self._failed(state, message)
 
+    def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
+        """A message whose body nobody can decompress goes to the dead letters (broadcasting: it is skipped)."""
+        self._unreadable += 1
+        if self.options.model is Model.BROADCASTING:
+            state.finish(message)
+        else:
+            self.session.tasks.keep(
+                "bury", partial(self._hand_back, state, message, delay_level=DEAD)
+            )
+
     async def _hand_back(
-        self, state: ProcessQueue, message: ReceivedMessage, health: Health
+        self, state: ProcessQueue, message: ReceivedMessage, health: Health, delay_level: int = 0
     ) -> None:
         most = self.options.max_reconsume_times
-        while not await hand_back(self.session, self._producer, self.group, message, most):
+        session, producer = self.session, self._producer
+        while not await hand_back(session, producer, self.group, message, most, delay_level):
             await asyncio.sleep(5.0)  # neither way back worked: it stays ours, unacknowledged
             if state.dropped:
                 return

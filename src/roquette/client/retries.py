@@ -20,6 +20,8 @@ from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
 log = logging.getLogger("roquette.client")
 
 DEFAULT_MAX_RECONSUME = 16
+DEAD = -1
+"""The delay level that sends a message to the dead letters at once (AbstractSendMessageProcessor.consumerSendMsgBack)."""
 
 
 async def hand_back(
@@ -28,13 +30,15 @@ async def hand_back(
     group: str,
     message: ReceivedMessage,
     max_reconsume_times: int,
+    delay_level: int = 0,
 ) -> bool:
-    """Let the message come again later; False when neither way worked (sendMessageBack, its fall-back)."""
+    """Let the message come again later, or with `DEAD` never; False when no way worked (sendMessageBack, its
+    fall-back, which would send an unreadable body for a good one and is for those that come again only)."""
     most = max_reconsume_times if max_reconsume_times >= 0 else DEFAULT_MAX_RECONSUME
     header = ConsumerSendMsgBackRequestHeader(
         offset=message.physical_offset,
         group=group,
-        delay_level=0,
+        delay_level=delay_level,
         origin_msg_id=message.message_id,
         origin_topic=message.topic,
         max_reconsume_times=most,
@@ -44,6 +48,9 @@ async def hand_back(
         await session.api.send_back(session.master_of(message.queue), header)
         return True
     except ClientError as error:
+        if delay_level == DEAD:
+            log.warning("dead letter failed id=%s error=%s", message.message_id, error)
+            return False
         log.warning(
             "send back failed, sending to the retry topic id=%s error=%s", message.message_id, error
         )
@@ -69,7 +76,7 @@ async def resend(
         RECONSUME_TIME: str(failures),
         MAX_RECONSUME_TIMES: str(most),
     }
-    again.delay_level = 3 + message.reconsume_times
+    again.delay_level = min(3 + message.reconsume_times, producer.max_delay_level)
     try:
         await producer.send(again)
         return True

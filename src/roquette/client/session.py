@@ -18,6 +18,7 @@ from roquette.base.logs import RateLimited
 from roquette.client.answers import Answers, Asked
 from roquette.client.broker_api import BrokerApi
 from roquette.client.config import ClientConfig
+from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
 from roquette.errors import (
     BrokerError,
@@ -84,6 +85,7 @@ class Session:
         self._heartbeat_lock = asyncio.Lock()
         self._greeted: set[str] = set()
         self._closed = False
+        self.prefetch = Prefetch(config.prefetch_bytes)
         rows = [
             Row(
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
@@ -186,6 +188,11 @@ class Session:
             result.set_result(route)
         finally:
             self._fetching.pop(topic, None)
+            if (
+                not result.done()
+            ):  # an error of no kind that is expected: who waits must not wait for ever
+                result.set_exception(ClientError(f"the route of {topic} could not be read"))
+                result.exception()
 
     def _learn(self, topic: str, route: TopicRoute) -> None:
         old = self._routes.get(topic)

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from roquette.client.push_consumer import Handler, PushConsumer
+from roquette.client.handler import Handler
+from roquette.client.push_consumer import PushConsumer
 from roquette.message.message import ReceivedMessage
 
 

@@ -136,6 +136,9 @@ class RemotingClient:
             raise
         finally:
             self._connecting.pop(address, None)
+            if not attempt.done():  # an error of no kind that is expected: nobody may wait for ever
+                attempt.set_exception(ConnectError(f"connect to {address} failed"))
+                attempt.exception()
 
     async def invoke(
         self,

@@ -12,7 +12,7 @@ from functools import cache
 import msgspec
 from msgspec.structs import FieldInfo
 
-from roquette.errors import RoquetteError
+from roquette.errors import RemoteProtocolError
 
 H = typing.TypeVar("H", bound=msgspec.Struct)
 
@@ -22,7 +22,7 @@ _MAX_DIGITS = 100  # leading zeros included: Python's own limit raises ValueErro
 _EMPTY = msgspec.Raw(b"{}")
 
 
-class BadHeader(RoquetteError):
+class BadHeader(RemoteProtocolError):
     """The peer's ext fields do not fit the header of this code."""
 
 

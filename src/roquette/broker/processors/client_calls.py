@@ -11,7 +11,7 @@ from roquette.broker.consumers import ClientChannel, ConsumerTable
 from roquette.broker.groups import GroupTable
 from roquette.broker.processors.offset_admin import RESET_SINCE
 from roquette.broker.topics import TopicTable
-from roquette.errors import ClientError, Refused, RemoteProtocolError
+from roquette.errors import ClientError, Refused
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import decode_offset_message_id
 from roquette.remoting.dispatcher import Peer, RequestContext
@@ -155,7 +155,7 @@ async def _statuses(asked: list[ClientChannel], ext: bytes) -> Reply:
             if answer.code == ResponseCode.SUCCESS and answer.body:
                 status = decode_body(GetConsumerStatusBody, answer.body)
                 table[client_id] = status.message_queue_table
-        except (ClientError, RemoteProtocolError) as error:
+        except ClientError as error:
             log.warning("consumer status: no answer client_id=%s error=%s", client_id, error)
     return Reply(b"", encode_body(GetConsumerStatusBody(consumer_table=table)))
 

@@ -6,6 +6,16 @@ from collections.abc import Iterable
 from roquette.message.message import MessageQueue, ReceivedMessage
 
 
+class Prefetch:
+    """Bytes of bodies that a client has pulled and not handled, over all its queues."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+
 class ProcessQueue:
     """Bookkeeping of one assigned queue (Apache: ProcessQueue).
 
@@ -14,6 +24,7 @@ class ProcessQueue:
 
     __slots__ = (
         "_heap",
+        "_prefetch",
         "_unfinished",
         "count",
         "dropped",
@@ -24,8 +35,11 @@ class ProcessQueue:
         "size",
     )
 
-    def __init__(self, queue: MessageQueue, next_offset: int) -> None:
+    def __init__(
+        self, queue: MessageQueue, next_offset: int, prefetch: Prefetch | None = None
+    ) -> None:
         self.queue = queue
+        self._prefetch = prefetch or Prefetch(0)
         self.next_offset = next_offset
         self.count = 0
         self.size = 0
@@ -44,6 +58,8 @@ class ProcessQueue:
                 heapq.heappush(self._heap, offset)
                 self.count += 1
                 self.size += len(message.body)
+                if not self.dropped:
+                    self._prefetch.used += len(message.body)
         self.next_offset = next_offset
 
     def finish(self, message: ReceivedMessage) -> None:
@@ -52,6 +68,18 @@ class ProcessQueue:
         if size is not None:
             self.count -= 1
             self.size -= size
+            if not self.dropped:
+                self._prefetch.used -= size
+
+    def drop(self) -> None:
+        """Given up: what is still in work counts for whoever has the queue next."""
+        if not self.dropped:
+            self.dropped = True
+            self._prefetch.used -= self.size
+
+    def must_wait(self) -> bool:
+        """Whether the client has pulled enough: a queue with nothing in work may pull all the same."""
+        return self.size > 0 and self._prefetch.used > self._prefetch.limit
 
     def committable(self) -> int:
         """The offset from which a successor must continue."""

@@ -1,0 +1,60 @@
+"""Running the application's handler: what it answers, what it raises, and whether we are inside of it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Final
+
+from roquette.message.message import ReceivedMessage
+
+log = logging.getLogger("roquette.client")
+
+Handler = Callable[[ReceivedMessage], "Awaitable[bool | None] | bool | None"]
+"""Returns None or True when done; False or an exception lets the message come again later."""
+
+_RUNNING: Final["ContextVar[HandlerRunner | None]"] = ContextVar("handler", default=None)
+
+
+def inside_handler() -> bool:
+    """Whether a handler, of whatever consumer, is what runs us: it must not wait for its own end."""
+    return _RUNNING.get() is not None
+
+
+class HandlerRunner:
+    """The handler of one consumer. `busy` counts the messages it is at work on."""
+
+    def __init__(self, handler: Handler, group: str) -> None:
+        self._handler = handler
+        self._group = group
+        self.busy = 0
+
+    def inside(self) -> bool:
+        """Whether this handler is what runs us, in its own task or in one that it started."""
+        return _RUNNING.get() is self
+
+    async def run(self, message: ReceivedMessage) -> tuple[bool, Exception | None]:
+        """Whether the handler was content with the message, and what it raised."""
+        self.busy += 1
+        outer = _RUNNING.set(self)
+        raised: Exception | None = None
+        try:
+            result = self._handler(message)
+            if isinstance(result, Awaitable):
+                result = await result
+            ok = result is not False
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # we are ended; else something the handler awaited was
+            ok = False
+        except Exception as error:
+            log.warning(
+                "handler failed group=%s id=%s error=%r", self._group, message.message_id, error
+            )
+            log.debug("handler failed", exc_info=error)
+            raised, ok = error, False
+        finally:
+            _RUNNING.reset(outer)
+            self.busy -= 1
+        return ok, raised
