@@ -265,8 +265,12 @@ class Client:
             handler=handler,
             options=options,
         )
-        await consumer.start()
-        self._consumers.append(consumer)
+        self._consumers.append(consumer)  # a close that comes while it joins must find it
+        try:
+            await consumer.start()
+        finally:
+            if not consumer.started:
+                self._consumers.remove(consumer)
         return consumer
 
     def consume(

@@ -25,7 +25,7 @@ from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
 from roquette.client.retries import DEAD, hand_back
 from roquette.client.session import Session
-from roquette.errors import ClientError
+from roquette.errors import ClientClosed, ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.message.names import RETRY_PREFIX, retry_topic
 from roquette.remoting.outcomes import Outcome, Reply, Task
@@ -130,13 +130,16 @@ class PushConsumer:
 
         Cancelled, or with an error, it leaves the group again before it ends.
         """
-        joined = False
         try:
             await self._join()
-            joined = True
         finally:
-            if not joined:
+            if not self.started:
                 await self.left()
+
+    @property
+    def started(self) -> bool:
+        """Whether it has joined its group."""
+        return bool(self._tasks)
 
     async def _join(self) -> None:
         await self.offsets.load()
@@ -145,6 +148,8 @@ class PushConsumer:
             await self._learn_route(topic)
         await self.session.heartbeat()
         await self._rebalance()
+        if self._closing:
+            raise ClientClosed(f"group {self.group} was left while it was joined")
         tasks, config = self.session.tasks, self.session.config
         name = f"consumer-{self.group}"
         self._tasks = [
@@ -192,7 +197,7 @@ class PushConsumer:
         while self._handler.busy and loop.time() < deadline:
             await asyncio.sleep(0.01)
         deadline = loop.time() + LAST_COMMIT_S
-        worked = list(self.queues.values()) if self._tasks else []  # nothing when the start failed
+        worked = [s for s in self.queues.values() if self.started or s.moved()]
         while not await self.offsets.save(worked) and loop.time() < deadline:
             await asyncio.sleep(0.1)  # whoever gets the queues next would do that work again
         if self._orderly is not None:

@@ -23,6 +23,7 @@ class ProcessQueue:
     """
 
     __slots__ = (
+        "_first",
         "_heap",
         "_prefetch",
         "_unfinished",
@@ -39,6 +40,7 @@ class ProcessQueue:
         self, queue: MessageQueue, next_offset: int, prefetch: Prefetch | None = None
     ) -> None:
         self.queue = queue
+        self._first = next_offset
         self._prefetch = prefetch or Prefetch(0)
         self.next_offset = next_offset
         self.count = 0
@@ -86,6 +88,10 @@ class ProcessQueue:
         while self._heap and self._heap[0] not in self._unfinished:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else self.next_offset
+
+    def moved(self) -> bool:
+        """Whether there is more to commit than where we began."""
+        return self.committable() != self._first
 
     def span(self) -> int:
         """Distance from the oldest unfinished offset to the newest pulled one."""

@@ -1,0 +1,444 @@
+"""What is cut off, closed from inside or answered with nonsense leaves nothing half done."""
+
+import asyncio
+import contextlib
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any
+
+import pytest
+from tests.client.test_push_consumer import A, Inbox, small, until
+
+from roquette.client.core.process_queue import Prefetch, ProcessQueue
+from roquette.client.orderly import OrderlyQueues
+from roquette.client.send_request import SendRequest
+from roquette.errors import BrokerError, ClientClosed, ClientError, ConfigError, MessageIllegal
+from roquette.message.message import Message, MessageQueue, ReceivedMessage
+from roquette.message.sysflag import COMPRESSED
+from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.command import Command
+
+MESSAGES = 12
+
+
+@types.coroutine
+def cut(work: Coroutine[Any, Any, Any], at: int) -> Generator[Any, Any, bool]:
+    """Run a call and cancel it at its suspension number `at`; whether it got that far."""
+    task = asyncio.current_task()
+    assert task is not None
+    count, thrown, reached = 0, None, False
+    while True:
+        try:
+            waits_for = work.send(None) if thrown is None else work.throw(thrown)
+        except StopIteration:
+            return reached
+        except asyncio.CancelledError:
+            while task.uncancel():
+                pass
+            return True
+        if count == at:
+            task.cancel()
+            reached = True
+        count += 1
+        thrown = None
+        try:
+            yield waits_for
+        except BaseException as error:  # noqa: BLE001 - it goes on into the call
+            thrown = error
+
+
+async def at_every_await(call: Callable[[int], Coroutine[Any, Any, Any]]) -> int:
+    """Make a call as often as it has suspensions, cancelled at one after the other; returns their number."""
+    for at in range(10_000):
+        if not await cut(call(at), at):
+            return at
+    raise AssertionError("it never ends")
+
+
+def members(cluster: SimCluster, group: str) -> list[str]:
+    found = cluster.host(A).service.consumers.find(group)
+    return [] if found is None else sorted(found.client_ids())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"orderly": True}, {"model": "broadcasting"}], ids=["shared", "ordered", "all"]
+)
+def test_a_join_cut_off_anywhere_leaves_no_member(options: dict[str, Any]) -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        for at in range(MESSAGES - 1):
+            await mq.send("orders", b"%d" % (at + 1))
+        joining = await cluster.client("10.0.2.9")
+        before = len(joining.session.tasks)
+
+        inboxes: dict[int, Inbox] = {}
+
+        async def join(at: int) -> None:
+            inbox = inboxes.setdefault(at, Inbox())
+            await joining.subscribe(
+                "orders", group=f"g{at}", handler=inbox, where="first", **options
+            )
+
+        awaits = await at_every_await(join)
+        assert awaits > 2
+        await asyncio.sleep(60)
+        whole = f"g{awaits}"
+        assert [g for g in (f"g{at}" for at in range(awaits)) if members(cluster, g)] == []
+        assert members(cluster, whole) == [joining.session.client_id]
+        await joining._consumers[-1].close()
+        await asyncio.sleep(30)  # pulls that are held at the broker end with it
+        assert len(joining.session.tasks) == before
+        for at in (0, awaits // 2, awaits - 1):
+            await join(at)  # the same client may join the same group, and gets what is left
+            await until(lambda inbox=inboxes[at]: len(inbox.messages) == MESSAGES)
+            await joining._consumers[-1].close()
+
+    simulate(main)
+
+
+def test_a_stream_whose_first_message_is_not_waited_for_can_be_asked_again() -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        client = await cluster.client("10.0.2.9")
+        stream = client.consume("orders", group="g", where="first")
+        got = []
+        for tenths in range(1, 40):
+            try:
+                message = await asyncio.wait_for(anext(stream), tenths / 1000)
+            except TimeoutError:
+                continue
+            got.append(message.body)
+            break
+        else:
+            got.append((await anext(stream)).body)
+        await mq.send("orders", b"1")
+        got.append((await asyncio.wait_for(anext(stream), 60)).body)
+        await stream.aclose()
+
+        assert got == [b"0", b"1"]
+        assert members(cluster, "g") == []
+
+    simulate(main)
+
+
+def test_a_leave_cut_off_anywhere_goes_on() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await small(cluster)
+        client = await cluster.client("10.0.2.9")
+        before = len(client.session.tasks)
+
+        async def leave(at: int) -> None:
+            inbox = Inbox()
+            consumer = await client.subscribe(
+                "orders", group=f"g{at}", handler=inbox, where="first"
+            )
+            await until(lambda: len(inbox.messages) == 1)
+            assert await cut(consumer.close(), at) or at > 0
+            await asyncio.sleep(30)
+            assert members(cluster, f"g{at}") == []
+            assert len(client.session.tasks) == before
+
+        for at in range(4):
+            await leave(at)
+
+    simulate(main)
+
+
+def test_a_client_whose_close_is_cut_off_closes_all_the_same() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await small(cluster)
+        for at in range(3):
+            client = await cluster.client(f"10.0.2.{10 + at}")
+            await client.subscribe("orders", group="g", handler=Inbox(), where="first")
+            session = client.session
+            await cut(client.close(), at)
+            await asyncio.sleep(30)
+            assert members(cluster, "g") == []
+            assert len(session.tasks) == 0
+            await client.close()
+
+    simulate(main)
+
+
+def test_a_send_cut_off_anywhere_sends_once_or_not_at_all_and_holds_no_slot() -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+
+        async def count() -> int:
+            return sum([await mq.max_offset(queue) for queue in await mq.queues("orders")])
+
+        hosts = list(range(10, 60))
+        for send in (mq.send, mq.send_soon, mq.send_oneway):
+            before = await count()
+
+            async def once(at: int, send: Any = send) -> None:
+                client = await cluster.client(f"10.0.{hosts.pop()}.1")
+                await cut(getattr(client, send.__name__)("orders", b"x"), at)
+                await asyncio.sleep(5)
+                for _ in range(3):
+                    await client.send("orders", b"after")
+                assert client._sender._pipeline._slots._value == client.config.max_in_flight
+                await client.close()
+
+            for at in range(8):
+                await once(at)
+            sent = await count() - before - 24
+            assert 0 <= sent <= 8, send.__name__
+
+    simulate(main)
+
+
+# closing from inside
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("whom", ["consumer", "client", "child task"])
+def test_a_handler_closes_its_own_consumer(whom: str, orderly: bool) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await small(cluster)
+        client = await cluster.client("10.0.2.9")
+        session = client.session
+        handled = asyncio.Event()
+
+        async def handler(message: ReceivedMessage) -> None:
+            if whom == "client":
+                await client.close()
+            elif whom == "child task":
+                await asyncio.gather(consumer.close())
+            else:
+                await consumer.close()
+            handled.set()
+
+        with contextlib.suppress(ClientClosed):  # the first message may come while it still joins
+            consumer = await client.subscribe(
+                "orders", group="g", handler=handler, where="first", orderly=orderly
+            )
+        async with asyncio.timeout(5):
+            await handled.wait()
+        await client.close()
+
+        assert members(cluster, "g") == []
+        assert len(session.tasks) == 0
+        other = await cluster.client("10.0.2.10")
+        inbox = Inbox()  # the message was handled and is not repeated
+        await other.subscribe("orders", group="g", handler=inbox, where="first")
+        await asyncio.sleep(30)
+        assert inbox.bodies() == []
+
+    simulate(main)
+
+
+# answers and bodies that are none
+
+
+def test_answers_that_cannot_be_decoded_are_errors_and_end_nothing() -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        client = await cluster.client("10.0.2.9")
+        inbox = Inbox()
+        await client.subscribe("orders", group="g", handler=inbox, where="first")
+        await until(lambda: len(inbox.messages) == 1)
+        real = client.session.remoting.invoke
+
+        async def nonsense(address: str, code: int, *rest: Any, **settings: Any) -> Command:
+            answer = await real(address, code, *rest, **settings)
+            if answer.code == 0:
+                answer.body, answer.ext = b"\xff{[", b'{"nextBeginOffset": "x"}'
+            return answer
+
+        client.session.remoting.invoke = nonsense  # type: ignore[method-assign]
+        for call in (
+            lambda: client.queues("orders"),
+            lambda: client.send("orders", b"x"),
+            lambda: client.session.route("other"),
+        ):
+            with pytest.raises(ClientError):
+                async with asyncio.timeout(60):
+                    await call()
+        await asyncio.sleep(100)  # routes, heartbeats, rebalances and pulls meet nonsense, too
+        client.session.remoting.invoke = real  # type: ignore[method-assign]
+        await mq.send("orders", b"1")
+
+        await until(lambda: b"1" in inbox.bodies())
+        assert len(await client.queues("orders")) == 4
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("model", ["clustering", "broadcasting"])
+def test_a_body_that_cannot_be_decompressed_stops_nobody(model: str) -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        queue = (await mq.queues("orders"))[0]
+        await mq.send("orders", b"before", queue=queue)
+        request = SendRequest("orders", b"no zlib stream", "UNIQ_KEY\x01bad\x02", ["bad"])
+        request.sys_flag = COMPRESSED
+        await mq._sender._attempts(request, lambda queues, avoid: queue)
+        await mq.send("orders", b"after", queue=queue)
+        client = await cluster.client("10.0.2.9")
+        inbox = Inbox()
+        consumer = await client.subscribe(
+            "orders", group="g", handler=inbox, where="first", model=model
+        )
+        await until(lambda: len(inbox.messages) == 3)
+        await asyncio.sleep(10)
+
+        assert sorted(inbox.bodies()) == [b"0", b"after", b"before"]
+        assert consumer.offsets_of("orders")[queue] == await mq.max_offset(queue)
+        assert consumer._unreadable == 1
+        if model == "clustering":
+            (dead,) = await mq.queues("%DLQ%g")
+            assert await mq.max_offset(dead) == 1
+
+    simulate(main)
+
+
+# what is asked of one call
+
+
+def test_arguments_are_not_lost_in_silence() -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        words: list[tuple[type[Exception], str, Callable[[], Awaitable[Any]]]] = [
+            (TypeError, "not int", lambda: mq.send("orders", 5)),  # type: ignore[arg-type]
+            (TypeError, "its own", lambda: mq.send(Message("orders", b"x"), key="k")),
+            (TypeError, "its own", lambda: mq.send_soon(Message("orders", b"x"), b"y")),
+            (MessageIllegal, "messages to b", lambda: mq.send_batch("a", [Message("b", b"x")])),
+            (
+                ConfigError,
+                "at least 1",
+                lambda: mq.subscribe("orders", group="g", handler=Inbox(), concurrency=0),
+            ),
+        ]
+        for level in (-1, 19, 100):
+            words.append(
+                (
+                    MessageIllegal,
+                    f"delay level {level}",
+                    lambda level=level: mq.send("orders", b"x", delay_level=level),
+                )
+            )
+        for kind, text, call in words:
+            with pytest.raises(kind, match=text):
+                await call()
+        assert sum([await mq.max_offset(q) for q in await mq.queues("orders")]) == 1
+
+    simulate(main)
+
+
+def test_a_batch_whose_later_part_fails_tells_what_was_stored() -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        real, calls = mq.session.remoting.invoke, []
+
+        async def second_fails(address: str, code: int, *rest: Any, **settings: Any) -> Command:
+            if code == 320:
+                calls.append(code)
+                if len(calls) == 2:
+                    raise BrokerError(14, "no")
+            return await real(address, code, *rest, **settings)
+
+        mq.session.remoting.invoke = second_fails  # type: ignore[method-assign]
+        with pytest.raises(BrokerError) as failed:
+            await mq.send_batch("orders", [b"x" * 600_000] * 3)
+        assert len(failed.value.receipts) == 1
+        with pytest.raises(MessageIllegal):  # nothing is sent when any of them is wrong
+            await mq.send_batch("orders", [b"x" * 600_000, b"y" * 600_000, b""])
+        assert len(calls) == 2
+
+    simulate(main)
+
+
+# what one client holds
+
+
+def test_prefetch_is_bounded_for_the_whole_client() -> None:
+    prefetch = Prefetch(100)
+    queues = [ProcessQueue(MessageQueue("t", "b", at), 0, prefetch) for at in range(3)]
+
+    def message(at: int, size: int) -> ReceivedMessage:
+        return types.SimpleNamespace(queue_offset=at, body=bytes(size))  # type: ignore[return-value]
+
+    queues[0].take([message(0, 80), message(1, 30)], 2)
+    assert prefetch.used == 110
+    assert queues[0].must_wait()
+    assert not queues[1].must_wait()  # it has nothing: no queue starves behind another's handler
+    queues[1].take([message(0, 1)], 1)
+    assert queues[1].must_wait()
+    queues[0].finish(message(0, 80))
+    assert not queues[1].must_wait()
+    queues[0].drop()
+    queues[0].drop()
+    queues[0].finish(message(1, 30))
+    assert prefetch.used == 1
+
+
+def test_a_slow_handler_does_not_fill_the_memory() -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        for _ in range(8):
+            await mq.send_batch("orders", [b"x" * 60_000] * 16)
+        client = await cluster.client("10.0.2.9", prefetch_bytes=200_000)
+
+        async def slow(message: ReceivedMessage) -> None:
+            await asyncio.sleep(5)
+
+        await client.subscribe("orders", group="g", handler=slow, where="first", concurrency=1)
+        most = 0
+        for _ in range(100):
+            await asyncio.sleep(0.5)
+            most = max(most, client.session.prefetch.used)
+        # a broker answers a pull with 256 KiB at most: each of four queues may have one such answer beyond it
+        assert 0 < most <= 200_000 + 4 * 320_000
+
+    simulate(main)
+
+
+def test_a_queue_locked_while_locks_are_renewed_stays_locked() -> None:
+    queues = [MessageQueue("t", "b", at) for at in range(2)]
+    states = {queues[0]: ProcessQueue(queues[0], 0)}
+
+    class Api:
+        async def lock(self, *_: Any) -> list[MessageQueue]:
+            states[queues[1]] = ProcessQueue(queues[1], 0)  # taken up meanwhile
+            states[queues[1]].locked = True
+            return [queues[0]]
+
+    session: Any = types.SimpleNamespace(
+        api=Api(), master_of=lambda queue: "b:1", client_id="c", tasks=None
+    )
+    nothing: Any = None
+    orderly = OrderlyQueues(
+        session, nothing, "g", -1, handle=nothing, save=nothing, changed=nothing, shares=True
+    )
+    asyncio.run(orderly.renew(states))
+
+    assert [state.locked for state in states.values()] == [True, True]
+
+
+def test_a_first_commit_that_is_refused_holds_the_others_of_its_topic_back() -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        client = await cluster.client("10.0.2.9")
+        real, asked = client.session.api.commit, []
+
+        async def busy(address: str, group: str, queue: MessageQueue, offset: int) -> None:
+            asked.append(queue)
+            if len(asked) <= 2:
+                raise BrokerError(2, "busy", retriable=True)
+            await real(address, group, queue, offset)
+
+        client.session.api.commit = busy  # type: ignore[method-assign]
+        for _ in range(8):
+            await mq.send("orders", b"x")
+        inbox = Inbox()
+        consumer = await client.subscribe("orders", group="g", handler=inbox, where="first")
+        await until(lambda: len(inbox.messages) == 9)
+        states = [state for queue, state in consumer.queues.items() if queue.topic == "orders"]
+        for alone in range(2):
+            assert not await consumer.offsets.save(states)
+            assert len(asked) == alone + 1
+        assert await consumer.offsets.save(states)
+        assert len(asked) == 2 + len(states)
+
+    simulate(main)
