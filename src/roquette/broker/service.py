@@ -350,8 +350,8 @@ class Broker:
         self._wake()
         if popped and not self._write_log():  # check-points of the pops that were woken
             return
-        if (len(self.holds) or self.pop.waiting) and self.store.has_hidden_arrivals():
-            self.log_sync.request()  # somebody waits for what only a sync makes visible
+        if self.sync_flush and self.store.synced_offset < self.store.max_physical_offset:
+            self.log_sync.request()  # whoever appended it: only a sync makes it safe, and visible
         else:
             self.log_sync.kick()
 

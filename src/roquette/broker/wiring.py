@@ -53,6 +53,7 @@ from roquette.broker.transactions import Transactions
 from roquette.broker.writer import MessageWriter
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds
+from roquette.remoting.outcomes import Later, Reply
 from roquette.store.disk_guard import Usage
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Found
@@ -124,6 +125,9 @@ def build_processors(p: Parts) -> Processors:
         elif order:
             p.topics.set_order(name, now_ms)
 
+    def logged(reply: Reply) -> Reply | Later:
+        return Later(p.store.max_physical_offset, reply) if p.sync_flush else reply
+
     name = p.live.current.broker_name
     pop, ack, pop_info, assignment = _pop(p)
     send = _send(p)
@@ -175,7 +179,7 @@ def build_processors(p: Parts) -> Processors:
             reject_pull=lambda: p.live.current.reject_pull_consumer_enable,
         ),
         locks=LockProcessor(p.locks),
-        transaction=TransactionProcessor(p.live, p.transactions, p.times),
+        transaction=TransactionProcessor(p.live, p.transactions, p.times, logged),
         query=QueryProcessor(p.store, default_max=p.live.store.default_query_max_count),
         topics=TopicProcessor(
             p.topics,

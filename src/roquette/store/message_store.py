@@ -355,10 +355,6 @@ class MessageStore:
         self._arrivals = arrivals[count:]
         return arrivals[:count]
 
-    def has_hidden_arrivals(self) -> bool:
-        """Whether records wait for a sync before readers may see them."""
-        return bool(self._arrivals) and self._sync_flush
-
     # Reading
 
     def topics(self) -> list[str]:

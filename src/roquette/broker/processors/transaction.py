@@ -1,7 +1,9 @@
-"""The end of a transaction (37), and checks that begin anew (323).
+"""The end of a transaction (37), and checks that begin anew (323). Answered when what they wrote is as safe as a send.
 
 Apache: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 """
+
+from collections.abc import Callable
 
 from roquette.broker.config import LiveConfig
 from roquette.broker.stored_times import StoredTimes
@@ -13,7 +15,7 @@ from roquette.message.message_id import decode_offset_message_id
 from roquette.message.properties import decode_properties
 from roquette.message.record import StoredRecord
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Reply, Silent
+from roquette.remoting.outcomes import Later, Reply, Silent
 from roquette.wire.codes import ResponseCode
 from roquette.wire.headers import (
     EndTransactionRequestHeader,
@@ -27,16 +29,27 @@ _NO_HALF = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF
 
 
 class TransactionProcessor:
-    """Requests 37 and 323."""
+    """Requests 37 and 323.
 
-    def __init__(self, live: LiveConfig, transactions: Transactions, times: StoredTimes) -> None:
+    Args:
+        logged: the outcome that answers once the log up to now is as safe as its flush mode says.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        transactions: Transactions,
+        times: StoredTimes,
+        logged: Callable[[Reply], Reply | Later],
+    ) -> None:
         self._live = live
         self._transactions = transactions
         self._times = times
+        self._logged = logged
 
     def end_transaction(
         self, ctx: RequestContext, header: EndTransactionRequestHeader, body: bytes
-    ) -> Reply | Silent:
+    ) -> Reply | Later | Silent:
         """END_TRANSACTION: commit or roll back; whoever does not know gets no answer and is asked later.
 
         A half message ends once. Who ends it again (Apache commits again) is refused.
@@ -59,11 +72,11 @@ class TransactionProcessor:
             self._transactions.commit(now, ctx.now_ms)
         else:
             self._transactions.roll_back(now, ctx.now_ms)
-        return Reply()
+        return self._logged(Reply())
 
     def resume_check(
         self, ctx: RequestContext, header: ResumeCheckHalfMessageRequestHeader, body: bytes
-    ) -> Reply:
+    ) -> Reply | Later:
         """RESUME_CHECK_HALF_MESSAGE: a half message, most often a discarded one, is checked from the start.
 
         Apache takes any record and makes a half message of it, as often as it is asked.
@@ -81,7 +94,7 @@ class TransactionProcessor:
             raise Refused(ResponseCode.SYSTEM_ERROR, _NO_HALF)
         if not self._transactions.resume(record, ctx.now_ms):
             raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_RESUMED)
-        return Reply()
+        return self._logged(Reply())
 
 
 def _check(half: StoredRecord, header: EndTransactionRequestHeader) -> None:
