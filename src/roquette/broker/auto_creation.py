@@ -70,14 +70,15 @@ class AutoCreation:
         self._slow: dict[str, float] = {}  # who was late -> loop time until which nobody waits
         self._rounds = 0
 
-    async def created(self, topic: Topic, template: str) -> None:
-        """Wait until `topic`, made after `template`, is on disk and known, 500 ms at most."""
+    async def created(self, topic: Topic, template: str) -> bool:
+        """Wait until `topic`, made after `template`, is on disk and known, 500 ms at most for the others; False
+        when it could not be written."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WHOLE_S
         round_ = self._start(topic, template)
-        await self._changes.settled(WHOLE_S)
+        saved = await self._changes.settled(WHOLE_S)
         if round_ is None:
-            return
+            return saved
         try:
             async with asyncio.timeout_at(deadline):
                 await round_.done.wait()
@@ -86,6 +87,7 @@ class AutoCreation:
                 self._slow[who] = loop.time() + SLOW_S
             late = ",".join(round_.awaited)
             self._noise.warning(late, "auto-created topic=%s is late at %s", topic.name, late)
+        return saved
 
     def _start(self, topic: Topic, template: str) -> _Round | None:
         config = self._live.current

@@ -1,7 +1,7 @@
 """What must follow a change of the broker's tables: a file is written, name servers are told.
 
-Topics are written and registered before the request that changed them is answered; groups are written soon;
-offsets and delay progress on their beats.
+What operators change is written before the request is answered, topics are registered, too; a file that can not
+be written is told. Offsets that clients commit and delay progress are written on their beats.
 """
 
 import logging
@@ -59,6 +59,7 @@ class Changes:
         self._group_file = Saver(files, persistence.GROUPS, groups.to_wrapper)
         self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper)
         self._delay_file = Saver(files, persistence.DELAYS, delays.to_wrapper)
+        self._more: list[Saver] = []
 
     def _topic_wrapper(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(
@@ -95,6 +96,10 @@ class Changes:
         self._offset_file.ready = durable
         self._delay_file.ready = durable
 
+    def also(self, file: Saver) -> None:
+        """One more file that changes when a topic or group goes."""
+        self._more.append(file)
+
     def watch(self) -> None:
         """From here on, follow changes."""
         self._topics.set_writable(bool(self._live.current.broker_permission & PERM_WRITE))
@@ -124,30 +129,47 @@ class Changes:
         if "namesrvAddr" in keys:
             self._registration.refresh()
 
-    async def settled(self, limit_s: float = SETTLE_S) -> None:
-        """Wait until changed topics are on disk and the name servers know, `limit_s` at most for them."""
-        await self._topic_file.try_save()
+    # Outcomes that answer when it is done. Each is a refusal that says so when a file can not be written.
+
+    async def topics_saved(self) -> bool:
+        """Wait until the topics are on the disk; False when that failed, which their beat tries again."""
+        return await self._topic_file.try_save()
+
+    async def settled(self, limit_s: float = SETTLE_S) -> bool:
+        """The same, and the name servers know: `limit_s` at most for them."""
+        saved = await self.topics_saved()
         await self._registration.settled(limit_s)
+        return saved
 
-    def changed(self, topic: str, reply: Reply, limit_s: float = SETTLE_S) -> Outcome:
-        """The outcome that answers `reply` once the name servers know of the topic."""
-        return Task(self._after_settling(reply, limit_s))
+    def topic_set(self, reply: Reply, limit_s: float = SETTLE_S) -> Outcome:
+        """`reply`, once changed topics are on the disk and the name servers know of them."""
+        return Task(self._confirmed(reply, self._topic_file, settle_s=limit_s))
 
-    def deleted(self, topic: str, reply: Reply) -> Outcome:
+    def topic_deleted(self, reply: Reply) -> Outcome:
         """The same after a deletion: a topic of the same name must not meet the old one's offsets."""
-        return Task(self._after_deleting(reply))
-
-    async def _after_deleting(self, reply: Reply) -> Reply:
-        await self.offsets_saved()
-        return await self._after_settling(reply)
-
-    async def offsets_saved(self) -> None:
-        """Wait until the offsets are on the disk; what fails is retried by their beat."""
         self._offset_file.mark()
-        await self._offset_file.try_save()
+        files = (self._offset_file, self._group_file, *self._more, self._topic_file)
+        return Task(self._confirmed(reply, *files, settle_s=SETTLE_S))
 
-    async def _after_settling(self, reply: Reply, limit_s: float = SETTLE_S) -> Reply:
-        await self.settled(limit_s)
+    def group_set(self, reply: Reply) -> Outcome:
+        """`reply`, once changed groups are on the disk."""
+        return Task(self._confirmed(reply, self._group_file))
+
+    def group_deleted(self, reply: Reply) -> Outcome:
+        """The same, and what went with the group."""
+        self._offset_file.mark()
+        return Task(self._confirmed(reply, self._offset_file, *self._more, self._group_file))
+
+    def offsets_set(self, reply: Reply) -> Outcome:
+        """`reply`, once the offsets are on the disk."""
+        self._offset_file.mark()
+        return Task(self._confirmed(reply, self._offset_file))
+
+    async def _confirmed(self, reply: Reply, *files: Saver, settle_s: float = 0.0) -> Reply:
+        for file in files:
+            await file.confirm()
+        if settle_s:
+            await self._registration.settled(settle_s)
         return reply
 
     async def save_offsets(self) -> None:
@@ -155,7 +177,7 @@ class Changes:
         if self._offsets.dirty:
             self._offsets.dirty = False
             self._offset_file.mark()
-        for saver in (self._offset_file, self._topic_file, self._group_file):
+        for saver in (self._offset_file, self._topic_file, self._group_file, *self._more):
             await saver.try_save()
 
     async def save_delays(self) -> None:
@@ -178,4 +200,6 @@ class Changes:
             self._delay_file,
         ):
             saver.mark()
+            saver.try_save_now()
+        for saver in self._more:
             saver.try_save_now()

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from roquette.base import generations
 from roquette.base.executor import run_blocking
 from roquette.base.files import NO_SPACE, Files
+from roquette.errors import Refused
+from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty
 
 log = logging.getLogger("roquette.broker")
@@ -125,6 +127,26 @@ class Saver:
             )
             return False
         return not self.dirty
+
+    async def confirm(self) -> None:
+        """`save` for an answer: on return every change made before the call is on the disk.
+
+        Raises:
+            Refused: it is not. The change holds in memory, and the file is tried again on its beat.
+        """
+        wanted = self._changes
+        why = "the log it speaks of is not on the disk"
+        try:
+            await self.save()
+        except OSError as error:
+            why = str(error)
+        if self._saved < wanted:
+            log.error("%s not written, it is tried again error=%s", self._name, why)
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"changed in memory only: {self._name} can not be written ({why}). It is tried again; "
+                "until then a restart of the broker undoes the change",
+            )
 
     def try_save_now(self) -> bool:
         """Write at once, blocking: for the end of the process. What fails is said in the log; the older content stays."""

@@ -209,7 +209,7 @@ class Broker:
         self._waiting = WaitingPulls(self.holds, self._rerun)
         self._cluster_queues = ClusterQueues(self.live, self.topics, outbound, self._clock)
         self.pop_files = PopFiles(config_files, self.pop, self._clock)
-        self.pop.modes_changed = self._modes_changed
+        self.pop.modes_changed = self.pop_files.mode_file.mark
         self.changes = Changes(
             config_files,
             self._tasks,
@@ -222,6 +222,7 @@ class Broker:
             self.registration,
             store,
         )
+        self.changes.also(self.pop_files.mode_file)
         self.changes.guard(
             lambda: self.pop.reviver.snapshot(self._clock.now_ms()),
             lambda: self.log_sync.wait(store.max_physical_offset),
@@ -377,9 +378,6 @@ class Broker:
 
     def _rerun(self, job: RequestContext, may_hold: bool) -> None:
         self._doors.rerun(job, may_hold)
-
-    def _modes_changed(self) -> None:
-        self._tasks.start("save-request-modes", self.pop_files.save_modes())
 
     def _connection_lost(self, peer: Peer) -> None:
         self._heartbeat.connection_lost(peer, self._clock.now_ms())

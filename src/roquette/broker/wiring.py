@@ -88,7 +88,7 @@ class Parts:
     log_sync: LogSync
     pop: PopState
     cluster_queues: Callable[[str], Awaitable[list[MessageQueue] | None]]
-    save_request_modes: Callable[[], Awaitable[None]]
+    save_request_modes: Callable[[], Awaitable[None]]  # raises Refused
     entropy: Entropy
     host: str  # the advertised host
     store_host: bytes  # host and port as records carry them
@@ -153,6 +153,8 @@ def build_processors(p: Parts) -> Processors:
             p.entropy,
             broker_address=p.host,
             sync_flush=p.sync_flush,
+            durable=p.log_sync.wait,
+            topics_saved=p.changes.topics_saved,
         ),
         pull=PullProcessor(
             p.live,
@@ -192,7 +194,9 @@ def build_processors(p: Parts) -> Processors:
             p.live,
         ),
         subscriptions=SubscriptionProcessor(p.live, p.filters, p.consumers),
-        groups=GroupProcessor(p.groups, p.offsets, p.consumers, p.producers, p.deletions),
+        groups=GroupProcessor(
+            p.groups, p.offsets, p.consumers, p.producers, p.deletions, p.changes
+        ),
         offset_admin=OffsetAdminProcessor(
             p.live,
             p.store,
@@ -201,7 +205,7 @@ def build_processors(p: Parts) -> Processors:
             p.offsets,
             p.consumers,
             wake=p.wake,
-            saved=p.changes.offsets_saved,
+            saved=p.changes.offsets_set,
             delays=p.delays.to_wrapper,
         ),
         client_calls=ClientCallProcessor(p.live, p.store, p.topics, p.groups, p.consumers),

@@ -18,6 +18,7 @@ from roquette.base.logs import RateLimited
 from roquette.errors import ConnectError, LocalProtocolError, Refused
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.pending import PendingTable
+from roquette.remoting.promises import Promise
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import BadHeader, HeaderDecoder
@@ -33,12 +34,18 @@ BACKLOG: Final = 1 << 20  # bytes of answers a peer may have unwritten: its furt
 
 
 class Row:
-    """One served request code: who processes it, what its header is, which lane it queues in."""
+    """One served request code: who processes it, what its header is, which lane it queues in, and what its
+    answer promises."""
 
-    __slots__ = ("code", "coerce", "decode", "lane", "process")
+    __slots__ = ("code", "coerce", "decode", "lane", "process", "promise")
 
     def __init__(
-        self, code: int, process: Callable[..., Any], header: type[msgspec.Struct] | None, lane: int
+        self,
+        code: int,
+        process: Callable[..., Any],
+        header: type[msgspec.Struct] | None,
+        lane: int,
+        promise: Promise = Promise.NOTHING,
     ) -> None:
         self.code: int = int(code)
         self.process: Callable[..., Any] = process
@@ -46,6 +53,7 @@ class Row:
         self.decode: Callable[..., Any] | None = None if decoder is None else decoder.fast
         self.coerce: Callable[..., Any] | None = None if decoder is None else decoder.coerce
         self.lane: int = lane
+        self.promise: Promise = promise
 
 
 class LaneLimits:

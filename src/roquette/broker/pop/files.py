@@ -13,13 +13,17 @@ ORDERS = "consumerOrderInfo.json"
 
 
 class PopFiles:
-    """Loads and saves what POP keeps besides the revive log."""
+    """Loads and saves what POP keeps besides the revive log.
+
+    Attributes:
+        mode_file: of the request modes.
+    """
 
     def __init__(self, files: ConfigFiles, pop: PopState, clock: Clock) -> None:
         self._files = files
         self._pop = pop
         self._clock = clock
-        self._mode_file = Saver(files, MODES, pop.modes.to_wrapper)
+        self.mode_file = Saver(files, MODES, pop.modes.to_wrapper)
         self._order_file = Saver(files, ORDERS, pop.orders.to_wrapper)
 
     def load(self) -> None:
@@ -32,9 +36,9 @@ class PopFiles:
             self._pop.orders.load(orders.table, self._clock.steady_ms())
 
     async def save_modes(self) -> None:
-        """Write the modes, which have changed."""
-        self._mode_file.mark()
-        await self._mode_file.save()
+        """Write the modes, which have changed; raises Refused when that can not be done now."""
+        self.mode_file.mark()
+        await self.mode_file.confirm()
 
     async def save_orders(self) -> None:
         """The beat of orderly pops."""

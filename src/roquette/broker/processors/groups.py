@@ -3,6 +3,7 @@ connections (203, 204, 328), topics (343). Apache: AdminBrokerProcessor.
 """
 
 import logging
+from typing import Protocol
 
 from roquette.broker.attributes import GROUP_ATTRIBUTES, altered
 from roquette.broker.consumers import ConsumerTable
@@ -14,7 +15,7 @@ from roquette.broker.producers import ProducerTable
 from roquette.errors import Refused
 from roquette.message.names import group_error, topic_error
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Reply
+from roquette.remoting.outcomes import Outcome, Reply
 from roquette.wire.bodies import (
     Connection,
     ConsumerConnection,
@@ -43,6 +44,18 @@ log = logging.getLogger("roquette.broker")
 MAX_QUEUES = 65_536  # as many as a topic may have
 
 
+class GroupChanges(Protocol):
+    """What must follow a change of groups before it is answered."""
+
+    def group_set(self, reply: Reply) -> Outcome:
+        """The outcome that answers `reply` once the groups are on the disk."""
+        ...
+
+    def group_deleted(self, reply: Reply) -> Outcome:
+        """The same, and what went with the group."""
+        ...
+
+
 class GroupProcessor:
     """Everything operators do with consumer and producer groups on one broker."""
 
@@ -53,24 +66,26 @@ class GroupProcessor:
         consumers: ConsumerTable,
         producers: ProducerTable,
         deletions: Deletions,
+        changes: GroupChanges,
     ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._consumers = consumers
         self._producers = producers
         self._deletions = deletions
+        self._changes = changes
 
-    def create_group(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def create_group(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         self._groups.put(self._checked(decode_request(SubscriptionGroupConfig, body)), ctx.now_ms)
-        return Reply()
+        return self._changes.group_set(Reply())
 
-    def create_groups(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def create_groups(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all or none."""
         wanted = decode_request(SubscriptionGroupList, body).group_config_list
         for config in [self._checked(config) for config in wanted]:
             self._groups.put(config, ctx.now_ms)
-        return Reply()
+        return self._changes.group_set(Reply())
 
     def _checked(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         """The configuration with its attributes applied to what the group has; raises Refused."""
@@ -109,12 +124,12 @@ class GroupProcessor:
 
     def delete_group(
         self, ctx: RequestContext, header: DeleteSubscriptionGroupRequestHeader, body: bytes
-    ) -> Reply:
+    ) -> Outcome:
         """DELETE_SUBSCRIPTIONGROUP; with cleanOffset, its offsets go too."""
         self._deletions.delete_group(
             header.group_name, clean_offset=header.clean_offset, now_ms=ctx.now_ms
         )
-        return Reply()
+        return self._changes.group_deleted(Reply())
 
     def consumer_connections(
         self, ctx: RequestContext, header: GetConsumerConnectionListRequestHeader, body: bytes
@@ -191,7 +206,7 @@ class GroupProcessor:
 
     def forbidden(
         self, ctx: RequestContext, header: UpdateGroupForbiddenRequestHeader, body: bytes
-    ) -> Reply:
+    ) -> Outcome:
         """UPDATE_AND_GET_GROUP_FORBIDDEN: may the group read the topic? `readable` changes it first."""
         group, topic = header.group, header.topic
         if header.readable is not None:
@@ -203,4 +218,5 @@ class GroupProcessor:
         answer = GroupForbidden(
             group=group, topic=topic, readable=self._groups.readable(group, topic)
         )
-        return Reply(b"", encode_body(answer), 0, "")
+        reply = Reply(b"", encode_body(answer), 0, "")
+        return reply if header.readable is None else self._changes.group_set(reply)

@@ -4,7 +4,7 @@ Apache: AdminBrokerProcessor.resetOffset and its neighbours, Broker2Client.reset
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from roquette.broker.config import LiveConfig
 from roquette.broker.consumers import ConsumerTable
@@ -14,7 +14,7 @@ from roquette.broker.topics import Topic, TopicTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.remoting.outcomes import Outcome, Reply
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
     DelayOffsetSerializeWrapper,
@@ -42,7 +42,7 @@ class OffsetAdminProcessor:
 
     Args:
         wake: answers the held pulls of a group on a topic, so that a reset reaches them at once.
-        saved: waits until the offsets are on the disk.
+        saved: the outcome that answers once the offsets are on the disk.
         delays: the progress of the delay levels, in the shape of delayOffset.json.
     """
 
@@ -56,7 +56,7 @@ class OffsetAdminProcessor:
         consumers: ConsumerTable,
         *,
         wake: Callable[[str, str], None],
-        saved: Callable[[], Awaitable[None]],
+        saved: Callable[[Reply], Outcome],
         delays: Callable[[], DelayOffsetSerializeWrapper],
     ) -> None:
         self._live = live
@@ -102,12 +102,7 @@ class OffsetAdminProcessor:
         self._wake(topic.name, header.group)
         log.info("offsets reset topic=%s group=%s to=%s", topic.name, header.group, targets)
         reply = Reply(b"", encode_body(ResetOffsetBody(offset_table=self._named(topic, targets))))
-        return Task(self._when_saved(reply))
-
-    async def _when_saved(self, reply: Reply) -> Reply:
-        """A reset that was answered survives a crash of the broker."""
-        await self._saved()
-        return reply
+        return self._saved(reply)
 
     def _targets(self, header: ResetOffsetRequestHeader, topic: Topic) -> dict[int, int]:
         queue_id, offset = header.queue_id, header.offset
@@ -216,7 +211,7 @@ class OffsetAdminProcessor:
                 )
                 continue
             self._offsets.clone(source, header.dest_group, name, ctx.now_ms)
-        return Task(self._when_saved(Reply()))
+        return self._saved(Reply())
 
     def correction_offset(
         self, ctx: RequestContext, header: QueryCorrectionOffsetHeader, body: bytes

@@ -97,7 +97,7 @@ class SendProcessor:
         host_hex: str,
         broker_address: str,
         sync_flush: bool,
-        created: Callable[[Topic, str], Awaitable[None]],
+        created: Callable[[Topic, str], Awaitable[bool]],
         durable: Callable[[int], Awaitable[bool]],
     ) -> None:
         config = live.current
@@ -113,7 +113,7 @@ class SendProcessor:
         self._entropy: Entropy = entropy
         self._broker_address: str = broker_address
         self._sync_flush: bool = sync_flush
-        self._created: Callable[[Topic, str], Awaitable[None]] = created
+        self._created: Callable[[Topic, str], Awaitable[bool]] = created
         self._durable: Callable[[int], Awaitable[bool]] = durable
         self._accept_from_ms: int = config.start_accept_send_request_time_stamp
         trace_on = "true" if config.trace_on else "false"
@@ -281,13 +281,17 @@ class SendProcessor:
         return topic
 
     async def _after_creation(self, topic: Topic, template: str, outcome: Outcome) -> Reply:
-        """The first send to a topic is answered when name servers and other brokers know it, or had their time."""
-        await self._created(topic, template)
+        """The first send to a topic is answered when name servers and other brokers know it, or had their time.
+
+        A topic that could not be written is told as what is not on the disk: it may be gone with a restart.
+        """
+        safe = await self._created(topic, template)
         if isinstance(outcome, Later):
-            if not await self._durable(outcome.end_offset):
-                outcome.reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
-            return outcome.reply
+            safe = await self._durable(outcome.end_offset) and safe
+            outcome = outcome.reply
         assert isinstance(outcome, Reply), outcome
+        if not safe:
+            outcome.code = ResponseCode.FLUSH_DISK_TIMEOUT
         return outcome
 
     # Messages with a special property, or to a special topic.

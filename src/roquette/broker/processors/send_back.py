@@ -1,5 +1,7 @@
 """A consumer returns a message it could not process (36). Apache: consumerSendMsgBack."""
 
+from collections.abc import Awaitable, Callable
+
 from roquette.base.entropy import Entropy
 from roquette.broker.config import LiveConfig
 from roquette.broker.groups import GroupTable
@@ -14,7 +16,7 @@ from roquette.message.names import PERM_WRITE, retry_topic
 from roquette.message.properties import RETRY_TOPIC
 from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Later, Reply
+from roquette.remoting.outcomes import Later, Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
@@ -22,7 +24,12 @@ from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
 
 
 class SendBackProcessor:
-    """Puts a returned message on its group's retry topic, or on its dead-letter topic."""
+    """Puts a returned message on its group's retry topic, or on its dead-letter topic.
+
+    Args:
+        durable: waits for a log offset to be on the disk; False when that took too long.
+        topics_saved: waits until new topics are in their file; False when that failed.
+    """
 
     def __init__(
         self,
@@ -36,6 +43,8 @@ class SendBackProcessor:
         *,
         broker_address: str,
         sync_flush: bool,
+        durable: Callable[[int], Awaitable[bool]],
+        topics_saved: Callable[[], Awaitable[bool]],
     ) -> None:
         self._live = live
         self._store = store
@@ -46,12 +55,15 @@ class SendBackProcessor:
         self._entropy = entropy
         self._broker_address = broker_address
         self._sync_flush = sync_flush
+        self._durable = durable
+        self._topics_saved = topics_saved
 
     def send_back(
         self, ctx: RequestContext, header: ConsumerSendMsgBackRequestHeader, body: bytes
-    ) -> Reply | Later:
+    ) -> Outcome:
         """CONSUMER_SEND_MSG_BACK. With synchronous flush the answer waits for the disk, unlike Apache's: the
-        consumer moves on after it, so the copy must be as safe as the message was."""
+        consumer moves on after it, so the copy must be as safe as the message was, and its topic known."""
+        version = self._topics.data_version
         group = self._groups.find(header.group, ctx.now_ms)
         if group is None:
             raise Refused(
@@ -78,7 +90,16 @@ class SendBackProcessor:
             )
         limit = retry_limit(group.retry_max_times, header.max_reconsume_times, ctx.command.version)
         done = self._put(ctx, header, topic, limit)
+        if self._topics.data_version is not version:
+            return Task(self._after_creation(done.end_offset))
         return Later(done.end_offset, Reply()) if self._sync_flush else Reply()
+
+    async def _after_creation(self, end_offset: int) -> Reply:
+        """The retry or dead-letter topic is new: it must be in its file before anybody relies on it."""
+        saved = await self._topics_saved()
+        if self._sync_flush:
+            saved = await self._durable(end_offset) and saved
+        return Reply(code=ResponseCode.SUCCESS if saved else ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _put(
         self,

@@ -53,11 +53,12 @@ FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 class TopicChanges(Protocol):
     """What must follow a change of topics: persist, and register with the name servers before the reply."""
 
-    def changed(self, topic: str, reply: Reply, limit_s: float = ...) -> Outcome:
-        """The outcome that answers `reply` once the name servers know, after `limit_s` seconds at most."""
+    def topic_set(self, reply: Reply, limit_s: float = ...) -> Outcome:
+        """The outcome that answers `reply` once it is written and the name servers know, these after `limit_s`
+        seconds at most."""
         ...
 
-    def deleted(self, topic: str, reply: Reply) -> Outcome:
+    def topic_deleted(self, reply: Reply) -> Outcome:
         """The same after a deletion, once its offsets are gone from the disk too."""
         ...
 
@@ -102,7 +103,7 @@ class TopicProcessor:
         wanted.attributes = parse_changes(header.attributes)
         if ext_dict(ctx.command.ext).get(AUTO_CREATED) == "true":
             self._topics.merge_auto_created(self._checked(wanted), ctx.now_ms)
-            return self._changes.changed(wanted.topic_name, Reply(), PEER_SETTLE_S)
+            return self._changes.topic_set(Reply(), PEER_SETTLE_S)
         return self._put(ctx, [wanted])
 
     def create_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
@@ -112,14 +113,13 @@ class TopicProcessor:
     def _put(self, ctx: RequestContext, wanted: list[TopicConfig]) -> Outcome:
         """Check all, then change what differs; the attributes are changes (`+key`, `-key`)."""
         checked = [self._checked(config) for config in wanted]
-        name = ""
         for config in checked:
             known = self._topics.find(config.topic_name)
             if known is None or known.to_config() != config:
-                name, old = config.topic_name, str(known)
+                old = str(known)
                 topic = self._topics.put(config, ctx.now_ms)
                 log.info("topic set by=%s old=[%s] new=[%s]", ctx.peer.remote, old, topic)
-        return self._changes.changed(name, Reply()) if name else Reply()
+        return self._changes.topic_set(Reply())
 
     def _check_name(self, name: str) -> None:
         error = topic_error(name)
@@ -217,7 +217,7 @@ class TopicProcessor:
                 ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
         self._deletions.delete_topic(name, ctx.now_ms)
-        return self._changes.deleted(name, Reply())
+        return self._changes.topic_deleted(Reply())
 
     def system_list(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""

@@ -1,0 +1,146 @@
+"""Every row of the processor tables declares what its answer promises; here it is killed in that moment."""
+
+import asyncio
+import errno
+import random
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from tests.broker.promise_cases import BROKER, CASES, World
+
+from roquette.broker.processor_table import processor_table
+from roquette.nameserver.processor_table import rows as namesrv_rows
+from roquette.remoting.promises import Promise
+from roquette.store.config import FlushDiskType
+from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.codes import RequestCode
+
+ROOT = Path(__file__).resolve().parents[2]
+BROKER_ROWS = processor_table(MagicMock())
+NAMESRV_ROWS = namesrv_rows(MagicMock(), MagicMock(), MagicMock(), MagicMock())
+SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
+KILL = -1.0
+NOT_YET = {11, 361, 15, 323}  # the journal of offsets, and links between half messages
+POWER = (0.0, 0.5, 1.0)  # what part of the unsynced is on the disk all the same
+ENDS = {
+    Promise.LOG: [(ASYNC, KILL), (SYNC, KILL), *((SYNC, share) for share in POWER)],
+    Promise.FILE: [(ASYNC, KILL), *((ASYNC, share) for share in POWER), (SYNC, 0.0)],
+    Promise.PROCESS: [(ASYNC, KILL), (SYNC, KILL)],
+}
+
+
+class Share(random.Random):
+    """Draws as a file system's crash does, with a part of the unsynced that is given."""
+
+    share = 0.0
+
+    def choice(self, seq: Any) -> Any:
+        return self.share if 0.9 in seq else super().choice(seq)
+
+
+async def crash(world: World, share: float) -> None:
+    cluster, host = world.cluster, world.cluster.hosts[BROKER]
+    if share == KILL:
+        cluster.kill(BROKER)
+    else:
+        rng = Share(7)
+        rng.share = share
+        cluster.loop.kill(host.process)
+        host.files = host.files.crash(rng)
+        host.service = None
+    await cluster.restart(BROKER)
+    await world.connect()
+
+
+async def begin(cluster: SimCluster, flush: FlushDiskType) -> World:
+    cluster.network.delay_s = (0.0, 0.0)
+    settings = {
+        "transaction_check_interval": 3_600_000,
+        "recall_message_enable": True,
+        "lite_pull_message_enable": True,
+    }
+    await cluster.add_broker(
+        BROKER, "broker-a", name_servers="", store={"flush_disk_type": flush}, **settings
+    )
+    world = World(cluster)
+    await world.connect()
+    return world
+
+
+RUNS = [
+    pytest.param(case, flush, share, id=f"{row.code}-{case.__name__}-{flush.name[:4]}-{share}")
+    for row in BROKER_ROWS
+    for case in CASES.get(row.code, [])
+    for flush, share in ENDS[row.promise]
+    if row.code not in NOT_YET
+]
+
+
+@pytest.mark.parametrize("case, flush, share", RUNS)
+def test_what_was_answered_is_there_after_the_end(
+    case: Any, flush: FlushDiskType, share: float
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        world = await begin(cluster, flush)
+        steps = case(world)
+        await anext(steps)
+        await crash(world, share)
+        with pytest.raises(StopAsyncIteration):
+            await anext(steps)
+        await asyncio.sleep(0.1)
+
+    simulate(scenario, seed=5)
+
+
+FILE_RUNS = [
+    pytest.param(row.code, case, id=f"{row.code}-{case.__name__}")
+    for row in BROKER_ROWS
+    for case in CASES.get(row.code, [])
+    if row.promise is Promise.FILE
+]
+
+
+@pytest.mark.parametrize("code, case", FILE_RUNS)
+def test_a_file_that_can_not_be_written_is_told(code: int, case: Any) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        world = await begin(cluster, ASYNC)
+        files = cluster.hosts[BROKER].files
+        open_file = files.open_file
+
+        def refuse(path: str, size: int | None = None, create: bool = False) -> Any:
+            if path.startswith("/store/config/"):
+                raise OSError(errno.EIO, "Input/output error", path)
+            return open_file(path, size, create)
+
+        def before(asked: int) -> None:
+            files.open_file = refuse if asked == code else open_file  # type: ignore[method-assign]
+
+        world.before = before
+        with pytest.raises(AssertionError, match=r"^\(1, .changed in memory only: .* can not be"):
+            await anext(case(world))
+
+    simulate(scenario, seed=5)
+
+
+def test_every_request_that_changes_something_has_a_case() -> None:
+    wanted = {row.code for row in BROKER_ROWS if row.promise in ENDS}
+    assert wanted == set(CASES), sorted(wanted ^ set(CASES))
+
+
+def table() -> str:
+    """What docs/reliability.md says of all rows that change something."""
+    lines = ["| what an answer promises | broker | name server |", "|---|---|---|"]
+    for promise in list(Promise)[1:]:
+        cells = [
+            ", ".join(RequestCode(row.code).name for row in rows if row.promise is promise)
+            for rows in (BROKER_ROWS, NAMESRV_ROWS)
+        ]
+        lines.append(f"| {promise.name}: {promise.value} | {cells[0]} | {cells[1] or '-'} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_documents_say_what_the_tables_declare() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    assert table() in page, table()
