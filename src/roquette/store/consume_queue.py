@@ -30,6 +30,7 @@ FILLER_FROM: Final = 1 << 30
 """A unit of this size or more has no record: a file of the log, and so a record, is smaller."""
 UNIT: Final = struct.Struct(">qiq")
 _FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
+_DAMAGED_FIRST: Final = 8  # units passed over in search of the first one
 
 
 def encode_unit(physical_offset: i64, size: i64, tags_code: i64) -> bytes:
@@ -81,6 +82,7 @@ class ConsumeQueue:
         "_min_known_for",
         "_min_offset",
         "_units_per_file",
+        "checked_codes",
         "directory_dirty",
         "dirty",
         "flushed_offset",
@@ -111,6 +113,7 @@ class ConsumeQueue:
         self.opened_end: i64 = (
             0  # units before it were found at start: what they point to is checked
         )
+        self.checked_codes: set[int] = set()  # tags codes that stand in records found at start
         self.dirty: bool = False
         self.directory_dirty: bool = False
 
@@ -371,6 +374,13 @@ class ConsumeQueue:
             low = self._first_base  # a damaged unit has led astray
             while self.physical_at(low) < min_physical:
                 low += 1
+        for _ in range(
+            _DAMAGED_FIRST
+        ):  # a damaged unit does not look like one of an expired record
+            unit = self.read_units(low - 1, 1)
+            if not unit or (read_i64_be(unit, 0) >= 0 and read_i32_be(unit, 8) > 0):
+                break
+            low -= 1
         return low
 
     def drop_files_before(self, min_physical: i64) -> list[str]:

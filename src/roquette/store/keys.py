@@ -8,6 +8,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii
+from roquette.store.filtered import properties_in
 from roquette.store.index_file import positive_hash
 
 _CACHED: Final = 1024
@@ -75,7 +76,7 @@ class TagHashes:
 class KeySpans:
     """Where TAGS, KEYS and UNIQ_KEY stand in an encoded property string: start and end, equal when absent.
 
-    Of a property that is there twice the last counts.
+    Of a property that is there twice the last one that has a value counts, as in Java.
     """
 
     __slots__ = ("keys_end", "keys_start", "tags_end", "tags_start", "uniq_end", "uniq_start")
@@ -107,6 +108,8 @@ class KeySpans:
             position += 1
 
     def _note(self, data: bytes, name: i64, value: i64, end: i64) -> None:
+        if value == end:
+            return
         length: i64 = value - 1 - name
         if length == 4:
             word = data[name : name + 4]
@@ -118,21 +121,35 @@ class KeySpans:
             self.uniq_start, self.uniq_end = value, end
 
 
+def tags_code_in(record: bytes) -> int:
+    """The tags code of a whole stored record: the Java hash of its TAGS, 0 without."""
+    spans = KeySpans()
+    text = properties_in(record)
+    spans.scan(text)
+    tags = text[spans.tags_start : spans.tags_end]
+    return java_hash(tags.decode("utf-8", "replace")) if tags else 0
+
+
 def _value(properties: str, mark: str) -> str | None:
-    """The value behind the last `mark`, which is 0x02 NAME 0x01; None when absent or empty."""
-    at = properties.rfind(mark)
-    if at >= 0:
-        start = at + len(mark)
-    elif properties.startswith(mark[1:]):
-        start = len(mark) - 1
-    else:
-        return None
-    end = properties.find("\x02", start)
-    return (properties[start:] if end < 0 else properties[start:end]) or None
+    """The value behind the last `mark`, which is 0x02 NAME 0x01, that has one; None when there is none."""
+    end: i64 = len(properties)
+    while True:
+        at: i64 = properties.rfind(mark, 0, end)
+        if at >= 0:
+            start = at + len(mark)
+        elif properties.startswith(mark[1:]):
+            start = len(mark) - 1
+        else:
+            return None
+        stop = properties.find("\x02", start)
+        value = properties[start:] if stop < 0 else properties[start:stop]
+        if value or at < 0:
+            return value or None
+        end = at + 1
 
 
 def property_value(properties: str, name: str) -> str | None:
-    """One value out of a stored property string, the last if it is there twice; None when absent or empty."""
+    """One value out of a stored property string, the last that has a value; None when there is none."""
     return _value(properties, f"\x02{name}\x01")
 
 

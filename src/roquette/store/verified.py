@@ -1,8 +1,9 @@
 """Reading what was in the log before this process began: every record is checked before it is served. HOT.
 
 What this process has appended stands in the page cache as it was written. What it found may have come from a disk
-that lies. So a read of such a part of a queue compares each record with its unit and
-its body with its CRC; what does not fit is told and left out, and the next one is served.
+that lies. So a read of such a part of a queue compares each record with its unit and its body with its CRC. A unit that
+does not fit its record is told, and the record is looked for in the log between those beside it (`unit_search`). What
+is not found is told and left out, and the next one is served.
 """
 
 import logging
@@ -23,10 +24,13 @@ from roquette.store.filtered import (
     Source,
     properties_in,
 )
+from roquette.store.keys import tags_code_in
 from roquette.store.results import Found, GetStatus
+from roquette.store.unit_search import COLD_BYTES, WARM_BYTES, UnitSearch
 
 log = logging.getLogger("roquette.store")
 
+_MAX_CHECKED: Final = 4096  # tags codes of one queue
 _NO_SHIFT: Final = -(1 << 62)
 
 
@@ -35,9 +39,11 @@ class VerifiedRead:
 
     __slots__ = (
         "_bytes_limit",
+        "_checked",
         "_codes",
         "_count_limit",
         "_first",
+        "_floor",
         "_lead",
         "_max_offset",
         "_min_physical",
@@ -45,6 +51,7 @@ class VerifiedRead:
         "_predicate",
         "_queue_id",
         "_queue_offset",
+        "_search",
         "_segment_size",
         "_source",
         "_topic",
@@ -65,8 +72,15 @@ class VerifiedRead:
         min_physical: i64,
         visible_end: i64,
         segment_size: i64,
+        budget: i64,
     ) -> None:
+        """`budget`: bytes of the log gone through for damaged units."""
         self._source: Source = source
+        self._search: UnitSearch = UnitSearch(
+            source, queue.topic.encode(), queue.queue_id, segment_size, budget
+        )
+        self._checked: set[int] = queue.checked_codes
+        self._floor: i64 = -1  # end of the last sound record, -1: not known
         self._topic: bytes = queue.topic.encode()
         self._queue_id: int = queue.queue_id
         self._first: i64 = queue.min_offset(min_physical)
@@ -102,11 +116,13 @@ class VerifiedRead:
         while position < end and count < self._count_limit and cost < SCAN_COST:
             offset = read_i64_be(units, position)
             size: int = read_i32_be(units, position + 8)
-            if codes is not None:
-                code: int = read_i32_be(units, position + 16)
-                if code not in codes:
-                    position += UNIT_SIZE
-                    continue
+            if (
+                codes is not None
+                and read_i32_be(units, position + 16) not in codes
+                and self._is_credible(position)
+            ):
+                position += UNIT_SIZE
+                continue
             if size >= FILLER_FROM and is_filler(offset, size, self._segment_size):
                 removed = True
                 position += UNIT_SIZE
@@ -127,9 +143,16 @@ class VerifiedRead:
                     position += UNIT_SIZE
                     continue
                 sound = self._is_shifted(position)
+            if not sound and not self._is_at_home(record, place):
+                record = self._find(position, place)
+                sound = len(record) > 0
+                offset, size = self._search.found_at, len(record)
             position += UNIT_SIZE
             if not sound:
                 self._tell(place, offset)
+                continue
+            self._floor = offset + size
+            if codes is not None and tags_code_in(record) not in codes:
                 continue
             if predicate is not None:
                 properties = properties_in(record)
@@ -141,6 +164,66 @@ class VerifiedRead:
             count += 1
             total += size
         return self._found(runs, spans, total, position // UNIT_SIZE, removed)
+
+    def _is_credible(self, position: i64) -> bool:
+        """May a unit be passed over for its tags code? Of each code the first one is compared with its record."""
+        units = self._near
+        at: i64 = position + self._lead
+        offset = read_i64_be(units, at)
+        size: int = read_i32_be(units, at + 8)
+        if size <= 0 or (at >= UNIT_SIZE and read_i64_be(units, at - UNIT_SIZE) > offset):
+            return False
+        high = read_i64_be(units, at + 12)
+        if high in self._checked or size >= FILLER_FROM:
+            return True
+        record = self._source.read(offset, offset + size)
+        if not is_sound(record, size, offset, self._topic, self._queue_id):
+            return False
+        if tags_code_in(record) != high:
+            self._tell_unit(self._queue_offset + position // UNIT_SIZE)
+            return False
+        if len(self._checked) < _MAX_CHECKED:
+            self._checked.add(high)
+        return True
+
+    def _is_at_home(self, record: bytes, place: i64) -> bool:
+        """Is it the unit's own record that is damaged? Then there is no other one to look for."""
+        return len(record) >= 36 and (
+            read_i32_be(record, 12) == self._queue_id and read_i64_be(record, 20) == place
+        )
+
+    def _find(self, position: i64, place: i64) -> bytes:
+        """The record whose unit is damaged; empty when the log has none."""
+        units = self._near
+        at: i64 = position + self._lead
+        low: i64 = self._floor
+        if low < 0 and at >= UNIT_SIZE:
+            low = self._end_of(units, at - UNIT_SIZE, place - 1)
+        high: i64 = self._visible_end
+        after: i64 = at + UNIT_SIZE
+        while after < len(units):
+            if self._end_of(units, after, place + (after - at) // UNIT_SIZE) >= 0:
+                high = read_i64_be(units, after)
+                break
+            after += UNIT_SIZE
+        if low >= 0:
+            record = self._search.between(low, high, place)
+        else:
+            record = self._search.before(high, self._min_physical, place)
+        if record:
+            self._tell_unit(place)
+        return record
+
+    def _end_of(self, units: bytes, at: i64, place: i64) -> i64:
+        """Where a unit's record ends; -1 when the unit is damaged, too."""
+        offset = read_i64_be(units, at)
+        size: int = read_i32_be(units, at + 8)
+        if size <= 0 or size >= FILLER_FROM or offset < self._min_physical:
+            return -1
+        record = self._source.read(offset, offset + size)
+        if len(record) < 36 or read_i64_be(record, 28) != offset or read_i32_be(record, 0) != size:
+            return -1
+        return offset + size if self._is_at_home(record, place) else -1
 
     def _is_repeated(self, position: i64) -> bool:
         """Does a unit only keep the place of a lost message, by saying what the one beside it says?"""
@@ -198,6 +281,15 @@ class VerifiedRead:
         found.size = total
         return found
 
+    def _tell_unit(self, place: i64) -> None:
+        log.error(
+            "damaged unit of a queue, the message is taken from the log topic=%s queue=%d offset=%d: "
+            "see `roquette store fsck`",
+            self._topic.decode(),
+            self._queue_id,
+            place,
+        )
+
     def _tell(self, place: i64, offset: i64) -> None:
         log.error(
             "damaged message not served topic=%s queue=%d offset=%d commit log offset=%d: "
@@ -246,6 +338,7 @@ def read_verified(
         commit_log.min_offset,
         min(visible_end, commit_log.end_offset),
         config.segment_size,
+        COLD_BYTES if deferred else WARM_BYTES,
     )
     if deferred:
         found = Found(GetStatus.FOUND, queue_offset, read._first, queue.next_offset)

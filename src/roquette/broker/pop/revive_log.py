@@ -65,6 +65,7 @@ class ReviveLog:
                 self._writer.tags_code(tag),
                 encode(entry),
                 now_ms,
+                uniq_key=entry.unique_key,
             )
         except StoreError as error:
             raise self._writer.refusal(error) from None

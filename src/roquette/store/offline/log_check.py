@@ -37,6 +37,7 @@ _PREPARED: Final = 0x4
 _ROLLBACK: Final = 0xC
 _EXT_ADDRESS: Final = -0x80000001  # tags codes up to here are addresses in consumequeue_ext
 _SCHEDULE: Final = b"SCHEDULE_TOPIC_XXXX"
+_REVIVE_TOPIC: Final = "rmq_sys_REVIVE_LOG_"
 _MAX_PENDING: Final = 200  # runs of one queue
 _MAX_WINDOWS: Final = 4096  # queues whose units are held at once
 _MAX_TAGS: Final = 1024
@@ -93,7 +94,7 @@ class TopicState:
 
 
 def span_of(data: bytes, start: i64, end: i64, name: bytes) -> tuple[i64, i64]:
-    """Where the last value of a property stands in `data`; equal when it is absent. `name` ends with 0x01."""
+    """Where the last value of a property stands in `data`; equal when it has none. `name` ends with 0x01."""
     stop: i64 = end
     while True:
         at: i64 = data.rfind(name, start, stop)
@@ -102,7 +103,10 @@ def span_of(data: bytes, start: i64, end: i64, name: bytes) -> tuple[i64, i64]:
         if at == start or data[at - 1] == 2:
             value: i64 = at + len(name)
             close: i64 = data.find(b"\x02", value, end)
-            return value, close if close >= 0 else end
+            if close < 0:
+                close = end
+            if close > value:
+                return value, close
         stop = at + len(name) - 1
 
 
@@ -427,11 +431,18 @@ class LogCheck:
             at = space + 1
         cursor = self._cursor
         physical = scanner.physical
+        if wanted and topic.name.startswith(_REVIVE_TOPIC) and not self._is_at(physical, wanted[0]):
+            wanted = []  # entries of POP, which this broker did not index by their ids at first
         if not cursor.valid and not wanted:
             return
         if cursor.valid and cursor.physical < physical:
             self._orphans(physical)
         self._match(wanted, tags_hash, physical, scanner.store_ms)
+
+    def _is_at(self, physical: i64, key_hash: i64) -> bool:
+        self._orphans(physical)
+        cursor = self._cursor
+        return cursor.valid and cursor.physical == physical and cursor.key_hash == key_hash
 
     def _match(self, wanted: list[i64], tags_hash: i64, physical: i64, store_ms: i64) -> None:
         cursor = self._cursor
