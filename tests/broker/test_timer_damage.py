@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import pytest
 from tests.broker.timer_model import TIMER_TOPIC, TimerModel
+from tests.store.damage import KINDS, WHOLE, Field, damage, damage_whole
 
 from roquette.base.read_files import SeamReadFiles
 from roquette.store.offline.fsck import FsckOptions, check_store
@@ -15,19 +15,6 @@ from roquette.testing.faulty_files import FaultyFiles
 
 WHEEL, LOG, CHECKPOINT = "/s/timerwheel", "/s/timerlog/00000000000000000000", "/s/config/timercheck"
 QUEUE = f"/s/consumequeue/{TIMER_TOPIC}/0/00000000000000000000"
-
-
-@dataclass(frozen=True)
-class Field:
-    """Some bytes of a file: `step` from one to the next of `count` units."""
-
-    name: str
-    path: str
-    at: int
-    size: int
-    step: int = 0
-    used: bool = False  # only steps that hold anything
-    silent: bool = False  # nobody reads it: fsck need not name it
 
 
 SLOT = [("time", 0, 8), ("first", 8, 8), ("last", 16, 8), ("number", 24, 4)]
@@ -40,13 +27,13 @@ CHECK = [
     ("commit offset", 64, 8), ("precision", 72, 8), ("repeated", 80, 24), ("repeated version", 104, 16),
     ("crc", 120, 8),
 ]  # fmt: skip
+QUEUE_UNIT = [("offset", 0, 8), ("size", 8, 4), ("tags code", 12, 8), ("whole", 0, 20)]
 FIELDS = [
-    *[Field(f"slot {n}", WHEEL, at, size, 32, True) for n, at, size in [*SLOT, ("whole", 0, 32)]],
-    *[Field(f"unit {n}", LOG, at, size, 52, True) for n, at, size in [*UNIT, ("whole", 0, 52)]],
+    *[Field(f"slot {n}", WHEEL, at, size, 32) for n, at, size in [*SLOT, ("whole", 0, 32)]],
+    *[Field(f"unit {n}", LOG, at, size, 52) for n, at, size in [*UNIT, ("whole", 0, 52)]],
     *[Field(f"checkpoint {n}", CHECKPOINT, at, size) for n, at, size in CHECK],
+    *[Field(f"queue {n}", QUEUE, at, size, 20) for n, at, size in QUEUE_UNIT],
 ]
-KINDS = ("zeros", "ones", "low bit", "middle bit", "high bit", "swap")
-WHOLE = ("empty", "half", "deleted", "zeroed")
 
 
 @cache
@@ -83,46 +70,6 @@ def image(ending: str) -> tuple[dict[str, bytes], list[str], TimerModel]:
     model.files.kill()
     files, directories = model.files.snapshot()
     return files, directories, model
-
-
-def damage(
-    files: dict[str, bytes], field: Field, kind: str, rng: random.Random
-) -> dict[str, bytes] | None:
-    """The files with one of a field's places damaged; None when that changes nothing."""
-    data = files[field.path]
-    places = [field.at]
-    if field.step:
-        places = [
-            at + field.at
-            for at in range(0, len(data) - field.step + 1, field.step)
-            if any(data[at : at + field.step])
-        ]
-    at = rng.choice(places)
-    old = data[at : at + field.size]
-    new = bytearray(old)
-    if kind == "zeros":
-        new = bytearray(field.size)
-    elif kind == "ones":
-        new = bytearray(b"\xff" * field.size)
-    elif kind == "swap":
-        other = rng.choice(places)
-        new = bytearray(data[other : other + field.size])
-        data = data[:other] + old + data[other + field.size :]
-    else:
-        place = {"low bit": -1, "middle bit": field.size // 2, "high bit": 0}[kind]
-        new[place] ^= 1 << rng.randrange(8)
-    changed = data[:at] + bytes(new) + data[at + field.size :]
-    return None if changed == files[field.path] else {**files, field.path: changed}
-
-
-def damage_whole(files: dict[str, bytes], path: str, kind: str) -> dict[str, bytes]:
-    if kind == "deleted":
-        return {name: data for name, data in files.items() if name != path}
-    data = files[path]
-    return {
-        **files,
-        path: {"empty": b"", "half": data[: len(data) // 2]}.get(kind, bytes(len(data))),
-    }
 
 
 def reopened(ending: str, files: dict[str, bytes]) -> TimerModel:

@@ -204,10 +204,8 @@ class Timers:
         storage = self.storage
         for index in range(len(records)):
             record = _decode(records[index], work.places[index][0])
-            if work.places[index][1] and (
-                record is None or record.queue_offset != storage.queue_offset
-            ):
-                record = self._by_place(storage.queue_offset) or record
+            if record is None or record.queue_offset != storage.queue_offset:
+                record = self._by_place(storage.queue_offset)
             known = record is None or storage.is_delivered(record.queue_offset)
             if record is None and work.places[index][1]:
                 self.dropped += 1

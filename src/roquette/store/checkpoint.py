@@ -88,12 +88,14 @@ def load_checkpoint(files: Files, path: str) -> Checkpoint:
     return decode_checkpoint(files.read_bytes(path)) if files.exists(path) else Checkpoint()
 
 
-def write_checkpoint(files: Files, path: str, data: bytes) -> None:
-    """Overwrite the file in place and sync it; what stands behind our fields stays (`log_mark`). Blocks."""
+def write_checkpoint(
+    files: Files, path: str, data: bytes, used: int = _FIELDS.size + _OURS.size
+) -> None:
+    """Overwrite the first `used` bytes in place and sync them; what stands behind stays (`log_mark`). Blocks."""
     known = files.exists(path)
     file = files.open_file(path, CHECKPOINT_SIZE, create=True)
     try:
-        file.pwrite(data[: _FIELDS.size + _OURS.size], 0)
+        file.pwrite(data[:used], 0)
         file.sync()
     finally:
         file.close()

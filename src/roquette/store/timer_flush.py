@@ -39,7 +39,8 @@ class TimerFlushPlan:
             if self.pieces:
                 write_wheel(self._files, self._wheel_path, self._wheel_size, self.pieces)
             self._files.make_dirs(self._checkpoint_path.rpartition("/")[0])
-            write_checkpoint(self._files, self._checkpoint_path, self.checkpoint.encode())
+            data = self.checkpoint.encode()
+            write_checkpoint(self._files, self._checkpoint_path, data, len(data))
         except OSError as error:
             self.error = error
 
