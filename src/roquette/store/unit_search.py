@@ -42,7 +42,8 @@ class UnitSearch:
                 window = self._source.read(offset, offset + (left if left < _WINDOW else _WINDOW))
                 if len(window) < 8:
                     return b""
-            size: i64 = read_i32_be(window, at)
+            length: int = read_i32_be(window, at)
+            size: i64 = length
             magic: int = read_i32_be(window, at + 4)
             if magic == BLANK_MAGIC:
                 size = self._segment_size - offset % self._segment_size
