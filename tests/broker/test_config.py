@@ -1,9 +1,16 @@
 """The broker's settings."""
 
+import typing
+
 import pytest
 
-from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
+from roquette.apps.broker import broker_settings
+from roquette.apps.namesrv import namesrv_settings
+from roquette.base.config import fields_by_key, update
+from roquette.broker.config import IGNORED_KEYS, UNSERVED, BrokerConfig, LiveConfig, name_servers
 from roquette.errors import ConfigError
+from roquette.nameserver.config import UNSERVED as NAMESRV_UNSERVED
+from roquette.nameserver.config import NamesrvConfig
 from roquette.store.config import StoreConfig
 
 
@@ -17,12 +24,12 @@ def test_settings_that_may_change_do_and_the_version_moves():
     live = LiveConfig(BrokerConfig(), StoreConfig(), 1)
     told = []
     live.changed = told.append
-    live.update({"brokerPermission": "4", "fileReservedTime": "5", "nobodysKey": "x"})
+    live.update({"brokerPermission": "4", "fileReservedTime": "5"})
 
     assert live.current.broker_permission == 4
     assert live.store.file_reserved_hours == 5
     assert live.version().counter == 1
-    assert told == [["brokerPermission", "fileReservedTime", "nobodysKey"]]
+    assert told == [["brokerPermission", "fileReservedTime"]]
 
 
 def test_settings_that_may_not_change_are_refused_whole():
@@ -39,3 +46,83 @@ def test_all_settings_are_shown_under_apaches_keys():
     assert shown["listenPort"] == "10911"
     assert shown["flushDiskType"] == "ASYNC_FLUSH"
     assert shown["autoCreateTopicEnable"] == "true"
+
+
+HOSTILE = (
+    *(
+        "",
+        " ",
+        "0",
+        "-1",
+        "1",
+        "99",
+        "99;x",
+        "25",
+        "true",
+        "TRUE ",
+        "yes",
+        "x",
+        "1.5",
+        "1e9",
+        "0x10",
+        "\0",
+    ),
+    *(str(2**bits + more) for bits in (31, 32, 63, 64) for more in (-1, 0)),
+    *("99999999999", "9" * 5000, "/etc/passwd", "http://x/", "a:1;/b", "\u0661"),
+)
+MUTABLE = [
+    (kind, key)
+    for kind in (BrokerConfig, StoreConfig, NamesrvConfig)
+    for key, field in fields_by_key(kind).items()
+    if field.metadata["mutable"]
+]
+
+
+@pytest.mark.parametrize(("kind", "key"), MUTABLE, ids=lambda each: getattr(each, "__name__", each))
+def test_what_a_request_may_change_stays_within_stated_bounds(kind, key):
+    field = fields_by_key(kind)[key]
+    hint = typing.get_type_hints(kind)[field.name]
+    assert hint is bool or field.metadata["most"] is not None or field.metadata["form"] is not None
+    told: list[str] = []
+    for text in HOSTILE:
+        try:
+            changed = update(kind(), {key: text})
+        except ConfigError as error:
+            told.append(str(error))
+            continue
+        value = getattr(changed, field.name)
+        if hint is bool:
+            assert text.strip().lower() in ("true", "false")
+        elif hint is int:
+            low = field.metadata["least"] if field.metadata["least"] is not None else 0
+            assert low <= value <= field.metadata["most"], text
+        else:
+            assert "/" not in value
+    assert all(line.startswith(f"{key}=") for line in told)
+
+
+@pytest.mark.parametrize("key", ["nobodysKey", "brokerPermision", *IGNORED_KEYS, *UNSERVED])
+def test_a_change_that_would_do_nothing_is_no_success(key):
+    live = LiveConfig(BrokerConfig(), StoreConfig(), 1)
+
+    with pytest.raises(ConfigError, match=key):
+        live.update({"autoCreateTopicEnable": "false", key: "SYNC_MASTER"})
+    assert live.current.auto_create_topic_enable
+
+
+@pytest.mark.parametrize("source", ["file", "--set"])
+@pytest.mark.parametrize("key", UNSERVED)
+def test_a_broker_asked_for_a_guarantee_it_lacks_does_not_start(key, source):
+    for text in ("true", "SYNC_MASTER", "SLAVE", "2", "/elsewhere", "enforcing"):
+        line, flags = (f"{key}={text}", {}) if source == "file" else (None, {key: text})
+        with pytest.raises(ConfigError, match=f"{key}={text} in .* which Roquette does not have"):
+            broker_settings(line, None, flags, {})
+    for text in UNSERVED[key].harmless:
+        broker_settings(f"{key}={text.upper()}", None, {}, {})
+
+
+@pytest.mark.parametrize("key", NAMESRV_UNSERVED)
+def test_a_name_server_asked_for_protection_does_not_start(key):
+    with pytest.raises(ConfigError, match="which Roquette does not have"):
+        namesrv_settings(f"{key}=true", None, {}, {})
+    namesrv_settings(f"{key}=", None, {}, {})

@@ -155,7 +155,7 @@ def test_a_full_disk_stops_senders_only_and_the_broker_comes_back(tmp_path: Path
             commitlog = sorted((inside / "commitlog").iterdir())
             assert len(commitlog) > 5
             # Enough of it can not come from outside: an operator lowers what is kept.
-            connection.call(25, {}, b"fileReservedTime=0\ncleanFileForciblyEnable=true\n")
+            connection.call(25, {}, b"fileReservedBytes=1000000\ncleanFileForciblyEnable=true\n")
             took = wait_for(lambda: send(connection, b"after")["code"] == 0, 80)
             print(f"taken again after {took:.1f} s")
             assert broker.child.poll() is None

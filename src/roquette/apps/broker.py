@@ -9,7 +9,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.base.logs import configure
-from roquette.broker.config import IGNORED_KEYS, BrokerConfig
+from roquette.broker.config import IGNORED_KEYS, UNSERVED, BrokerConfig
 from roquette.broker.service import Broker
 from roquette.remoting.address import host_name, local_address
 from roquette.store.config import StoreConfig
@@ -70,6 +70,7 @@ def broker_settings(
         overrides,
         environ,
         file_name,
+        UNSERVED,
     )
     advertised = "" if config.bind_address in ANY_ADDRESS else config.bind_address
     config = dataclasses.replace(

@@ -10,7 +10,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.base.logs import configure
 from roquette.errors import ConfigError
-from roquette.nameserver.config import IGNORED_KEYS, NamesrvConfig
+from roquette.nameserver.config import IGNORED_KEYS, UNSERVED, NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.address import local_address
 
@@ -55,7 +55,14 @@ def namesrv_settings(
 ) -> NamesrvConfig:
     """The settings from all sources; unknown keys are warned of."""
     (config,) = running.load_settings(
-        (NamesrvConfig,), IGNORED_KEYS, file_text, listen, overrides, environ, file_name
+        (NamesrvConfig,),
+        IGNORED_KEYS,
+        file_text,
+        listen,
+        overrides,
+        environ,
+        file_name,
+        UNSERVED,
     )
     path = os.path.expanduser(config.kv_config_path)
     settings: NamesrvConfig = dataclasses.replace(config, kv_config_path=path)

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from roquette.base.config import load
+from roquette.base.config import Unserved, load
 from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.base.lifecycle import Tasks
@@ -90,6 +90,7 @@ def load_settings(
     overrides: Mapping[str, str],
     environ: Mapping[str, str],
     file_name: str,
+    unserved: Mapping[str, Unserved] | None = None,
 ) -> list[Any]:
     """An instance of each config class from all sources, `--listen` first; unknown keys are warned of.
 
@@ -107,6 +108,7 @@ def load_settings(
         environ=environ,
         overrides=flags,
         known_foreign=ignored_keys,
+        unserved=unserved,
     )
     for warning in warnings:
         log.warning("%s", warning)

@@ -6,6 +6,7 @@ Order: defaults < file < environment < overrides. Every field carries Apache's k
 import dataclasses
 import difflib
 import enum
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,27 @@ from roquette.errors import ConfigError
 C = TypeVar("C")
 
 
-def setting(default: Any, *, java: str, help: str, mutable: bool = False) -> Any:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unserved:
+    """A key of Apache's that changes a guarantee and is not served here.
+
+    harmless: values that ask for nothing (compared without case). meaning: what any other value asks for.
+    """
+
+    harmless: frozenset[str]
+    meaning: str
+
+
+def setting(
+    default: Any,
+    *,
+    java: str,
+    help: str,
+    mutable: bool = False,
+    least: float | None = None,
+    most: float | None = None,
+    form: str | None = None,
+) -> Any:
     """A field of a config class.
 
     Args:
@@ -25,9 +46,12 @@ def setting(default: Any, *, java: str, help: str, mutable: bool = False) -> Any
         help: a sentence for people.
         mutable: may change while the process runs, through UPDATE_*_CONFIG. Never for what names a
             path, command, class or URL.
+        least, most: the smallest and the largest value; numbers whose default is 0 or more are never below 0.
+        form: a regular expression that all of the text must match.
     """
+    bounds = {"least": least, "most": most, "form": form}
     return dataclasses.field(
-        default=default, metadata={"java": java, "help": help, "mutable": mutable}
+        default=default, metadata={"java": java, "help": help, "mutable": mutable, **bounds}
     )
 
 
@@ -107,17 +131,19 @@ def load(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
     known_foreign: Iterable[str] = (),
+    unserved: Mapping[str, Unserved] | None = None,
 ) -> tuple[list[Any], list[str]]:
     """Build one instance of each config class from the three sources.
 
     Args:
         known_foreign: keys of Apache's that we accept and ignore without a warning.
+        unserved: keys that must not be ignored, for they ask for a guarantee that we do not give.
 
     Returns:
         The instances in the order of `classes`, and warnings (a sentence each) about unknown keys.
 
     Raises:
-        ConfigError: a value does not fit its key.
+        ConfigError: a value does not fit its key, or asks for what is not served.
     """
     kinds = list(classes)
     owners = {key: (kind, field) for kind in kinds for key, field in fields_by_key(kind).items()}
@@ -126,8 +152,9 @@ def load(
     ignored = set(known_foreign)
 
     def take(key: str, text: str, where: str) -> None:
+        refuse_unserved(key, text, where, unserved or {})
         if key not in owners:
-            if key not in ignored:
+            if key not in ignored and key not in (unserved or {}):
                 warnings.append(_unknown(key, where, owners))
             return
         kind, field = owners[key]
@@ -142,6 +169,16 @@ def load(
     for key, text in (overrides or {}).items():
         take(key, text, "--set")
     return [kind(**values[kind]) for kind in kinds], warnings
+
+
+def refuse_unserved(key: str, text: str, where: str, unserved: Mapping[str, Unserved]) -> None:
+    """Raise ConfigError when a value asks for a guarantee that is not given."""
+    asked = unserved.get(key)
+    if asked is not None and text.strip().lower() not in asked.harmless:
+        raise ConfigError(
+            f"{key}={text.strip()} in {where} asks for {asked.meaning}, which Roquette does not have: "
+            f"remove the key, or nothing would keep what it promises"
+        )
 
 
 def _unknown(key: str, where: str, owners: Iterable[str]) -> str:
@@ -169,6 +206,7 @@ def convert(
         default: Any = field.default
         if kind in (int, float) and value < 0 and (default is None or default >= 0):
             raise ValueError("0 or more")
+        _check_bounds(value, field)
         return value
     except ValueError as error:
         wanted = getattr(kind, "__name__", str(kind))
@@ -177,6 +215,16 @@ def convert(
         raise ConfigError(
             f"{key}={text!r} in {where} is not valid: {wanted} expected ({error})"
         ) from None
+
+
+def _check_bounds(value: Any, field: "dataclasses.Field[Any]") -> None:
+    least, most, form = (field.metadata.get(name) for name in ("least", "most", "form"))
+    if least is not None and value < least:
+        raise ValueError(f"{least} or more")
+    if most is not None and value > most:
+        raise ValueError(f"{most} or less")
+    if form is not None and re.fullmatch(form, value) is None:
+        raise ValueError(field.metadata["help"])
 
 
 def to_properties(config: Any) -> dict[str, str]:
@@ -192,6 +240,20 @@ def to_properties(config: Any) -> dict[str, str]:
             value = value.value
         found[key] = str(value)
     return found
+
+
+def refuse_unknown(
+    changes: Iterable[str], configs: Iterable[Any], ignored: Iterable[str], where: str
+) -> None:
+    """Raise ConfigError for the first key that no config has: a change that does nothing is no success."""
+    known = [key for config in configs for key in fields_by_key(config)]
+    for key in changes:
+        if key in ignored:
+            raise ConfigError(f"{key} in {where} has no effect here: nothing was changed")
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f", did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"unknown key {key} in {where}{hint}: nothing was changed")
 
 
 def update(config: C, changes: Mapping[str, str], where: str = "the request") -> C:

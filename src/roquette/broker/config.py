@@ -6,7 +6,14 @@ The store's own keys (paths, flush, retention, delay levels) live in `store/conf
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from roquette.base.config import setting, to_properties, update
+from roquette.base.config import (
+    Unserved,
+    refuse_unknown,
+    refuse_unserved,
+    setting,
+    to_properties,
+    update,
+)
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
 
@@ -36,9 +43,10 @@ class BrokerConfig:
         java="namesrvAddr",
         help="Name servers, host:port separated by semicolons.",
         mutable=True,
+        form=r"[^\s/\\]*(:\d{1,5})?([;,][^\s/\\]*:\d{1,5})*[;,]?",
     )
     broker_permission: int = setting(
-        6, java="brokerPermission", help="4 read, 2 write, 6 both.", mutable=True
+        6, java="brokerPermission", help="4 read, 2 write, 6 both.", mutable=True, least=0, most=6
     )
     auto_create_topic_enable: bool = setting(
         True,
@@ -94,6 +102,7 @@ class BrokerConfig:
         java="popFromRetryProbability",
         help="Of 100 pops, those that look at the retry topic first.",
         mutable=True,
+        most=100,
     )
     enable_retry_topic_v2: bool = setting(
         False,
@@ -130,12 +139,15 @@ class BrokerConfig:
         java="defaultMessageRequestMode",
         help="PULL or POP, for groups nobody set a mode for.",
         mutable=True,
+        form="PULL|POP",
     )
     default_pop_share_queue_num: int = setting(
         -1,
         java="defaultPopShareQueueNum",
         help="How many clients' queues a popping client shares; 0 or less: all.",
         mutable=True,
+        least=-1,
+        most=2**31 - 1,
     )
     server_load_balancer_enable: bool = setting(
         True,
@@ -154,6 +166,8 @@ class BrokerConfig:
         java="shortPollingTimeMills",
         help="How long a pull is held when long polling is off, ms.",
         mutable=True,
+        least=1,
+        most=2**31 - 1,
     )
     max_held_pulls: int = setting(
         100_000, java="maxHeldPulls", help="Pulls held at once; further ones are answered at once."
@@ -196,6 +210,7 @@ class BrokerConfig:
         java="consumerFallbehindThreshold",
         help="How many bytes of the log a group may be behind before it is disabled.",
         mutable=True,
+        most=2**63 - 1,
     )
     slave_read_enable: bool = setting(
         False,
@@ -223,18 +238,24 @@ class BrokerConfig:
         java="transactionTimeOut",
         help="Age at which the producer of a half message is first asked about it, ms.",
         mutable=True,
+        least=1,
+        most=1 << 40,
     )
     transaction_check_interval: int = setting(
         30_000,
         java="transactionCheckInterval",
         help="How often producers are asked about half messages, ms.",
         mutable=True,
+        least=100,
+        most=1 << 40,
     )
     transaction_check_max: int = setting(
         15,
         java="transactionCheckMax",
         help="Checks after which a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
         mutable=True,
+        least=1,
+        most=2**31 - 1,
     )
     store_reply_message_enable: bool = setting(
         True,
@@ -259,6 +280,8 @@ class BrokerConfig:
         java="registerNameServerPeriod",
         help="Registration interval, ms (10 to 60 s).",
         mutable=True,
+        least=1,
+        most=1 << 40,
     )
     register_broker_timeout_mills: int = setting(
         24_000, java="registerBrokerTimeoutMills", help="Time for one registration, ms."
@@ -344,14 +367,11 @@ class BrokerConfig:
 IGNORED_KEYS = (
     "rocketmqHome",
     "haListenPort",
-    "haMasterAddress",
     "sendMessageThreadPoolNums",
     "pullMessageThreadPoolNums",
     "useReentrantLockWhenPutMessage",
     "transientStorePoolEnable",
     "warmMapedFileEnable",
-    "storePathConsumeQueue",
-    "storePathIndex",
     "storeCheckpoint",
     "destroyMapedFileIntervalForcibly",
     "redeleteHangedFileInterval",
@@ -359,15 +379,38 @@ IGNORED_KEYS = (
     "deleteConsumeQueueFilesInterval",
     "abortFile",
     "fetchNamesrvAddrByAddressServer",
-    "aclEnable",
     "slaveTimeout",
-    "inSyncReplicas",
     "transactionOpMsgMaxSize",
     "transactionOpBatchInterval",
     "transactionMetricFlushInterval",
     "enableTransactionMetrics",
 )
 """Apache's keys often found in broker.conf that do nothing here, and need no warning."""
+
+
+_OFF = frozenset({"", "false"})
+_REPLICAS = "replication"
+UNSERVED = {
+    "aclEnable": Unserved(_OFF, "access control"),
+    "authenticationEnabled": Unserved(_OFF, "authentication"),
+    "authorizationEnabled": Unserved(_OFF, "authorization"),
+    "tlsEnable": Unserved(_OFF, "TLS"),
+    "tls.server.mode": Unserved(frozenset({"", "disabled"}), "TLS"),
+    "brokerRole": Unserved(frozenset({"", "async_master"}), _REPLICAS),
+    "inSyncReplicas": Unserved(frozenset({"", "1"}), _REPLICAS),
+    "minInSyncReplicas": Unserved(frozenset({"", "1"}), _REPLICAS),
+    "allAckInSyncStateSet": Unserved(_OFF, _REPLICAS),
+    "haMasterAddress": Unserved(frozenset({""}), _REPLICAS),
+    "enableControllerMode": Unserved(_OFF, "replication under a controller"),
+    "duplicationEnable": Unserved(_OFF, _REPLICAS),
+    "enableDLegerCommitLog": Unserved(_OFF, "a DLedger log"),
+    "enableDLedgerCommitLog": Unserved(_OFF, "a DLedger log"),
+    "storeType": Unserved(frozenset({"", "default"}), "a store of another kind"),
+    "storePathConsumeQueue": Unserved(frozenset({""}), "consume queues in a place of their own"),
+    "storePathIndex": Unserved(frozenset({""}), "an index in a place of its own"),
+    "messageStorePlugIn": Unserved(frozenset({""}), "a store plug-in"),
+}
+"""Apache's keys that change a guarantee and are not served: a broker that is asked for one does not start."""
 
 
 class LiveConfig:
@@ -390,11 +433,16 @@ class LiveConfig:
         return to_properties(self.current) | to_properties(self.store)
 
     def update(self, changes: Mapping[str, str]) -> None:
-        """Apply `changes` (Java keys); keys nobody owns are skipped.
+        """Apply `changes` (Java keys), all or none of them.
 
         Raises:
-            ConfigError: a key may not change while the broker runs, or a value does not fit.
+            ConfigError: a key is unknown, may not change while the broker runs, or its value does not fit.
         """
+        where = "the request"
+        for key, text in changes.items():
+            refuse_unserved(key, text, where, UNSERVED)
+        own = (BrokerConfig, StoreConfig)
+        refuse_unknown(changes, own, (*IGNORED_KEYS, *UNSERVED.keys() - {"brokerRole"}), where)
         current = update(self.current, changes)
         store = update(self.store, changes)
         if current is self.current and store is self.store:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from roquette.base.config import fields_by_key, setting
+from roquette.base.config import Unserved, fields_by_key, setting
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class NamesrvConfig:
         mutable=True,
     )
     wait_seconds_for_service: int = setting(
-        45, java="waitSecondsForService", help="Seconds of that while.", mutable=True
+        45, java="waitSecondsForService", help="Seconds of that while.", mutable=True, most=86_400
     )
     delete_topic_with_broker_registration: bool = setting(
         False,
@@ -100,6 +100,16 @@ IGNORED_KEYS = (
     "serverPooledByteBufAllocatorEnable",
     "useEpollNativeSelector",
 )
+
+_OFF = frozenset({"", "false"})
+UNSERVED = {
+    "tlsEnable": Unserved(_OFF, "TLS"),
+    "tls.server.mode": Unserved(frozenset({"", "disabled"}), "TLS"),
+    "authenticationEnabled": Unserved(_OFF, "authentication"),
+    "authorizationEnabled": Unserved(_OFF, "authorization"),
+    "enableControllerInNamesrv": Unserved(_OFF, "a controller"),
+}
+"""Keys that ask for a guarantee that is not given: a name server that is asked for one does not start."""
 
 # Paths and lists that no request may touch (Apache's configBlackList names the first three).
 _LOCKED_KEYS = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")

@@ -3,9 +3,16 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from roquette.base.config import format_properties, parse_properties, to_properties, update
+from roquette.base.config import (
+    format_properties,
+    parse_properties,
+    refuse_unknown,
+    refuse_unserved,
+    to_properties,
+    update,
+)
 from roquette.errors import ConfigError, Refused, RemoteProtocolError
-from roquette.nameserver.config import NamesrvConfig, forbidden_keys
+from roquette.nameserver.config import IGNORED_KEYS, UNSERVED, NamesrvConfig, forbidden_keys
 from roquette.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
 from roquette.nameserver.route_table import BrokerIdentity, RouteTable
 from roquette.remoting.dispatcher import RequestContext
@@ -408,6 +415,9 @@ class ConfigProcessor:
         if forbidden_keys(changes):
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:
+            for key, text in changes.items():
+                refuse_unserved(key, text, "the request", UNSERVED)
+            refuse_unknown(changes, (NamesrvConfig,), (*IGNORED_KEYS, *UNSERVED), "the request")
             self._replace(update(self._config(), changes))
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None

@@ -34,7 +34,12 @@ class StoreConfig:
         help="Bytes of one consume queue file; rounded up to whole units of 20 bytes.",
     )
     max_message_size: int = setting(
-        4 << 20, java="maxMessageSize", help="Largest message body in bytes.", mutable=True
+        4 << 20,
+        java="maxMessageSize",
+        help="Largest message body in bytes.",
+        mutable=True,
+        least=1,
+        most=1 << 30,
     )
     index_enable: bool = setting(
         True, java="messageIndexEnable", help="Index messages by KEYS and by unique id."
@@ -51,7 +56,12 @@ class StoreConfig:
         20_000_000, java="maxIndexNum", help="Entries of one index file."
     )
     max_query_count: int = setting(
-        64, java="maxMsgsNumBatch", help="Most messages one query by key returns.", mutable=True
+        64,
+        java="maxMsgsNumBatch",
+        help="Most messages one query by key returns.",
+        mutable=True,
+        least=1,
+        most=32_768,
     )
     default_query_max_count: int = setting(
         32, java="defaultQueryMaxNum", help="Most messages a query by unique id returns."
@@ -81,25 +91,34 @@ class StoreConfig:
         help="How often all consume queues are synced and the checkpoint moves.",
     )
     file_reserved_hours: int = setting(
-        72, java="fileReservedTime", help="Hours a commit log file is kept.", mutable=True
+        72,
+        java="fileReservedTime",
+        help="Hours a commit log file is kept.",
+        mutable=True,
+        least=1,
+        most=1 << 20,
     )
     file_reserved_bytes: int = setting(
         0,
         java="fileReservedBytes",
         help="Bytes of commit log that are kept, at any hour and whatever its age; 0 sets no limit by size.",
         mutable=True,
+        most=2**63 - 1,
     )
     delete_when: str = setting(
         "04",
         java="deleteWhen",
         help="Hours of the day, split by ;, at which expired files are deleted.",
         mutable=True,
+        form=r"\s*|\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?",
     )
     delete_batch: int = setting(
         10,
         java="deleteFileBatchMax",
         help="Most commit log files deleted in one pass.",
         mutable=True,
+        least=1,
+        most=1 << 20,
     )
     clean_interval_ms: int = setting(
         10_000, java="cleanResourceInterval", help="How often deletion is considered."
@@ -115,30 +134,38 @@ class StoreConfig:
         java="diskMaxUsedSpaceRatio",
         help="Disk use in percent above which expired files are deleted at any hour; 10 to 95.",
         mutable=True,
+        least=1,
+        most=100,
     )
     disk_clean_forcibly_ratio: int = setting(
         85,
         java="diskSpaceCleanForciblyRatio",
         help="Disk use in percent above which the oldest files go, expired or not; 30 to 85.",
         mutable=True,
+        least=1,
+        most=100,
     )
     disk_clean_forcibly_free: int = setting(
         32 << 30,
         java="diskCleanForciblyFreeBytes",
         help="The oldest files go only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
         mutable=True,
+        most=2**63 - 1,
     )
     disk_warning_ratio: int = setting(
         90,
         java="diskSpaceWarningLevelRatio",
         help="Disk use in percent above which messages are refused; 35 to 90.",
         mutable=True,
+        least=1,
+        most=100,
     )
     disk_full_free: int = setting(
         16 << 30,
         java="diskFullFreeBytes",
         help="Messages are refused only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
         mutable=True,
+        most=2**63 - 1,
     )
     disk_reserve: int | None = setting(
         None,
@@ -194,12 +221,16 @@ class StoreConfig:
         java="timerMaxDelaySec",
         help="Longest delay a timer message may ask for, seconds.",
         mutable=True,
+        least=1,
+        most=2**31 - 1,
     )
     timer_congest_num_each_slot: int = setting(
         2**31 - 1,
         java="timerCongestNumEachSlot",
         help="Messages of one slot above which sends are refused at random, and all from twice as many on.",
         mutable=True,
+        least=1,
+        most=2**31 - 1,
     )
     timer_stop_enqueue: bool = setting(
         False,
