@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import pytest
+from tests.store.crash_check import LATER_MS, Check
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
+from tests.store.crash_workload import Owed, Workload
+from tests.store.explorer import Explorer
 
 from roquette.base.javatypes import java_hash
 from roquette.errors import StoreError
@@ -15,6 +18,7 @@ from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
 from roquette.store.results import GetStatus
+from roquette.testing.crash_states import DiskState
 from roquette.testing.faulty_files import FaultyFiles
 
 LOG = "/s/commitlog"
@@ -426,3 +430,80 @@ def test_the_index_header_counts_what_is_written(end: str) -> None:
     used = [at for at in range(1, 60) if any(image[40 + 17 * 4 + at * 20 :][:20])]
 
     assert int.from_bytes(image[36:40], "big") == len(used) + 1 > 1
+
+
+class DamagedStates(Explorer):
+    """What a power cut leaves, with one file of its log damaged besides."""
+
+    def __init__(self, workload: Workload, seed: int, states: int) -> None:
+        super().__init__(workload, seed, states)
+        self.results: Counter[str] = Counter()
+
+    def check(self, state: DiskState, owed: Owed, *, thorough: bool) -> Check:
+        paths = [p for p, data in state.files.items() if p.startswith(LOG + "/") and any(data)]
+        if paths:
+            self.damage(state.files, state.directories, owed, self.random.choice(paths))
+        return super().check(state, owed, thorough=thorough)
+
+    def damage(
+        self, images: dict[str, bytes], directories: list[str], owed: Owed, path: str
+    ) -> None:
+        rng, data = self.random, bytearray(images[path])
+        at = rng.randrange(len(data.rstrip(b"\0")))
+        size = min(rng.choice((1, 20, 700, len(data))), len(data) - at)
+        kind = rng.choice(("zeros", "scribble", "deleted"))
+        data[at : at + size] = bytes(size) if kind == "zeros" else rng.randbytes(size)
+        broken = {**images, path: bytes(data)}
+        if kind == "deleted":
+            del broken[path]
+            at = 0
+        files = FaultyFiles.holding(broken, directories)
+        at += int(path[-20:])
+        pair = images.get("/s/checkpoint", b"")[152:168].ljust(16, b"\0")
+        synced = int.from_bytes(pair[:8], "big")
+        limit = owed.acked if at < synced else min(at, owed.acked)
+        store = MessageStore(self.workload.config, files, HOST)
+        try:
+            store.open(LATER_MS)
+        except StoreError as error:
+            self.results["refused"] += 1
+            words = str(error)
+            assert f"{LOG}/" in words and "repair" in words
+            assert {p: files.read_bytes(p) for p in broken} == broken
+            return
+        self.results["served"] += 1
+        life = self.workload.lives[owed.life]
+        for m in life.messages:
+            image = broken.get(f"{LOG}/{m.physical - m.physical % 16384:020d}", b"")
+            intact = image[m.physical % 16384 :][: m.size] == m.data
+            if m.end > limit or not intact or m.physical < owed.floor or m.queue_offset < 0:
+                continue
+            if m.topic not in life.gone:
+                found = store.read_queue(m.topic, m.queue_id, m.queue_offset, 1, 1, None)
+                assert found.runs == [m.data], (kind, path, at, size, m.key)
+                assert store.max_offset(m.topic, m.queue_id) > m.queue_offset
+
+    def cut_recovery(self, state: DiskState, owed: Owed) -> None:
+        """That is asked elsewhere."""
+
+
+def explore(seed: int, operations: int, states: int) -> Counter[str]:
+    done = Workload(seed)
+    done.run(operations)
+    explorer = DamagedStates(done, seed, states)
+    explorer.run()
+    print(explorer.results)
+    return explorer.results
+
+
+def test_power_cuts_and_damage_at_once() -> None:
+    results = explore(3, 400, 200)
+
+    assert results["served"] > 50
+    assert results["refused"] > 5
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_thousands_of_power_cuts_and_damage_at_once() -> None:
+    assert explore(4, 2000, 10_000).total() > 5000
