@@ -487,7 +487,7 @@ async def expired_files_cleaned(w: World) -> AsyncIterator[None]:
     first = w.broker.store.min_physical_offset
     w.broker.live.update({"fileReservedTime": "1"})
     w.cluster.loop.stall(2 * 3600)
-    await asyncio.sleep(1)
+    await asyncio.sleep(70)  # the queues have reached the disk
     await w.connect()
     await w.ask(310, send_ext("T"), b"last")
     await w.ask(329, {})
