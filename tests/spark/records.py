@@ -44,6 +44,7 @@ def make_record(
     born_host: bytes = BORN_HOST,
     store_host: bytes = STORE_HOST,
     physical_offset: int | None = None,
+    later_ms: int = 0,
 ) -> bytes:
     """One stored record; unless it is given, its physical offset is 1000 times its queue offset."""
     raw = (
@@ -60,7 +61,7 @@ def make_record(
         sys_flag,
         1_700_000_000_000 + queue_offset,
         born_host,
-        1_700_000_000_100 + queue_offset,
+        1_700_000_000_100 + queue_offset + later_ms,
         store_host,
         2,
         0,
@@ -82,11 +83,18 @@ class ListReader:
     """A `QueueReader` over lists of records; the index of a record is its offset."""
 
     def __init__(
-        self, records: dict[MessageQueue, list[bytes]], *, oldest: int = 0, per_pull: int = 3
+        self,
+        records: dict[MessageQueue, list[bytes]],
+        *,
+        oldest: int = 0,
+        per_pull: int = 3,
+        tells_lives: bool = False,
     ) -> None:
         self.records = records
         self.oldest = oldest
         self.per_pull = per_pull
+        self.tells_lives = tells_lives  # answers messages_at: offsets carry what was seen
+        self.looks = 0  # round trips of messages_at
         self.asked = 0
         self.committed: dict[MessageQueue, int] = {}
         self.replicas: set[MessageQueue] = set()
@@ -137,6 +145,16 @@ class ListReader:
         found = records[offset:end]
         reached = min(offset, len(records)) + len(found)
         return Pulled(b"".join(found), reached, self.oldest, len(records))
+
+    def messages_at(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, bytes]:
+        self.looks += 1
+        return {
+            queue: self.records[queue][offset]
+            for queue, offset in places.items()
+            if self.tells_lives
+            and queue not in self.replicas
+            and self.oldest <= offset < len(self.records.get(queue, ()))
+        }
 
     def scan(
         self, queue: MessageQueue, start: int, end: int, wanted: PullFilter = EVERYTHING

@@ -1,17 +1,22 @@
 """Offsets of many queues as values: canonical JSON, fair shares of a limit, ranges for tasks. Pure.
 
 The JSON is `{"v":1,"offsets":{topic:{broker:{queue:offset}}}}` with sorted keys, since Spark stores and
-compares its text. An offset is where the next read begins. A queue that is new has no key yet.
+compares its text. An offset is where the next read begins. A queue that is new has no key yet. Beside "offsets" there may
+be, of the same form, "seen" (of the message before the offset: topic_life) and "from" (where the batch that ends here
+begins in a queue whose topic was made anew). Versions that know neither pass over them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import MessageQueue
 
 Offsets = dict[MessageQueue, int]
+Lives = dict[MessageQueue, str]
+T = TypeVar("T", int, str)
 
 _RANGES_PER_TASK = 64
 
@@ -29,13 +34,26 @@ class QueueRange:
     end: int
 
 
-def encode_offsets(offsets: Mapping[MessageQueue, int]) -> dict[str, object]:
+def encode_offsets(
+    offsets: Mapping[MessageQueue, int],
+    seen: Mapping[MessageQueue, str] | None = None,
+    begin: Mapping[MessageQueue, int] | None = None,
+) -> dict[str, object]:
     """The same position always gives the same nested dict, in the same order."""
-    nested: dict[str, dict[str, dict[str, int]]] = {}
-    for queue in sorted(offsets):
+    found: dict[str, object] = {"v": 1, "offsets": _nested(offsets)}
+    if seen:
+        found["seen"] = _nested(seen)
+    if begin:
+        found["from"] = _nested(begin)
+    return found
+
+
+def _nested(values: Mapping[MessageQueue, T]) -> dict[str, dict[str, dict[str, T]]]:
+    nested: dict[str, dict[str, dict[str, T]]] = {}
+    for queue in sorted(values):
         brokers = nested.setdefault(queue.topic, {})
-        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
-    return {"v": 1, "offsets": nested}
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = values[queue]
+    return nested
 
 
 def decode_offsets(value: Mapping[str, object]) -> Offsets:
@@ -46,12 +64,24 @@ def decode_offsets(value: Mapping[str, object]) -> Offsets:
             f"rocketmq: these are not offsets of ours: {str(value)[:80]}; "
             "each query needs a checkpointLocation of its own"
         )
-    return {
-        MessageQueue(topic=topic, broker_name=broker, queue_id=int(queue)): int(offset)
-        for topic, brokers in nested.items()
-        for broker, queues in brokers.items()
-        for queue, offset in queues.items()
-    }
+    return {queue: int(offset) for queue, offset in _flat(nested)}
+
+
+def decode_seen(value: Mapping[str, object]) -> Lives:
+    """Part "seen"; empty in checkpoints that have none."""
+    return {queue: str(life) for queue, life in _flat(value.get("seen"))}
+
+
+def decode_begin(value: Mapping[str, object]) -> Offsets:
+    """Part "from"; mostly empty."""
+    return {queue: int(offset) for queue, offset in _flat(value.get("from"))}
+
+
+def _flat(nested: Any) -> Iterator[tuple[MessageQueue, Any]]:
+    for topic, brokers in (nested or {}).items():
+        for broker, queues in brokers.items():
+            for queue, value in queues.items():
+                yield MessageQueue(topic=topic, broker_name=broker, queue_id=int(queue)), value
 
 
 def share_limit(start: Offsets, end: Offsets, limit: int) -> Offsets:

@@ -46,6 +46,9 @@ class QueueReader(Protocol):
     ) -> Pulled:
         """One pull, without waiting: raw records from `offset` on, and where to go on."""
 
+    def messages_at(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, bytes]:
+        """The record at one offset of each queue, asked side by side; without those that are not there."""
+
     def scan(
         self, queue: MessageQueue, start: int, end: int, wanted: PullFilter = EVERYTHING
     ) -> Iterator[Pulled]:

@@ -26,7 +26,9 @@ from roquette.spark.batch_reader import QueuePartition, plan_tasks, read_partiti
 from roquette.spark.byte_limit import limit_bytes
 from roquette.spark.offsets import (
     Offsets,
+    decode_begin,
     decode_offsets,
+    decode_seen,
     encode_offsets,
     share_limit,
 )
@@ -43,6 +45,7 @@ from roquette.spark.positions import (
 )
 from roquette.spark.queue_ends import QueueEnds
 from roquette.spark.queues import open_reader
+from roquette.spark.topic_life import check_lives, find_restarts, lives_before, suspects
 
 log = logging.getLogger("roquette.spark")
 
@@ -60,6 +63,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned_at_ms = 0  # when a batch was planned last
         self._committed: Offsets = {}
         self._told: set[MessageQueue] = set()  # queues of whose loss the log has a line
+        self._looked = False  # whether all queues were compared with what was seen of them
+        self._last: dict[str, object] = {}  # the end that was planned last
 
     def __getstate__(self) -> dict[str, object]:
         return {"_schema": self._schema, "_options": self._options}
@@ -102,14 +107,17 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, object]:
         """Where the next micro-batch ends: within the limits, shared among queues by lag."""
         with plain_errors(self._options):
-            begin = decode_offsets(start)
+            known = decode_offsets(start)
             ends = self._queue_ends()
-            target = self._target(begin, dict(ends.find()))
+            there = dict(ends.find())
+            fresh = self._restarts(start, known, there)
+            begin = known | fresh
+            target = self._target(begin, there)
             if isinstance(limit, ReadAllAvailable):
-                return encode_offsets(target)
+                return self._planned(start, known, target, fresh)
             begin |= ends.starts_of_new(begin)
             waiting = sum(max(0, target[queue] - begin.get(queue, 0)) for queue in target)
-            if not ends.frozen and self._too_few(waiting):
+            if not ends.frozen and not fresh and self._too_few(waiting):
                 return dict(start)
             options = self._options
             if options.max_bytes_per_trigger is not None and waiting:
@@ -119,7 +127,34 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             if options.max_offsets_per_trigger is not None:
                 target = share_limit(begin, target, options.max_offsets_per_trigger)
-            return encode_offsets(target)
+            return self._planned(start, known, target, fresh)
+
+    def _restarts(self, start: Mapping[str, object], known: Offsets, ends: Offsets) -> Offsets:
+        """Where queues begin whose topic was made anew since the last batch: an error, or told in the log.
+
+        All queues are looked at once, later those that have moved: one round trip.
+        """
+        seen, first = decode_seen(start), not self._looked
+        self._looked = True
+        doubtful = suspects(known, seen, ends, all_queues=first)
+        if not doubtful:
+            return {}
+        found = find_restarts(open_reader(self._options), doubtful, seen, ends)
+        for each in found.values():
+            lose(each.why, self._options.fail_on_data_loss)
+        return {queue: each.offset for queue, each in found.items()}
+
+    def _planned(
+        self, start: Mapping[str, object], known: Offsets, target: Offsets, fresh: Offsets
+    ) -> dict[str, object]:
+        """The end of a batch, with what the last message of each queue tells of its topic's life."""
+        if target == known and not fresh:
+            return dict(start)
+        moved = {q: end for q, end in target.items() if q in fresh or end != known.get(q)}
+        seen = {queue: life for queue, life in decode_seen(start).items() if queue not in moved}
+        seen |= lives_before(open_reader(self._options), moved)
+        self._last = encode_offsets(target, seen, fresh)
+        return self._last
 
     def _target(self, begin: Offsets, ends: Offsets) -> Offsets:
         """The ends of all queues, those that are gone or shorter than before where the stream is."""
@@ -171,6 +206,12 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reader, options = open_reader(self._options), self._options
             strict = options.fail_on_data_loss
             begin, ends = decode_offsets(start), decode_offsets(end)
+            anew = decode_begin(end)
+            if strict and end != self._last:  # planned by a run that has ended since then
+                what = "failOnDataLoss=false reads what there is"
+                check_lives(reader, begin, decode_seen(start), what)
+                check_lives(reader, ends, decode_seen(end), what)
+            begin |= anew
             fresh = [queue for queue in ends if queue not in begin and ends[queue]]
             begin |= bounds_of(reader, fresh, fail_on_data_loss=strict)
             starts = {queue: begin[queue] for queue in sorted(ends) if queue in begin}

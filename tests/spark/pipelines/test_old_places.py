@@ -15,7 +15,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.message.message import MessageQueue
 from roquette.spark.pipelines import archive, current_state
-from roquette.spark.pipelines.dlq_audit import Audit
+from roquette.spark.pipelines.dlq_audit import Audit, with_letter
 from roquette.spark.pipelines.replay import ReplayOptions, _identity
 from roquette.spark.pipelines.replay_source import TopicSource
 from roquette.spark.pipelines.replay_state import open_state
@@ -174,8 +174,15 @@ def test_an_old_audit_of_dead_letters_goes_on(spark: Any, tmp_path: Path) -> Non
     audit = Audit(spark, str(unpack("states", tmp_path) / "audit"), OsFiles(), SystemClock())
 
     assert audit.rows().count() == 8
-    assert sorted(row.id for row in audit.settled().collect()) == ["id0", "id1", "id2"]
+    assert sorted(row.letter for row in audit.settled().collect()) == ["id0|m0", "id1|m1", "id2|m2"]
     assert sorted(row.id for row in audit.in_doubt().collect()) == ["id3", "id4"]
+    columns = "id string, origin_msg_id string"
+    places = with_letter(
+        spark.createDataFrame([("id0", "m0"), ("id1", "of a topic anew")], columns)
+    )
+    assert [row.id for row in places.join(audit.settled(), "letter", "left_anti").collect()] == [
+        "id1"
+    ]
 
 
 def test_old_tables_are_read_by_their_logs(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.client.fake_cluster import FakeCluster
+from tests.spark.records import make_record
 
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.spark.offsets import Offsets, decode_offsets, encode_offsets
+from roquette.spark.offsets import DataLoss, Offsets, decode_offsets, encode_offsets
 from roquette.spark.pipelines.dlq import DlqOptions
 from roquette.spark.pipelines.dlq import plan as plan_dlq
 from roquette.spark.pipelines.replay import ReplayOptions
@@ -47,6 +49,30 @@ def test_steps_cover_every_queue_once_and_end(spans: list[tuple[int, int]], size
         state._values["done"] = step.after
     assert here == end == decode_offsets(state.done.get("offsets", encode_offsets(start)))
     assert source.done(state) == source.total(state)
+
+
+@pytest.mark.parametrize("count", [0, 6, 10, 15])
+def test_a_topic_made_anew_is_not_replayed_on(tmp_path: Path, count: int) -> None:
+    queue = MessageQueue("T", "broker-a", 0)
+
+    def messages(count: int, later_ms: int = 0) -> list[bytes]:
+        return [make_record(i, queue_id=0, later_ms=later_ms) for i in range(count)]
+
+    with FakeCluster({queue: messages(10)}) as cluster:
+        source = TopicSource(cluster.address, ["T"], "", "")
+        state = open_state(str(tmp_path / "state"), OsFiles(), {}, 1)
+        state.begin(source.bounds(), {})
+        again = open_state(str(tmp_path / "state"), OsFiles(), {}, 2)
+        source.check(again)
+        cluster.queues[queue] = messages(12)
+        source.check(again)
+
+        cluster.queues[queue] = messages(count, later_ms=1000)
+        if count < 10:  # reading tells that the topic is too short
+            source.check(again)
+        else:
+            with pytest.raises(DataLoss, match=r"was made anew .* with another --state"):
+                source.check(again)
 
 
 def test_state_goes_on_where_it_was_and_refuses_another_replay(tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def _is_part(path: str) -> bool:
         return False
 
 
+def with_letter(rows: "DataFrame") -> "DataFrame":
+    """With a column `letter`: the id, which is a place, and the first message's id: a topic that was made anew
+    has other letters in the same places."""
+    from pyspark.sql import functions as f
+
+    return rows.withColumn("letter", f.concat_ws("|", "id", "origin_msg_id"))
+
+
 class Audit:
     """Rows in a directory; only appended to. One run at a time may use it."""
 
@@ -65,8 +73,8 @@ class Audit:
         self.run = f"{clock.now_ms()}-{Entropy().token(4)}"
 
     def rows(self) -> "DataFrame":
-        """Everything noted so far."""
-        return self._spark.read.schema(SCHEMA).parquet(self._directory)
+        """Everything noted so far, with `letter`."""
+        return with_letter(self._spark.read.schema(SCHEMA).parquet(self._directory))
 
     def append(self, letters: "DataFrame", state: str) -> None:
         """Note letters (columns id, group, origin_topic, origin_msg_id, target) under a state."""
@@ -82,19 +90,18 @@ class Audit:
         rows.coalesce(1).write.mode("append").parquet(self._directory)
 
     def settled(self) -> "DataFrame":
-        """Ids that are sent: never again."""
-        return self.rows().where(f"state IN ('{SENT}', '{FOUND}')").select("id").distinct()
+        """Letters that are sent: never again."""
+        return self.rows().where(f"state IN ('{SENT}', '{FOUND}')").select("letter").distinct()
 
     def in_doubt(self) -> "DataFrame":
-        """Planned by a run that did not say what became of them: id, target, at."""
-        planned = self.rows().where(f"state = '{PLANNED}'").select("id", "target", "at")
-        return planned.join(self.settled(), "id", "left_anti")
+        """Planned by a run that did not say what became of them: letter, id, target, at."""
+        planned = self.rows().where(f"state = '{PLANNED}'").select("letter", "id", "target", "at")
+        return planned.join(self.settled(), "letter", "left_anti")
 
     def planned_now(self) -> "DataFrame":
-        """Ids planned by this run."""
-        return (
-            self.rows().where(f"state = '{PLANNED}' AND run = '{self.run}'").select("id").distinct()
-        )
+        """Letters planned by this run."""
+        mine = self.rows().where(f"state = '{PLANNED}' AND run = '{self.run}'")
+        return mine.select("letter").distinct()
 
     @property
     def path(self) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquette.errors import ConfigError
 from roquette.spark.dead_letters import own_properties
 from roquette.spark.duplicates import spark_id
-from roquette.spark.pipelines.dlq_audit import FOUND, SENT, Audit
+from roquette.spark.pipelines.dlq_audit import FOUND, SENT, Audit, with_letter
 from roquette.spark.pipelines.frame import Job
 from roquette.spark.pipelines.source import beginning_at
 from roquette.spark.topic_ranges import writable_queues
@@ -53,17 +53,17 @@ def send_back(
     from pyspark.sql import functions as f
 
     target = f.lit(to_topic) if to_topic else f.col("origin_topic")
-    letters = chosen.withColumn("target", target)
+    letters = with_letter(chosen.withColumn("target", target))
     homeless = letters.where("target IS NULL").count()
     letters = letters.where("target IS NOT NULL")
     _check_targets(letters, namesrv)
-    settled = letters.join(audit.settled(), "id", "left_semi").count()
+    settled = letters.join(audit.settled(), "letter", "left_semi").count()
     found = _settle_doubt(letters, audit, namesrv)
-    todo = letters.join(audit.settled(), "id", "left_anti").orderBy("store_timestamp", "id")
+    todo = letters.join(audit.settled(), "letter", "left_anti").orderBy("store_timestamp", "id")
     if limit:
         todo = todo.limit(limit)
     audit.append(todo, "planned")
-    mine = letters.join(audit.planned_now(), "id", "left_semi")
+    mine = letters.join(audit.planned_now(), "letter", "left_semi")
     count = mine.count()
     job.progress.update(0, count)
     if count:
@@ -90,7 +90,7 @@ def _settle_doubt(letters: "DataFrame", audit: Audit, namesrv: str) -> int:
     """Planned by a run that was killed: those that lie in their target are noted as found."""
     from pyspark.sql import functions as f
 
-    doubt = letters.join(audit.in_doubt().select("id", "at"), "id").cache()
+    doubt = letters.join(audit.in_doubt().select("letter", "at"), "letter").cache()
     try:
         first: Any = doubt.agg(f.min("at"), f.collect_set("target")).first()
         if first[0] is None:

@@ -98,6 +98,7 @@ def run(options: ReplayOptions, job: Job) -> Result:
         step = source.next_step(state, options.step)
         if step is None:
             break
+        source.check(state)
         frame = _chosen(source.read(spark, step), options)
         count = _send(spark, frame, options, target, state)
         state.advance(step.after, count)
@@ -108,6 +109,7 @@ def run(options: ReplayOptions, job: Job) -> Result:
     check: Check | None = None
     if complete and options.verify:
         job.progress.step("compare")
+        source.check(state)
         target.wait_until_readable(state, job.stop)
         wanted = _chosen(source.read_all(spark, state), options)
         check = check_replay(wanted, target.read(spark, state), state.prefix)

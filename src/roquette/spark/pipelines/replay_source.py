@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from roquette.errors import ConfigError
-from roquette.spark.offsets import Offsets, decode_offsets, encode_offsets, share_limit
+from roquette.spark.offsets import (
+    Offsets,
+    decode_offsets,
+    decode_seen,
+    encode_offsets,
+    share_limit,
+)
 from roquette.spark.pipelines.replay_state import ReplayState
 from roquette.spark.pipelines.table import live_files
 from roquette.spark.pipelines.topics import pairs
-from roquette.spark.topic_ranges import queue_bounds
+from roquette.spark.topic_life import check_lives, lives_before
+from roquette.spark.topic_ranges import queue_bounds, reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +55,15 @@ class TopicSource:
     def bounds(self) -> dict[str, Any]:
         """First offsets, and ends (exclusive), of every queue. Raises ClientError."""
         start, end = queue_bounds(self._namesrv, self._topics, self._since_ms, self._until_ms)
-        return {"start": encode_offsets(start), "end": encode_offsets(end)}
+        seen = lives_before(reader_of(self._namesrv, self._topics), end)
+        return {"start": encode_offsets(start), "end": encode_offsets(end, seen)}
+
+    def check(self, state: ReplayState) -> None:
+        """The messages at the ends must still be those of the beginning. Raises DataLoss."""
+        reader, end = reader_of(self._namesrv, self._topics), _end(state)
+        check_lives(
+            reader, end, decode_seen(state.bounds["end"]), "replay it anew, with another --state"
+        )
 
     def describe(self) -> list[str]:
         """Lines for a plan."""
@@ -151,6 +166,9 @@ class TableSource:
         return [
             f"table {self._path}: {len(files)} files of {sum(size for _, size in files):,} bytes"
         ]
+
+    def check(self, state: ReplayState) -> None:
+        """Files that are gone are told when they are read."""
 
     def total(self, state: ReplayState) -> int:
         """Files."""
