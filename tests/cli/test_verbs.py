@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Roquette
+from tests.real_servers import RawConnection
 
 from roquette.errors import ConfigError, RouteNotFound
 
@@ -114,3 +115,30 @@ def test_help_names_every_verb(roquette: Roquette) -> None:
     for verb in ("namesrv", "broker", "dev", "produce", "consume", "topic", "group", "cluster"):
         assert verb in text
         assert roquette(verb, "--help").exit_code == 0
+
+
+def test_an_order_topic_has_its_order_configuration(roquette: Roquette, namesrv: str) -> None:
+    said = roquette("topic", "create", "ordered", "--queues", "3", "--order").stderr
+    assert "orderMessageEnable=true" in said
+    with RawConnection(split(namesrv)) as connection:
+        assert connection.call(318, {}, b"orderMessageEnable=true")[0]["code"] == 0
+        said = roquette("topic", "create", "ordered", "--queues", "5", "--order").stderr
+        assert "orderMessageEnable" not in said
+        _, body = connection.call(105, {"topic": "ordered"})
+        assert json.loads(body)["orderTopicConf"] == "broker-a:5"
+        # one broker's topic: entries of the others stay
+        fields = {
+            "namespace": "ORDER_TOPIC_CONFIG",
+            "key": "ordered",
+            "value": "broker-z:7;broker-a:1",
+        }
+        connection.call(100, fields)
+        roquette("topic", "create", "ordered", "--queues", "2", "--order", "--broker", "broker-a")
+        _, body = connection.call(105, {"topic": "ordered"})
+        assert json.loads(body)["orderTopicConf"] == "broker-a:2;broker-z:7"
+        connection.call(318, {}, b"orderMessageEnable=false")
+
+
+def split(address: str) -> tuple[str, int]:
+    host, _, port = address.partition(":")
+    return host, int(port)

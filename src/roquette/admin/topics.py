@@ -5,14 +5,25 @@ import msgspec
 from roquette.admin.cluster import Brokers, masters_of
 from roquette.client.session import Session
 from roquette.errors import ClientError, ConfigError, RouteNotFound
-from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic, perm_text, topic_error
+from roquette.message.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    is_system_topic,
+    perm_text,
+    topic_error,
+)
 from roquette.wire.bodies import TopicList, TopicStatsTable
-from roquette.wire.codes import RequestCode
+from roquette.wire.codes import ORDER_TOPIC_CONFIG, RequestCode
+from roquette.wire.command import Command
+from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
     CreateTopicRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
     GetTopicStatsInfoRequestHeader,
+    PutKVConfigRequestHeader,
 )
 from roquette.wire.json_body import decode_body
 
@@ -94,7 +105,40 @@ async def create_topic(
         )
         await session.api.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
         done.append(name)
+    if order:
+        await _put_order_config(
+            session, topic, dict.fromkeys(done, queues), keep=broker is not None
+        )
     return done
+
+
+async def _put_order_config(
+    session: Session, topic: str, counts: dict[str, int], *, keep: bool
+) -> None:
+    """Tell every name server the queues of an order topic, `broker:count;...`, so that a broker that is down
+    keeps its place in clients' lists (Apache: DefaultMQAdminExtImpl.createOrUpdateOrderConf).
+
+    Args:
+        keep: other brokers' entries stay (one broker's topic was changed, not the cluster's).
+    """
+    if keep:
+        wanted = GetKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=topic)
+
+        async def ask(address: str) -> Command:
+            return await session.api.ask(address, RequestCode.GET_KV_CONFIG, wanted)
+
+        found = decode_ext(GetKVConfigResponseHeader, (await session.ask_name_servers(ask)).ext)
+        known = dict(word.split(":", 1) for word in (found.value or "").split(";") if ":" in word)
+        counts = {name: int(count) for name, count in known.items() if count.isdigit()} | counts
+    value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
+    header = PutKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=topic, value=value)
+    for address in session.name_servers:
+        await session.api.call(address, RequestCode.PUT_KV_CONFIG, header)
+
+
+async def hands_out_order_config(session: Session, topic: str) -> bool:
+    """Whether clients get the order configuration: name servers give it with orderMessageEnable=true only."""
+    return bool((await session.route(topic, fresh=True)).data.order_topic_conf)
 
 
 async def describe_topic(session: Session, topic: str) -> TopicDescription:

@@ -55,13 +55,18 @@ def create_command(
         str | None, typer.Option("--broker", metavar="NAME", help="Only this broker.")
     ] = None,
     order: Annotated[
-        bool, typer.Option("--order", help="An order topic: never moved to other brokers.")
+        bool,
+        typer.Option(
+            "--order",
+            help="An order topic: a broker that is down keeps its place, so that keys do not move "
+            "(with orderMessageEnable=true at the name servers).",
+        ),
     ] = False,
     namesrv: NameServers = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Create a topic, or change one, on every broker of a cluster or on one broker."""
-    from roquette.admin.topics import create_topic
+    from roquette.admin.topics import create_topic, hands_out_order_config
 
     if perm not in ("2", "4", "6"):
         raise ConfigError(f"--perm {perm} is none of 2 (write), 4 (read), 6 (both)")
@@ -81,6 +86,8 @@ def create_command(
         show_json({"topic": topic, "queues": queues, "perm": int(perm), "brokers": done})
     else:
         say(f"topic {topic} now has {queues} queues on each of: {', '.join(done)}")
+        if order and not with_session(namesrv, lambda s: hands_out_order_config(s, topic)):
+            say("the name servers keep its order from clients: set orderMessageEnable=true there")
 
 
 @app.command("describe")

@@ -1,11 +1,7 @@
 """The KV config: namespace -> key -> value. Pure; the service writes it to disk. Apache: KVConfigManager."""
 
-from typing import Final
-
 from roquette.wire.bodies import KVConfigFile
 from roquette.wire.json_body import decode_body, fastjson_pretty
-
-ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 
 
 class KvTable:

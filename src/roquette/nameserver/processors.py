@@ -13,7 +13,7 @@ from roquette.base.config import (
 )
 from roquette.errors import ConfigError, Refused, RemoteProtocolError
 from roquette.nameserver.config import IGNORED_KEYS, UNSERVED, NamesrvConfig, forbidden_keys
-from roquette.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
+from roquette.nameserver.kv_table import KvTable
 from roquette.nameserver.route_table import BrokerIdentity, RouteTable
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply, Task
@@ -31,7 +31,7 @@ from roquette.wire.bodies import (
     crc_of,
     decode_register_broker_body,
 )
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import ORDER_TOPIC_CONFIG, ResponseCode
 from roquette.wire.header_codec import encode_ext, ext_dict
 from roquette.wire.json_body import decode_body, encode_body
 

@@ -6,6 +6,9 @@ Names and numbers are those of Apache's RequestCode, ResponseCode, LanguageCode 
 from enum import IntEnum
 from typing import Final
 
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+"""The namespace of the KV config that holds the queues of order topics, `broker:count;broker:count`."""
+
 
 class RequestCode(IntEnum):
     """What a request asks for."""
