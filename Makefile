@@ -6,6 +6,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+# Tests run in so many processes; a module's tests stay together, and share its servers, JVMs and Spark session.
+export WORKERS ?= 2
+SHARED := -n $(WORKERS) --dist loadscope
+# These mostly wait for each other's clients.
+INTEROP_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-spark check unit simulation crash interop spark compiled test test-long demo pipelines bench golden format clean
@@ -44,27 +49,29 @@ check: setup ## format, lint and types
 	@$(BIN)/mypy
 
 unit: setup ## unit, property and golden tests (under a minute)
-	@$(PYTEST) -m "not simulation and not crash and not interop and not spark and not long" --ignore=tests/spark
+	@$(PYTEST) $(SHARED) -m "not simulation and not crash and not interop and not spark and not long" --ignore=tests/spark
 
 simulation: setup ## a whole cluster in one process, in virtual time
-	@$(PYTEST) -m "simulation and not long" --timeout 300
+	@$(PYTEST) -n $(WORKERS) --dist worksteal -m "simulation and not long" --timeout 300
 
 crash: setup ## kill -9 of real brokers, quick form
-	@$(PYTEST) -m "crash and not spark and not long" --timeout 600
+	@$(PYTEST) -n $(WORKERS) --dist worksteal -m "crash and not spark and not long" --timeout 600
 
 interop: setup ## real Java, Go and Node.js clients, Apache's servers and mqadmin
-	@$(PYTEST) -m "interop and not spark and not long" --timeout 300
+	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope --no-loadscope-reorder -m "interop and not spark and not long" --timeout 300
 
 spark: setup-spark ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
-	@$(PYTEST) -m "not spark and not interop and not long" --timeout 300 tests/spark
-	@$(PYTEST) -m "spark and not long" --timeout 600
+	@$(PYTEST) $(SHARED) -m "not spark and not interop and not long" --timeout 300 tests/spark
+	@$(PYTEST) $(SHARED) -m "spark and not long" --timeout 600
 
-compiled: setup ## build the mypyc wheel in a second environment and run the same tests on it
+compiled: setup ## build the mypyc wheel in a second environment and run the tests of its rooms on it
 	@$(BIN)/python tools/build_compiled.py --test
 
-test: check unit simulation crash interop spark compiled ## every test in its quick form
+test: $(VENV)/bin/python ## every test in its quick form, with a table of what each part took
+	@$(BIN)/python tools/run_tests.py
 
 test-long: test ## the long forms: 1,000 crashes, many seeds and examples, proofs against Apache's servers, PySpark 4.2
+	@$(BIN)/python tools/build_compiled.py --test-all
 	@ROQUETTE_EXAMPLES=1000 $(PYTEST) -m "not simulation and not crash and not interop and not spark and not long" --timeout 1800
 	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -m "long" --timeout 7200
 	@$(BIN)/python tools/spark_matrix.py

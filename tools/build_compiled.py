@@ -1,6 +1,9 @@
-"""Build the mypyc wheel and install it in an environment of its own; with --test, run the tests on it.
+"""Build the mypyc wheel and install it in an environment of its own; with --test, run tests on it.
 
-usage: python tools/build_compiled.py [--test] [--force]
+usage: python tools/build_compiled.py [--test | --test-all] [--force]
+
+--test runs the tests of the compiled modules: those of the rooms they are in, and those of all rooms that go through
+them. --test-all runs everything that `make unit` runs.
 """
 
 import argparse
@@ -16,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-compiled"
 PYTHON = VENV / "bin" / "python"
 MARKS = "not simulation and not crash and not interop and not spark and not long"
+# Besides the tests of the compiled modules' own rooms: real servers' bytes, and bytes that are none.
+THROUGH = ("golden", "bad_input", "test_compiled.py")
 
 
 def run(*command: str | Path, **environment: str) -> None:
@@ -36,6 +41,12 @@ def hot_modules() -> list[str]:
     return list(project["tool"]["roquette"]["compiled"])
 
 
+def tests_of(modules: list[str]) -> list[str]:
+    """Where the tests of these modules are: tests/<room> of each."""
+    rooms = sorted({module.split(".")[1] for module in modules})
+    return [f"tests/{name}" for name in (*rooms, *THROUGH)]
+
+
 def build(force: bool) -> None:
     """Make .venv-compiled hold a compiled roquette of exactly this source."""
     if not PYTHON.exists():
@@ -47,10 +58,7 @@ def build(force: bool) -> None:
     if not force and stamp.exists() and stamp.read_text() == wanted:
         return
     modules = hot_modules()
-    print(
-        f"compiled: building a wheel of {len(modules)} compiled modules (about a minute)",
-        flush=True,
-    )
+    print(f"compiled: building a wheel of {len(modules)} compiled modules", flush=True)
     pip = (PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check")
     run(*pip, ".[dev]", ROQUETTE_COMPILE="0")  # dependencies and build tools; replaced below
     scratch = ROOT / "build" / "compiled"
@@ -79,9 +87,9 @@ def build(force: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--test", action="store_true", help="run the unit tests on the compiled build"
-    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--test", action="store_true", help="run the compiled modules' tests")
+    what.add_argument("--test-all", action="store_true", help="run all unit tests")
     parser.add_argument("--force", action="store_true", help="build even when nothing changed")
     arguments = parser.parse_args()
     if shutil.which("cc") is None and shutil.which("gcc") is None:
@@ -90,17 +98,11 @@ def main() -> None:
         print("compiled: no C compiler found: the compiled tests are skipped")
         return
     build(arguments.force)
-    if arguments.test:
-        run(
-            PYTHON,
-            "-m",
-            "pytest",
-            "-m",
-            MARKS,
-            "-p",
-            "no:cacheprovider",
-            ROQUETTE_EXPECT_COMPILED="1",
-        )
+    if arguments.test or arguments.test_all:
+        chosen = [] if arguments.test_all else tests_of(hot_modules())
+        workers = ("-n", os.environ.get("WORKERS", "2"), "--dist", "loadscope")
+        pytest = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", *workers)
+        run(*pytest, "-m", MARKS, *chosen, ROQUETTE_EXPECT_COMPILED="1")
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ Both are Apache's protocol spoken by other hands: github.com/apache/rocketmq-cli
 What is built stays in `.cache/interop` under a hash of its sources and lock file.
 """
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 from tests.interop.driver import LineClient
-from tests.interop.peers import CACHE, HERE, Process, absent, digest, failure
+from tests.interop.peers import CACHE, HERE, Process, absent, alone, digest, failure
 
 GO_VERSION = "2.1.2"
 NODE_VERSION = "3.12.0"
@@ -24,20 +23,19 @@ def go_program() -> Path:
     folder = HERE / "go"
     sources = [folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go"))]
     built = CACHE / f"go-{digest(*(source.read_bytes() for source in sources))}"
-    if not built.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        # One toolchain, the one that is here; no other is downloaded.
-        env = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
-        said = failure("go", "mod", "download", folder=folder, **env)
-        if said:
-            absent(f"the Go client's modules could not be had: {said}")
-        fresh = built.with_suffix(f".{os.getpid()}")
-        said = failure(
-            "go", "build", "-buildvcs=false", "-o", str(fresh), ".", folder=folder, **env
-        )
-        if said:
-            pytest.fail(said)
-        fresh.replace(built)
+    with alone("go"):
+        if not built.exists():
+            # One toolchain, the one that is here; no other is downloaded.
+            env = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
+            said = failure("go", "mod", "download", folder=folder, **env)
+            if said:
+                absent(f"the Go client's modules could not be had: {said}")
+            fresh = built.with_suffix(f".{os.getpid()}")
+            build = ("go", "build", "-buildvcs=false", "-o", str(fresh), ".")
+            said = failure(*build, folder=folder, **env)
+            if said:
+                pytest.fail(said)
+            fresh.replace(built)
     return built
 
 
@@ -48,16 +46,16 @@ def node_program() -> Path:
         absent(f"needs Node.js and npm for the Node.js client; not found: {', '.join(missing)}")
     sources = [HERE / "node" / name for name in ("package.json", "package-lock.json", "driver.js")]
     built = CACHE / f"node-{digest(*(source.read_bytes() for source in sources))}"
-    if not built.exists():
-        fresh = CACHE / f"{built.name}.{os.getpid()}"
-        fresh.mkdir(parents=True)
-        for source in sources:
-            shutil.copy(source, fresh)
-        quiet = ("--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund")
-        said = failure("npm", "ci", *quiet, folder=fresh)
-        if said:
-            absent(f"the Node.js client's packages could not be had: {said}")
-        with contextlib.suppress(OSError):  # another run installed the same
+    with alone("npm"):
+        if not built.exists():
+            fresh = CACHE / f"{built.name}.{os.getpid()}"
+            fresh.mkdir(parents=True)
+            for source in sources:
+                shutil.copy(source, fresh)
+            quiet = ("--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund")
+            said = failure("npm", "ci", *quiet, folder=fresh)
+            if said:
+                absent(f"the Node.js client's packages could not be had: {said}")
             fresh.rename(built)
     return built / "driver.js"
 

@@ -64,8 +64,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[recorder] = Recorder()
 
 
+# Modules of a minute and more: begun first, so that no worker ends with one while the others have nothing to do.
+LONG = ("store_compat", "store_toolkit", "semantics", "java_transactions", "go", "mqadmin", "cross")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A marker with a misspelt name would be a cell nobody sees."""
+    """Long modules first. And a marker with a misspelt name would be a cell nobody sees."""
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
     for client, feature in (pair for item in items for pair in shown(item)):
         assert client in CLIENTS and feature in FEATURES, (client, feature)
 

@@ -6,6 +6,7 @@ and only what was started here is stopped.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import json
@@ -16,9 +17,10 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,19 +76,19 @@ def class_path(name: str) -> str:
     """Class path of java/poms/<name>.xml: client49, client55, servers49 or servers55. Downloads on first use."""
     pom = HERE / "java" / "poms" / f"{name}.xml"
     kept = CACHE / f"{name}-{digest(pom.read_bytes())}.classpath"
-    if kept.exists():
-        text = kept.read_text()
-        if all(Path(jar).exists() for jar in text.split(os.pathsep)):
-            return text
-    CACHE.mkdir(parents=True, exist_ok=True)
-    fresh = kept.with_suffix(f".{os.getpid()}")
-    goal = ("dependency:build-classpath", f"-Dmdep.outputFile={fresh}")
-    said = failure("mvn", "-q", "-B", "-f", str(pom), *goal)
-    if said:
-        absent(f"Maven Central gave no jars for the Java peers: {said}")
-    fresh.write_text(fresh.read_text().strip())
-    fresh.replace(kept)
-    return kept.read_text()
+    with alone("maven"):
+        if kept.exists():
+            text = kept.read_text()
+            if all(Path(jar).exists() for jar in text.split(os.pathsep)):
+                return text
+        fresh = kept.with_suffix(f".{os.getpid()}")
+        goal = ("dependency:build-classpath", f"-Dmdep.outputFile={fresh}")
+        said = failure("mvn", "-q", "-B", "-f", str(pom), *goal)
+        if said:
+            absent(f"Maven Central gave no jars for the Java peers: {said}")
+        fresh.write_text(fresh.read_text().strip())
+        fresh.replace(kept)
+        return kept.read_text()
 
 
 def compiled(name: str, folder: str = "src") -> str:
@@ -97,15 +99,24 @@ def compiled(name: str, folder: str = "src") -> str:
         sources += sorted((HERE / "java" / "src55").glob("*.java"))
     made_of = digest(jars.encode(), *(source.read_bytes() for source in sources))
     classes = CACHE / f"{name}-{made_of}.classes"
-    if not classes.exists():
-        fresh = CACHE / f"{name}-{made_of}.{os.getpid()}"
-        options = ("-encoding", "UTF-8", "-nowarn", "-cp", jars, "-d", str(fresh))
-        said = failure("javac", *options, *map(str, sources))
-        if said:
-            pytest.fail(said)
-        with contextlib.suppress(OSError):  # another run compiled the same
+    with alone("javac"):
+        if not classes.exists():
+            fresh = CACHE / f"{name}-{made_of}.{os.getpid()}"
+            options = ("-encoding", "UTF-8", "-nowarn", "-cp", jars, "-d", str(fresh))
+            said = failure("javac", *options, *map(str, sources))
+            if said:
+                pytest.fail(said)
             fresh.rename(classes)
     return f"{classes}{os.pathsep}{jars}"
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """One process at a time gets or builds it; those that waited find it there."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{what}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def digest(*parts: bytes) -> str:
@@ -133,11 +144,17 @@ def failure(*command: str, folder: Path | None = None, **env: str) -> str:
 
 
 _next_port = itertools.count(20000 + os.getpid() * 16 % 10000, 4)
+_claimed: list[object] = []
 
 
 def free_port() -> int:
-    """A port that is free now together with port-2 (the fast listener) and port+1 (HA)."""
+    """A port that is free now together with port-2 (the fast listener) and port+1 (HA).
+
+    This process keeps it until it ends, also while a server that restarts there is down: tests run in several.
+    """
     for port in _next_port:
+        if not _claim(port):
+            continue
         try:
             with contextlib.ExitStack() as held:
                 for candidate in (port - 2, port, port + 1):
@@ -148,6 +165,20 @@ def free_port() -> int:
         except OSError:
             continue
     raise AssertionError("no free port")
+
+
+def _claim(port: int) -> bool:
+    """Whether no other process of tests has this port; it is this one's then."""
+    folder = Path(tempfile.gettempdir()) / f"roquette-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    file = (folder / str(port)).open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return False
+    _claimed.append(file)
+    return True
 
 
 class Process:

@@ -1,0 +1,35 @@
+"""Get and build all peers of the interop tests side by side: what fails here fails again, and is told, in the tests.
+
+usage: python -m tests.interop.prepare
+"""
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.interop.clients import go_program, node_program
+from tests.interop.conftest import java_clients, java_servers
+
+
+def java() -> None:
+    """Maven's downloads, one after the other."""
+    java_clients()
+    java_servers()
+
+
+def prepared(build: Callable[[], object]) -> None:
+    """Build; say what is in the way."""
+    try:
+        build()
+    except (pytest.skip.Exception, pytest.fail.Exception) as error:
+        print(error)
+
+
+def main() -> None:
+    with ThreadPoolExecutor() as pool, contextlib.suppress(KeyboardInterrupt):
+        list(pool.map(prepared, (java, go_program, node_program)))
+
+
+if __name__ == "__main__":
+    main()
