@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-crc32: Callable[[bytes], int]
+crc32: Callable[..., int]
 try:
     from isal.isal_zlib import crc32
 except ImportError:

@@ -13,6 +13,7 @@ from roquette.store.index_file import IndexFile, index_file_size, positive_hash
 from roquette.store.layout import index_name
 
 log = logging.getLogger("roquette.store")
+_TOLD: dict[str, None] = {}  # damaged files that were named in the log
 
 
 class KeySearch:
@@ -59,6 +60,14 @@ class KeySearch:
         self._number = self._files[self._place].find_from(
             self._number, self._hash, self.found, self._max, self._begin_ms, self._end_ms, budget
         )
+        index_file = self._files[self._place]
+        if index_file.damaged and index_file.path not in _TOLD:
+            _TOLD[index_file.path] = None
+            log.error(
+                "index file damaged, not every message is found by its keys path=%s: it is made again at a start "
+                "without it; see `roquette store fsck`",
+                index_file.path,
+            )
         return self._number == 0
 
 
@@ -171,6 +180,23 @@ class Index:
             break
         self._activate()
         return redo
+
+    def take_sealed(self) -> list[IndexFile]:
+        """The files that are full and were not asked for before."""
+        found = [one for one in self._index_files if one.full and not one.summed]
+        for one in found:
+            one.summed = True
+        return found
+
+    @property
+    def index_files(self) -> list[IndexFile]:
+        """Oldest first."""
+        return self._index_files
+
+    def drop_from(self, index: int) -> None:
+        """Remove files that are to be made again: this one and all behind it."""
+        self._drop_from(index)
+        self._activate()
 
     def _drop_from(self, index: int) -> None:
         for gone in self._index_files[index:]:

@@ -73,12 +73,14 @@ class IndexFile:
         "begin_physical",
         "begin_timestamp_ms",
         "count",
+        "damaged",
         "dirty",
         "end_physical",
         "end_timestamp_ms",
         "file",
         "path",
         "slots_used",
+        "summed",
     )
 
     def __init__(self, file: File, path: str, slots: i64, capacity: i64) -> None:
@@ -94,6 +96,8 @@ class IndexFile:
         self._entries: BytesWriter = BytesWriter()  # those from `_written` on
         self._written: i64 = 1
         self.dirty: bool = False
+        self.summed: bool = False  # `index.sums` has a line of it, or will
+        self.damaged: bool = False  # a search has met an entry that cannot be where it is
         self.begin_timestamp_ms: i64 = 0
         self.end_timestamp_ms: i64 = 0
         self.begin_physical: i64 = 0
@@ -232,10 +236,12 @@ class IndexFile:
             entry_at: i64 = self._entries_at + number * ENTRY_SIZE
             entry = index_map[entry_at : entry_at + ENTRY_SIZE]
             seconds: int = read_i32_be(entry, 12)
-            if seconds < 0:
+            known: int = read_i32_be(entry, 0)
+            if seconds < 0 or known < 0 or known % self._slots != key_hash % self._slots:
+                self.damaged = True
                 break
             stored_ms: i64 = self.begin_timestamp_ms + seconds * 1000
-            if read_i32_be(entry, 0) == key_hash and begin_ms <= stored_ms <= end_ms:
+            if known == key_hash and begin_ms <= stored_ms <= end_ms:
                 found.append(read_i64_be(entry, 4))
             previous: int = read_i32_be(entry, 16)
             if previous >= number or stored_ms < begin_ms:
@@ -259,15 +265,15 @@ class IndexFile:
         record may have had more keys, and recovery dispatches it again.
 
         Returns:
-            The physical offset of that last record; -1 when no entry is sound.
+            The physical offset from which records are to be indexed again: behind the last one kept, for that of the
+            one dropped may be wrong; -1 when no entry is left.
         """
         begin_ms: i64 = self.begin_timestamp_ms
         self._clear(HEADER_SIZE, self._entries_at)
         self.slots_used = 0
         count: i64 = self._sound_prefix(log_end)
-        last: i64 = -1
         if count > 1:
-            last = self._physical_of(count - 1)
+            last: i64 = self._physical_of(count - 1)
             while count > 1 and self._physical_of(count - 1) == last:
                 count -= 1
                 self._take_back(count)
@@ -287,7 +293,7 @@ class IndexFile:
             entry_at: i64 = self._entries_at + (count - 1) * ENTRY_SIZE
             seconds: int = read_i32_be(self._map[entry_at : entry_at + ENTRY_SIZE], 12)
             self.end_timestamp_ms = begin_ms + seconds * 1000
-        return last
+        return self.end_physical + 1 if count > 1 else -1
 
     def _clear(self, first: i64, limit: i64) -> None:
         """Zeros over a range of the file; what holds none but zeros is not touched: most of a file never was."""
@@ -335,6 +341,21 @@ class IndexFile:
                 number += 1
                 position += ENTRY_SIZE
         return number
+
+    @property
+    def used(self) -> int:
+        """Bytes of header, slots and entries."""
+        used: i64 = self._entries_at + self.count * ENTRY_SIZE
+        return used
+
+    def physical_of(self, number: i64) -> i64:
+        """The physical offset in an entry."""
+        return self._physical_of(number)
+
+    def seconds_of(self, number: i64) -> int:
+        """Seconds since the file's begin, in an entry."""
+        entry_at: i64 = self._entries_at + number * ENTRY_SIZE
+        return read_i32_be(self._map[entry_at : entry_at + ENTRY_SIZE], 12)
 
     def first_physical(self) -> i64:
         """The physical offset in entry 1, whatever the header says."""

@@ -22,6 +22,7 @@ from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.disk_guard import DiskGuard
 from roquette.store.filtered import Predicate, Source, read_filtered
 from roquette.store.index import Index, KeySearch
+from roquette.store.index_audit import write_sums
 from roquette.store.keys import tags_of
 from roquette.store.kinds import refuse_other_kinds
 from roquette.store.layout import StoreLayout
@@ -145,6 +146,8 @@ class MessageStore:
         try:
             if self._refusal is None or self._full:
                 self.flush_all()
+                if self._index is not None:
+                    write_sums(self._files, self.layout, self._index.index_files)
                 self._log.drop_spare()
                 self._files.remove(self.layout.abort)
                 self._files.sync_dir(self.layout.root)

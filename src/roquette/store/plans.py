@@ -4,6 +4,8 @@ A plan touches no state of the store. Its `run` is called in the executor; the s
 result when the driver hands the plan back on the loop.
 """
 
+from collections.abc import Callable
+
 from roquette.base.files import File, Files, zero_fill
 from roquette.store.checkpoint import write_checkpoint
 from roquette.store.log_mark import LogMark
@@ -65,6 +67,7 @@ class QueueFlushPlan:
         "_directories",
         "_files",
         "_path",
+        "_then",
         "_touched",
         "error",
         "log_offset",
@@ -79,8 +82,11 @@ class QueueFlushPlan:
         path: str,
         checkpoint: bytes | None,
         log_offset: int,
+        then: Callable[[], None] | None = None,
     ) -> None:
+        """`then`: called when all is on the disk."""
         self._files = files
+        self._then = then
         self._touched = touched
         self._directories = directories
         self._path = path
@@ -99,6 +105,8 @@ class QueueFlushPlan:
                     self._files.sync_dir(directory)
             if self._checkpoint is not None:
                 write_checkpoint(self._files, self._path, self._checkpoint)
+            if self._then is not None:
+                self._then()
         except OSError as error:
             self.error = error
 

@@ -19,6 +19,7 @@ from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
+from roquette.store.index_audit import SUMS, IndexAudit
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log_files import load_segments, refuse_lost_files, remove_behind
 from roquette.store.log_holes import Beyond, fill_holes, pass_over_units
@@ -297,7 +298,8 @@ class Recovery:
     def _redo_from(self, start: int, end: int, abnormal: bool) -> int:
         if self._index is None:
             return start
-        if not abnormal:
+        damaged = self._drop_damaged_index(clean=not abnormal)
+        if not abnormal and not damaged:
             self._reput.index_from = self._index.end_physical + 1 if self._index.file_count else 0
             return start
         redo = self._index.recover(
@@ -311,27 +313,50 @@ class Recovery:
         self._reput.index_from = redo
         return self._boundary(max(redo, self._log.min_offset), start)
 
+    def _drop_damaged_index(self, *, clean: bool) -> bool:
+        """Remove the index from the first file on that is damaged or follows on a missing one; True when there is."""
+        assert self._index is not None
+        audit = IndexAudit(self._files, self._layout, self._log, clean=clean)
+        place, words = audit.first_bad(self._index.index_files)
+        if place < 0:
+            return False
+        self.report.warnings.append(
+            f"the index is made again from its file {place + 1} on: {words}"
+        )
+        self._index_is_building()
+        self._index.drop_from(place)
+        return True
+
+    def _index_is_building(self) -> None:
+        self._files.open_file(self._layout.index_building, create=True).close()
+        self._files.remove(os.path.join(self._layout.root, SUMS))
+        self._files.sync_dir(self._layout.root)
+        self.report.rebuilt_index = True
+
     def _rebuild_index(self, before: int) -> None:
         """Where there is no index at all, make it anew of what the log holds `before` the walk that follows.
 
         Apache goes on without (and deletes what it finds damaged, its issue 8007): old messages are then
         found by no key. Queues are left alone: a topic that was deleted must not come back.
         """
-        if self._index is None or self._index.file_count or before <= self._log.min_offset:
+        index, low = self._index, self._log.min_offset
+        if index is None or before <= low:
             return
+        if index.file_count:  # its newest file may be gone
+            low = index.end_physical
+            audit = IndexAudit(self._files, self._layout, self._log, clean=True)
+            if not audit.gap(low, before, skip=True):
+                return
         self.report.warnings.append(
-            f"there is no index: it is made anew from {before - self._log.min_offset} bytes of log"
+            f"there is no index of {before - low} bytes of log: it is made anew from them"
         )
-
-        self._files.open_file(self._layout.index_building, create=True).close()
-        self._files.sync_dir(self._layout.root)
-        self.report.rebuilt_index = True
+        self._index_is_building()
 
         def note(record: StoredRecord) -> None:
             if record.physical_offset < before:
                 self._reput.rebuild_keys(record)
 
-        self._walk(self._log.min_offset, note)
+        self._walk(low, note)
 
     def _boundary(self, offset: int, start: int) -> int:
         """A record boundary at or before `offset`: its file's start, when the walk began later."""

@@ -5,7 +5,8 @@ Plans leave here for the executor and come back; state changes on the loop threa
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from roquette.base.files import File, Files
@@ -15,6 +16,7 @@ from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import UNIT_SIZE
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
+from roquette.store.index_audit import write_sums
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.reading import store_time_at
@@ -155,11 +157,15 @@ class Upkeep:
                 queue.directory_dirty = False
         self._queues.dirty = rest
         checkpoint: bytes | None = None
+        then: Callable[[], None] | None = None
         if thorough:
             directories.update(self._queues.new_directories)
             self._queues.new_directories = {}
             if self._index is not None:
                 touched.extend(dirty.file for dirty in self._index.take_dirty())
+                sealed = self._index.take_sealed()
+                if sealed:
+                    then = partial(write_sums, self._files, self._layout, sealed)
                 if self._index.directory_dirty:
                     directories[self._index.directory] = None
                     directories[self._layout.root] = None
@@ -183,6 +189,7 @@ class Upkeep:
             self._layout.checkpoint,
             checkpoint,
             self._log.end_offset,
+            then,
         )
 
     def queues_dropped(self) -> None:
