@@ -185,6 +185,13 @@ def test_export_writes_json_lines_and_parquet(root: Path, tmp_path: Path) -> Non
     assert roquette("export", root, "--to", tmp_path / "x.jsonl", "--body", "base64").exit_code == 0
     assert "body_base64" in (tmp_path / "x.jsonl").read_text().splitlines()[0]
 
+    again = roquette("export", root, "--to", tmp_path / "x.jsonl", "--topic", "Nobody")
+    assert "is there already" in str(again.exception)
+    assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 150
+    words = ("export", root, "--to", tmp_path / "x.jsonl", "--topic", "Nobody", "--force")
+    assert roquette(*words).exit_code == 0
+    assert (tmp_path / "x.jsonl").read_text() == ""
+
     parquet = pytest.importorskip("pyarrow.parquet")
     words = ("--format", "parquet", "--to", tmp_path / "x.parquet", "--topic", "Payments")
     assert roquette("export", root, *words).exit_code == 0
@@ -217,6 +224,23 @@ def test_repair_shows_its_plan_makes_a_copy_and_checks_it(root: Path, tmp_path: 
     assert "sound: 150 records" in done.output
     assert faults(fsck(root))
     assert not faults(fsck(tmp_path / "mended"))
+
+
+def test_an_interrupted_repair_is_told_of_and_ended(root: Path) -> None:
+    spoil(root, 20)
+    (root / "repair.new").mkdir()
+    (root / "repair.new" / "x").write_text("new")
+    steps = [[f"{root}/repair.new/x", f"{root}/x"]]
+    plan = {"commitLog": f"{root}/commitlog", "steps": steps}
+    (root / "repair.swap").write_text(json.dumps(plan))
+    for words in (("fsck", root), ("repair", root, "--dry-run"), ("repair", root, "--to", "x")):
+        assert "--in-place` ends it" in str(roquette(*words).exception)
+
+    done = roquette("repair", root, "--in-place", "-y")
+
+    assert "a repair that was interrupted is ended" in done.output
+    assert (root / "x").read_text() == "new"
+    assert roquette("fsck", root).exit_code == 0
 
 
 def test_repair_in_place_asks_first(root: Path) -> None:

@@ -18,7 +18,8 @@ from roquette.message.record import StoredRecord
 from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.fsck import FsckOptions, Report, check_store
 from roquette.store.offline.overview import overview
-from roquette.store.offline.repair import plan_repair, repair
+from roquette.store.offline.repair import repair
+from roquette.store.offline.repair_plan import plan_repair
 from roquette.store.offline.store_dir import find_store
 from roquette.store.offline.walk import walk_files
 

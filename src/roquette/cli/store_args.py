@@ -8,6 +8,8 @@ import typer
 
 from roquette.base.read_files import OsReadFiles, StoreGuard
 from roquette.errors import StoreError
+from roquette.store.kinds import pending_words
+from roquette.store.layout import StoreLayout
 from roquette.store.offline.store_dir import StoreDir, find_store
 
 Directory = Annotated[
@@ -73,6 +75,9 @@ def opened_store(
             "(what it writes meanwhile may look like damage)"
         ) from None
     try:
+        layout = StoreLayout(store.root)
+        if OsReadFiles().file_size(layout.repair_pending) >= 0 and not (exclusive or force_read):
+            raise StoreError(pending_words(store.root))
         yield store
     finally:
         guard.release()

@@ -118,6 +118,14 @@ def repair_command(
             help="mappedFileSizeConsumeQueue of the new queues, when no old one shows it.",
         ),
     ] = None,
+    delay_levels: Annotated[
+        str | None,
+        typer.Option(
+            "--delay-levels",
+            metavar="LEVELS",
+            help="messageDelayLevel of the broker; default is what the queues of delayed messages show.",
+        ),
+    ] = None,
     commit_log: CommitLog = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
@@ -127,7 +135,10 @@ def repair_command(
     """
     from roquette.base.files import OsFiles
     from roquette.store.offline.fsck import FsckOptions, check_store
-    from roquette.store.offline.repair import plan_repair, repair
+    from roquette.store.offline.repair import repair
+    from roquette.store.offline.repair_plan import plan_repair
+    from roquette.store.offline.store_dir import find_store
+    from roquette.store.offline.swap import finish_pending
 
     if not dry_run and (to is None) != in_place:
         raise ConfigError(
@@ -137,7 +148,12 @@ def repair_command(
     changes = in_place and not dry_run
     with opened_store(directory, commit_log, exclusive=changes) as store:
         try:
-            plan = plan_repair(reader, store, hash_slots, index_entries, queue_file_size)
+            if changes and finish_pending(OsFiles(), store.root):
+                say("a repair that was interrupted is ended")
+                store = find_store(reader, directory, commit_log)
+            plan = plan_repair(
+                reader, store, hash_slots, index_entries, queue_file_size, delay_levels
+            )
             if output is Output.TABLE or not dry_run:
                 for line in plan.lines():
                     say(line)
@@ -155,7 +171,8 @@ def repair_command(
             report = check_store(reader, mended, FsckOptions(hash_slots=hash_slots))
         except OSError as error:
             raise StoreError(
-                f"the repair stopped: {error}; the store's own files are still there"
+                f"the repair stopped: {error}. {store.root} is as it was, unless {store.root}/repair.swap is there: "
+                "then run the repair again to end it"
             ) from None
     if output is Output.JSON:
         show_json({"plan": plan.lines(), **_plain(report), "sound": report.sound})

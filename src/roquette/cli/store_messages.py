@@ -165,6 +165,9 @@ def export_command(
             help="In JSON lines: auto (text, else base64), text, base64 or none.",
         ),
     ] = "auto",
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the file if it is there.")
+    ] = False,
     topic: Topic = None,
     queue: Queue = None,
     key: Key = None,
@@ -186,6 +189,8 @@ def export_command(
         raise ConfigError(f"--body {body} is none of auto, text, base64, none")
     if form == "parquet" and out is None:
         raise ConfigError("a Parquet file is not written to standard output: give --to FILE")
+    if out is not None and not force and OsReadFiles().file_size(out) >= 0:
+        raise ConfigError(f"{out} is there already: give another --to, or --force to overwrite it")
     with opened_store(directory, commit_log, force_read) as store:
         try:
             records = _found(store, query_of(topic, queue, key, tag, None, since, until, None))

@@ -84,6 +84,14 @@ def is_rocksdb(files: ReadFiles, directory: str) -> bool:
     return start == _MANIFEST.encode() or any(name.startswith(_MANIFEST) for name in names)
 
 
+def pending_words(root: str) -> str:
+    """Why a store that a repair has changed in part is not used."""
+    return (
+        f"{root}: a repair was interrupted while its result took the place of the old files: "
+        f"`roquette store repair {root} --in-place` ends it"
+    )
+
+
 def refuse_other_kinds(files: Files, layout: StoreLayout) -> None:
     """Look at a directory that is to be opened; reads only.
 
@@ -95,6 +103,8 @@ def refuse_other_kinds(files: Files, layout: StoreLayout) -> None:
             f"storePathCommitLog={layout.commit_log} names several directories: give it one, "
             "and move all commit log files there"
         )
+    if files.exists(layout.repair_pending):
+        raise StoreError(pending_words(layout.root))
     for strange in find_strange(SeamReadFiles(files), layout.root, layout.config):
         if strange.kind is Kind.ROCKSDB:
             log.warning("not read: %s is a RocksDB database", strange.path)

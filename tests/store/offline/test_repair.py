@@ -10,6 +10,7 @@ from tests.store.offline.stores import (
     HOST,
     READER,
     SEGMENT,
+    START_MS,
     append,
     config,
     faults,
@@ -26,7 +27,8 @@ from roquette.base.files import OsFiles
 from roquette.errors import StoreError
 from roquette.message.record import StoredRecord, encode_record
 from roquette.store.message_store import MessageStore
-from roquette.store.offline.repair import plan_repair, repair
+from roquette.store.offline.repair import repair
+from roquette.store.offline.repair_plan import plan_repair
 from roquette.store.offline.store_dir import find_store
 
 
@@ -348,3 +350,57 @@ def test_a_filler_has_exactly_the_size_of_the_damage(root: Path) -> None:
     assert isinstance(filler, StoredRecord)
     assert filler.topic == "LOST_TO_DAMAGE"
     assert filler.physical_offset + filler.size == victim.physical_offset
+
+
+@pytest.mark.parametrize("given", [None, "7s 9s"])
+def test_times_of_delayed_messages_are_those_of_the_broker(
+    tmp_path: Path, given: str | None
+) -> None:
+    """The broker's levels were 3 s and 40 s: its queues show it, unless somebody knows better."""
+    root = tmp_path / "store"
+    store = make_store(root, 5, close=False)
+    for number in range(6):
+        level = number % 2 + 1
+        at = START_MS + number
+        properties = f"DELAY\x01{level}\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02"
+        due = at + (3_000, 40_000)[level - 1]
+        store.append("SCHEDULE_TOPIC_XXXX", level - 1, 0, 0, at, HOST, 0, properties, due, b"x", at)
+    store.write_pending()
+    store.close(0)
+    before = [codes_of(root, level) for level in (0, 1)]
+    poke(root / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0" / f"{0:020d}", 12, b"\xff" * 8)
+    store_dir = opened(root)
+    plan = plan_repair(READER, store_dir, delay_levels=given)
+    repair(READER, OsFiles(), store_dir, plan, str(tmp_path / "copy"))
+
+    if given:
+        waits = [7_000, 9_000]
+        wanted = [[START_MS + n + waits[n % 2] for n in range(6) if n % 2 == q] for q in (0, 1)]
+    else:
+        wanted = before
+        assert "level 1 waits 3 s, level 2 waits 40 s" in "\n".join(plan.lines())
+    assert [codes_of(tmp_path / "copy", level) for level in (0, 1)] == wanted
+    assert plan.warnings == []
+
+
+def test_levels_that_no_queue_shows_are_told_of(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = make_store(root, 5, close=False)
+    properties = "DELAY\x013\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02"
+    store.append("SCHEDULE_TOPIC_XXXX", 2, 0, 0, 1, HOST, 0, properties, 5, b"x", START_MS)
+    store.write_pending()
+    store.close(0)
+    shutil.rmtree(root / "consumequeue" / "SCHEDULE_TOPIC_XXXX")
+    store_dir = opened(root)
+    plan = plan_repair(READER, store_dir)
+    repair(READER, OsFiles(), store_dir, plan, str(tmp_path / "copy"))
+
+    assert "delay levels 3 wait" in plan.warnings[-1]
+    assert "--delay-levels" in plan.warnings[-1]
+    assert codes_of(tmp_path / "copy", 2) == [START_MS + 10_000]
+
+
+def codes_of(root: Path, queue_id: int) -> list[int]:
+    """The tags codes of a queue of delayed messages: the times they are due."""
+    path = root / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / str(queue_id) / f"{0:020d}"
+    return [code for _, size, code in struct.iter_unpack(">qiq", path.read_bytes()) if size]

@@ -1,17 +1,19 @@
 """Making a sound store of a damaged one: the log patched, queues and index anew from it, the rest copied.
 
 Nothing that is sound is lost, and no queue offset is given twice: where messages are gone, fillers keep their places.
+In place, all is made beside the old files first and then swapped in (`swap`): whatever fails before leaves the store as
+it was.
 """
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, Final
 
 from roquette.base.files import File, Files
-from roquette.base.generations import BACKUPS
 from roquette.base.read_files import ReadFiles, read_all
 from roquette.errors import StoreError
+from roquette.message.names import SCHEDULE_TOPIC
 from roquette.message.record import StoredRecord, encode_blank
 from roquette.store.checkpoint import Checkpoint, write_checkpoint
 from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, encode_unit
@@ -19,169 +21,24 @@ from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.offline.findings import DAMAGE, Findings
-from roquette.store.offline.index_check import find_specs
-from roquette.store.offline.mend_log import LogPlan, plan_log
 from roquette.store.offline.overview import written_end
-from roquette.store.offline.small_files import (
-    JSON_LIMIT,
-    LogFacts,
-    changed_unwritten,
-    load_json,
-    topics_of,
-)
-from roquette.store.offline.store_dir import StoreDir, find_store, list_queues
+from roquette.store.offline.repair_plan import RepairPlan
+from roquette.store.offline.small_files import JSON_LIMIT, LogFacts
+from roquette.store.offline.store_dir import LogFile, StoreDir, find_store, list_queues
+from roquette.store.offline.swap import NEW, Swap
 from roquette.store.offline.timer_check import check_timer
 from roquette.store.offline.units import QueueUnits
 from roquette.store.offline.walk import walk_files
-from roquette.store.reput import Reput, parse_delay_levels
+from roquette.store.reput import Reput
 
 _WINDOW: Final = 1 << 20
-_DEFAULT_QUEUE_FILE: Final = 6_000_000
-_DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _MADE_ANEW: Final = frozenset(  # or copied by itself; all else in a store is copied as it is
     {
         *("commitlog", "commitlog.ahead", "consumequeue", "index", "index.building", "config"),
         *("checkpoint", "abort", "lock"),
     }
 )
-_LOST_FILES: Final = 64  # at the end of a log: queues that point farther are not believed
 _SETTLE_RECORDS: Final = 200_000  # between syncs of what was rebuilt
-
-
-@dataclass(slots=True)
-class RepairPlan:
-    """What a repair will do.
-
-    Attributes:
-        topics: those that get queues; None: all the log knows.
-        queue_ends: (topic, queue id) -> queue offset below which none may be given again.
-        slots, entries: of an index file; 0: no index is made.
-        json_from: path of a JSON file -> the file its content comes from.
-    """
-
-    log: LogPlan
-    topics: frozenset[str] | None
-    queue_ends: dict[tuple[str, int], int]
-    queue_file_size: int = _DEFAULT_QUEUE_FILE
-    slots: int = 0
-    entries: int = 0
-    json_from: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """The plan for people."""
-        log = self.log
-        found = [f"the log keeps {log.records} records up to offset {log.end}"]
-        for patch in log.patches:
-            size = patch.end - patch.position
-            what = {
-                "filler": "becomes records nobody reads",
-                "blank": "becomes the blank that ends the file",
-                "zeros": "is cut off",
-            }[patch.how]
-            found.append(
-                f"{offset_name(patch.base)} byte {patch.position}: {size} bytes ({patch.why}): {what}"
-            )
-        found += [f"{offset_name(base)} is missing: becomes one blank" for base in log.missing]
-        queues = "all queues" if self.topics is None else f"the queues of {len(self.topics)} topics"
-        found.append(f"{queues} are made anew from the log")
-        index = f"the index is made anew, {self.slots} slots" if self.slots else "no index is made"
-        found.append(index)
-        found += [f"{path} is taken from {source}" for path, source in self.json_from.items()]
-        return found + [f"warning: {words}" for words in self.warnings]
-
-
-def plan_repair(
-    files: ReadFiles,
-    store: StoreDir,
-    slots: int | None = None,
-    entries: int | None = None,
-    queue_file_size: int | None = None,
-) -> RepairPlan:
-    """Look at all of the log and say what a repair will do. Raises OSError.
-
-    Args:
-        slots, entries: maxHashSlotNum and maxIndexNum, when no index file shows them.
-        queue_file_size: mappedFileSizeConsumeQueue, when no queue shows it.
-
-    Raises:
-        StoreError: the store is of a kind that can not be repaired.
-    """
-    if store.strange:
-        raise StoreError(f"this store can not be repaired: {store.strange[0]}")
-    if not store.log:
-        raise StoreError(
-            f"{store.commit_log} has no commit log: there is nothing to make a store of"
-        )
-    plan = RepairPlan(plan_log(files, store), None, {})
-    queues = list_queues(files, store)
-    known = topics_of(files, store)
-    if known is not None:
-        plan.topics = frozenset(known) | {queue.topic for queue in queues}
-    sizes = [file.size for queue in queues for file in queue.files if file.size % UNIT_SIZE == 0]
-    sizes = [size for size in sizes if size]
-    if queue_file_size:
-        plan.queue_file_size = -(-queue_file_size // UNIT_SIZE) * UNIT_SIZE
-    elif sizes:
-        plan.queue_file_size = max(set(sizes), key=sizes.count)
-    for queue in queues:
-        if queue.topic.startswith("%LMQ%"):
-            plan.warnings.append(f"light queue {queue.topic} is not made anew")
-        if queue.files:
-            units = QueueUnits(files, queue, store.segment_size)
-            end = written_end(units)
-            if end > units.first and units.load(end - 1) and _plausible(units, store, plan.log.end):
-                plan.queue_ends[queue.topic, queue.queue_id] = end
-    _plan_index(files, store, plan, slots, entries)
-    _plan_json(files, store, plan)
-    return plan
-
-
-def _plausible(units: QueueUnits, store: StoreDir, log_end: int) -> bool:
-    """May a queue's last unit be one that a broker wrote? Garbage must not decide where a queue goes on."""
-    far = log_end + _LOST_FILES * store.segment_size
-    return bool(units.filler or 0 < units.size <= store.segment_size) and 0 <= units.physical <= far
-
-
-def _plan_index(
-    files: ReadFiles, store: StoreDir, plan: RepairPlan, slots: int | None, entries: int | None
-) -> None:
-    specs = find_specs(files, store, slots, False, Findings())
-    if slots and entries:
-        plan.slots, plan.entries = slots, entries
-    elif specs:
-        plan.slots = specs[-1].slots
-        plan.entries = (specs[-1].file.size - 40 - 4 * plan.slots) // 20
-    else:
-        plan.warnings.append(
-            "there is no index file to take the settings from: our broker makes an index at its start, Apache's "
-            "does not; --hash-slots with --index-entries makes one now"
-        )
-
-
-def _plan_json(files: ReadFiles, store: StoreDir, plan: RepairPlan) -> None:
-    for name in files.list_dir(store.config):
-        path = f"{store.config}/{name}"
-        if not name.endswith(".json"):
-            continue
-        if not _broken(files, path) and not changed_unwritten(files, path):
-            continue
-        backups = [path + suffix for suffix in BACKUPS]
-        sound = [one for one in backups if files.file_size(one) > 0 and not _broken(files, one)]
-        if sound:
-            plan.json_from[path] = sound[0]
-        else:
-            plan.warnings.append(
-                f"{path} is damaged and there is no sound {name}.bak: it stays as it is"
-            )
-
-
-def _broken(files: ReadFiles, path: str) -> bool:
-    try:
-        load_json(files, path)
-    except StoreError:
-        return True
-    return False
 
 
 def repair(
@@ -192,7 +49,7 @@ def repair(
     target: str | None,
     on_step: Callable[[str], None] = lambda words: None,
 ) -> StoreDir:
-    """Do it. Raises OSError.
+    """Do it. Raises OSError: the store is as it was, or `swap.pending` says that the swap is to be ended.
 
     Args:
         reader: where the store is read. `files`: where things are written.
@@ -202,11 +59,22 @@ def repair(
         The mended store, to be checked.
 
     Raises:
-        StoreError: the target is in use.
+        StoreError: the target is in use, or lies in the store.
     """
     if target is not None:
-        return _Repair(reader, files, store, plan, target.rstrip("/"), on_step).to_copy()
+        return _Repair(reader, files, store, plan, target.rstrip("/") or "/", on_step).to_copy()
     return _Repair(reader, files, store, plan, store.root, on_step).in_place()
+
+
+def _refuse_target(files: Files, store: StoreDir, target: str) -> None:
+    """A copy within what is copied would never end, and one of its directories is read as the store's own."""
+    there = os.path.realpath(target)
+    for source in (store.root, store.commit_log):
+        inside = os.path.realpath(source)
+        if there == inside or there.startswith(inside + "/"):
+            raise StoreError(f"{target} lies in {source}, which is to be copied: give another --to")
+    if files.exists(target) and files.list_dir(target):
+        raise StoreError(f"{target} is not empty: give a directory that is, or is not there yet")
 
 
 class _Repair:
@@ -229,10 +97,7 @@ class _Repair:
 
     def to_copy(self) -> StoreDir:
         files, target = self._files, self._target
-        if files.exists(target) and files.list_dir(target):
-            raise StoreError(
-                f"{target} is not empty: give a directory that is, or is not there yet"
-            )
+        _refuse_target(files, self._store, target)
         layout = StoreLayout(target)
         files.make_dirs(layout.commit_log)
         files.open_file(layout.abort, create=True).close()  # stands until all is done
@@ -244,34 +109,50 @@ class _Repair:
             self._copy_config()
         mended = find_store(self._reader, target)
         self._derive(mended, layout)
-        self._finish(layout, mended)
+        if not self._timers_agree(mended, mended):
+            for path in (layout.timer_wheel, layout.timer_checkpoint):
+                files.remove(path)
+            files.remove_tree(layout.timer_log)
+        files.remove(layout.checkpoint)
+        self._write_checkpoint(layout.checkpoint)
+        files.remove(layout.abort)
+        files.sync_dir(target)
         return mended
 
     def in_place(self) -> StoreDir:
-        files, store = self._files, self._store
+        files, store, plan = self._files, self._store, self._plan
         if not store.whole:
             raise StoreError(
                 f"{store.root} is a commit log alone: repair it into a store of its own, with --to"
             )
-        files.open_file(store.abort, create=True).close()
-        files.sync_dir(store.root)
-        self._patch_log()
-        for path, source in self._plan.json_from.items():
-            files.write_atomic(path, read_all(self._reader, source, JSON_LIMIT), keep_backup=False)
-        fresh = StoreLayout(f"{store.root}/repair.new", store.commit_log)
-        files.remove_tree(fresh.root)
-        mended = find_store(self._reader, store.root, store.commit_log)
+        swap = Swap(files, store.root, store.commit_log)
+        swap.refuse_pending()
+        swap.clean()
+        fresh = StoreLayout(f"{store.root}/{NEW}", store.commit_log)
+        files.make_dirs(fresh.root)
+        log = self._stage_log(swap)
+        mended = replace(store, root=fresh.root, log=log)
         self._derive(mended, fresh)
         for made, place in (
             (fresh.consume_queues, store.consume_queues),
             (fresh.index, store.index),
         ):
             if files.exists(made):
-                files.remove_tree(place)
-                files.rename(made, place)
-        files.sync_dir(store.root)
-        files.remove_tree(fresh.root)
-        self._finish(StoreLayout(store.root, store.commit_log), mended)
+                swap.put(made, place)
+        for number, (path, source) in enumerate(plan.json_from.items()):
+            staged = f"{fresh.root}/json.{number}"
+            data = read_all(self._reader, source, JSON_LIMIT)
+            files.write_atomic(staged, data, keep_backup=False)
+            swap.put(staged, path)
+        layout = StoreLayout(store.root, store.commit_log)
+        if not self._timers_agree(store, mended):
+            swap.drop(layout.timer_wheel)
+            swap.drop(layout.timer_checkpoint)
+            swap.drop(layout.timer_log)
+        self._write_checkpoint(fresh.checkpoint)
+        swap.put(fresh.checkpoint, store.checkpoint)
+        swap.commit()
+        swap.finish()
         return find_store(self._reader, store.root, store.commit_log)
 
     # The log
@@ -308,36 +189,41 @@ class _Repair:
             for at, data in patch.pieces():
                 target.pwrite(data, at)
 
-    def _patch_log(self) -> None:
-        """Keep what is overwritten beside the store, then overwrite it."""
-        log, files, store = self._plan.log, self._files, self._store
+    def _stage_log(self, swap: Swap) -> list[LogFile]:
+        """Copies of the files that need a patch, beside them; returns all files of the mended log.
+
+        What is overwritten, and files that the mended log does not have, go to `repair.lost`.
+        """
+        plan, files, store = self._plan.log, self._files, self._store
+        patched = {patch.base for patch in plan.patches}
         lost = f"{store.root}/repair.lost"
-        for patch in log.patches:
+        for patch in plan.patches:
             file = store.file_of(patch.base)
             if file is not None:
                 files.make_dirs(lost)
                 self._keep(file.path, patch, f"{lost}/{offset_name(patch.base + patch.position)}")
-        for file in store.log:
-            if file.base in log.bases:
-                opened = files.open_file(file.path)
-                try:
-                    if file.size < store.segment_size:
-                        opened.truncate(store.segment_size)
-                    patches = [patch for patch in log.patches if patch.base == file.base]
-                    if patches:
-                        self._on_step(f"patching {file.path}")
-                        self._write_patches(opened, file.base, patches)
-                    opened.sync()
-                finally:
-                    opened.close()
-            elif _empty(self._reader, file.path):
-                files.remove(file.path)  # made ahead, or what a crash left of it
+        found: list[LogFile] = []
+        known = {file.base: file for file in store.log}
+        for base in plan.bases:
+            path = f"{store.commit_log}/{offset_name(base)}"
+            file = known.get(base)
+            if file is not None and file.size == store.segment_size and base not in patched:
+                found.append(file)
+                continue
+            self._on_step(f"copying and patching {path}")
+            staged = f"{swap.log_directory()}/{offset_name(base)}"
+            self._copy_log(base, staged)
+            swap.put(staged, path)
+            found.append(LogFile(staged, base, store.segment_size))
+        for base, file in known.items():
+            if base in plan.bases:
+                continue
+            if _empty(self._reader, file.path):
+                swap.drop(file.path)  # made ahead, or what a crash left of it
             else:
                 files.make_dirs(lost)
-                files.rename(file.path, f"{lost}/{offset_name(file.base)}")
-        for base in log.missing:
-            self._copy_log(base, f"{store.commit_log}/{offset_name(base)}")
-        files.sync_dir(store.commit_log)
+                swap.put(file.path, f"{lost}/{offset_name(base)}")
+        return found
 
     def _keep(self, path: str, patch: Any, target: str) -> None:
         source = self._reader.open(path)
@@ -345,7 +231,7 @@ class _Repair:
             data = source.read(patch.position, min(patch.end, source.size) - patch.position)
         finally:
             source.close()
-        data = data.rstrip(b"\0") if patch.how != "filler" else data
+        data = data.rstrip(b"\0") if patch.how in ("blank", "zeros") else data
         if data and not self._files.exists(target):
             self._files.write_atomic(target, data, keep_backup=False)
 
@@ -356,7 +242,8 @@ class _Repair:
         queues = ConsumeQueues(files, layout, plan.queue_file_size // UNIT_SIZE)
         index = Index(files, layout.index, plan.slots, plan.entries) if plan.slots else None
         segment_size = self._store.segment_size
-        reput = Reput(queues, index, parse_delay_levels(_DELAYS), segment_size)
+        reput = Reput(queues, index, plan.delay_ms, segment_size)
+        guessed: set[int] = set()
         known: dict[tuple[str, int], None] = {}
         count = 0
         for record in walk_files(
@@ -368,6 +255,8 @@ class _Repair:
         ):
             if not isinstance(record, StoredRecord):
                 continue
+            if record.topic == SCHEDULE_TOPIC and record.queue_id + 1 not in plan.delays_known:
+                guessed.add(record.queue_id + 1)
             if plan.topics is None or record.topic in plan.topics:
                 known[record.topic, record.queue_id] = None
                 reput.rebuild(record, known)
@@ -376,6 +265,11 @@ class _Repair:
             count += 1
             if count % _SETTLE_RECORDS == 0:
                 self._sync(queues, index)
+        if guessed:
+            plan.warnings.append(
+                f"no queue shows how long delay levels {', '.join(map(str, sorted(guessed)))} wait: Apache's defaults "
+                "are taken; give --delay-levels if the broker's messageDelayLevel was another"
+            )
         self._keep_ends(queues)
         self._sync(queues, index)
         directories = {layout.consume_queues: None} if queues.topics else {}
@@ -454,33 +348,35 @@ class _Repair:
             written.close()
             source.close()
 
-    def _finish(self, layout: StoreLayout, mended: StoreDir) -> None:
-        """Timer files only when they agree, the checkpoint, and last of all the abort file goes."""
-        files, plan = self._files, self._plan
+    def _timers_agree(self, store: StoreDir, mended: StoreDir) -> bool:
+        """Do the timer's files fit the mended log and queues? Else they are left out.
+
+        Args:
+            store: where the timer's files are. `mended`: where the new queues are.
+        """
+        plan = self._plan
         found = Findings()
         ends = dict(plan.queue_ends)
         for queue in list_queues(self._reader, mended):
             units = QueueUnits(self._reader, queue, mended.segment_size)
             ends[queue.topic, queue.queue_id] = written_end(units)
         facts = LogFacts(plan.log.end, self._last_ms, ends, sure=True)
-        check_timer(self._reader, mended, facts, False, found)
-        if any(item.severity == DAMAGE for item in found.items):
+        check_timer(self._reader, store, facts, False, found)
+        agree = all(item.severity != DAMAGE for item in found.items)
+        if not agree:
             self._on_step(
                 "leaving out the timer's files: our broker makes them anew from the timer's topic"
             )
-            files.remove(layout.timer_wheel)
-            files.remove(layout.timer_checkpoint)
-            files.remove_tree(layout.timer_log)
+        return agree
+
+    def _write_checkpoint(self, path: str) -> None:
         checkpoint = Checkpoint(
             physical_ms=self._last_ms,
             logical_ms=self._last_ms,
-            index_ms=self._last_ms if plan.slots else 0,
-            logical_offset=plan.log.end,
+            index_ms=self._last_ms if self._plan.slots else 0,
+            logical_offset=self._plan.log.end,
         )
-        files.remove(layout.checkpoint)
-        write_checkpoint(files, layout.checkpoint, checkpoint.encode())
-        files.remove(layout.abort)
-        files.sync_dir(layout.root)
+        write_checkpoint(self._files, path, checkpoint.encode())
 
 
 def _sync_queue(queue: ConsumeQueue) -> None:

@@ -68,8 +68,8 @@ _STORE_V6: Final = 0x20
 _WINDOW: Final = 1 << 20
 _MARK: Final = b"\xda\xa3\x20"
 _BLANK_MARK: Final = b"\xcb\xd4\x31\x94"
-_WHOLE_CRC: Final = b"__CRC32#\x01"
-_WHOLE_CRC_SIZE: Final = 20  # name, separator, ten digits, separator
+WHOLE_CRC: Final = b"__CRC32#\x01"
+WHOLE_CRC_SIZE: Final = 20  # name, separator, ten digits, separator
 _OVERLAP: Final = 7  # bytes of a size and magic that may lie across two windows
 _ZEROS: Final = bytes(_WINDOW + _OVERLAP)
 
@@ -284,13 +284,13 @@ class Scanner:
         if crc32(body) & 0x7FFFFFFF != wanted:
             return BAD_CRC
         end: i64 = self.at + self.size
-        if self.properties_size >= _WHOLE_CRC_SIZE and data.startswith(
-            _WHOLE_CRC, end - _WHOLE_CRC_SIZE
+        if self.properties_size >= WHOLE_CRC_SIZE and data.startswith(
+            WHOLE_CRC, end - WHOLE_CRC_SIZE
         ):
             digits = data[end - 11 : end - 1]
             if (
                 not digits.isdigit()
-                or int(digits[::-1]) != crc32(data[self.at : end - _WHOLE_CRC_SIZE]) & 0x7FFFFFFF
+                or int(digits[::-1]) != crc32(data[self.at : end - WHOLE_CRC_SIZE]) & 0x7FFFFFFF
             ):
                 return BAD_WHOLE_CRC
         return SOUND

@@ -199,14 +199,18 @@ def _load_log(files: ReadFiles, found: StoreDir) -> None:
 
 
 def _segment_size(log: list[LogFile]) -> int:
-    """Bytes of a whole file: most often the distance of neighbours, else the largest size."""
+    """Bytes of a whole file: the largest size, if names are multiples of it, since files may be missing between;
+    else, of files that were cut, most often the distance of neighbours."""
+    largest = max((file.size for file in log), default=0)
+    alike = sum(file.size == largest for file in log) > 1
+    if largest and alike and all(file.base % largest == 0 for file in log):
+        return largest
     distances: dict[int, int] = {}
     for before, after in pairwise(log):
         distance = after.base - before.base
         distances[distance] = distances.get(distance, 0) + 1
     if distances:
         usual = max(distances, key=lambda size: (distances[size], -size))
-        largest = max(file.size for file in log)
         return usual if usual >= largest else largest
     if not log:
         return _DEFAULT_SEGMENT
