@@ -22,7 +22,7 @@ BROKER_ROWS = processor_table(MagicMock())
 NAMESRV_ROWS = namesrv_rows(MagicMock(), MagicMock(), MagicMock(), MagicMock())
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 KILL = -1.0
-NOT_YET = {11, 361, 15, 323}  # the journal of offsets, and links between half messages
+NOT_YET = {323}  # links between half messages
 POWER = (0.0, 0.5, 1.0)  # what part of the unsynced is on the disk all the same
 ENDS = {
     Promise.LOG: [(ASYNC, KILL), (SYNC, KILL), *((SYNC, share) for share in POWER)],
@@ -110,7 +110,7 @@ def test_a_file_that_can_not_be_written_is_told(code: int, case: Any) -> None:
         open_file = files.open_file
 
         def refuse(path: str, size: int | None = None, create: bool = False) -> Any:
-            if path.startswith("/store/config/"):
+            if path.startswith("/store/config/") and ".json" in path:
                 raise OSError(errno.EIO, "Input/output error", path)
             return open_file(path, size, create)
 

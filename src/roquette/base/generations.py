@@ -47,12 +47,14 @@ class Loaded(Generic[T]):
         path: where it was found.
         problems: what is wrong with the newer ones, a sentence each; empty when it is the newest.
         foreign: somebody else wrote it.
+        mark: of the content.
     """
 
     value: T
     path: str
     problems: list[str]
     foreign: bool
+    mark: Mark
 
 
 def save(files: Files, path: str, data: bytes) -> None:
@@ -138,7 +140,8 @@ def load(files: Files, path: str, parse: Callable[[bytes], T]) -> Loaded[T] | No
         if foreign and any(0 < mark.modified_ms == modified_ms for mark in marks):
             problems.append(f"{name}: its bytes have changed since they were written (checksum)")
             continue
-        found = Loaded(value, name, problems, foreign and bool(marks))
+        mark = Mark(crc32(data), len(data), modified_ms)
+        found = Loaded(value, name, problems, foreign and bool(marks), mark)
         _tell(found)
         return found
     if problems == [f"{path} is missing"] and not files.exists(path + SUMS):

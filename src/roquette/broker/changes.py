@@ -1,7 +1,8 @@
 """What must follow a change of the broker's tables: a file is written, name servers are told.
 
 What operators change is written before the request is answered, topics are registered, too; a file that can not
-be written is told. Offsets that clients commit and delay progress are written on their beats.
+be written is told. Offsets that clients commit go to the journal at the end of each turn, and to their file on a beat,
+as delay progress does.
 """
 
 import logging
@@ -13,6 +14,7 @@ from roquette.broker import persistence
 from roquette.broker.config import LiveConfig
 from roquette.broker.delay_levels import DelayLevels, DelayProgress
 from roquette.broker.groups import GroupTable
+from roquette.broker.offset_journal import OffsetJournal
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.persistence import ConfigFiles, Saver
 from roquette.broker.registration import SETTLE_S, Registration
@@ -60,14 +62,22 @@ class Changes:
         self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper)
         self._delay_file = Saver(files, persistence.DELAYS, delays.to_wrapper)
         self._more: list[Saver] = []
+        self._journal = OffsetJournal(*files.place)
+        self._offset_file.pictured = self._journal.pictured
+        self._offset_file.written = self._journal.saved
+        self._early = False  # the file of offsets is written before its beat
 
     def _topic_wrapper(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(
             topic_config_table=self._topics.to_table(), data_version=self._topics.data_version
         )
 
-    def load(self) -> None:
-        """Read the files into the tables; raises StoreError when a file exists and can not be read."""
+    def load(self, log_end: int) -> None:
+        """Read the files into the tables; raises StoreError when a file exists and can not be read.
+
+        Args:
+            log_end: where the log ends; 0 when parts of it are gone, so that no journal may speak of it.
+        """
         topics = self._files.load(persistence.TOPICS, TopicConfigSerializeWrapper)
         if topics is not None:
             self._topics.load(topics.topic_config_table.values(), topics.data_version)
@@ -78,9 +88,13 @@ class Changes:
                 groups.forbidden_table,
                 groups.data_version,
             )
-        offsets = self._files.load(persistence.OFFSETS, ConsumerOffsetSerializeWrapper)
+        offsets = self._files.load_marked(persistence.OFFSETS, ConsumerOffsetSerializeWrapper)
+        crc = size = 0
         if offsets is not None:
-            self._offsets.load(offsets)
+            self._offsets.load(offsets.value)
+            crc, size = offsets.mark.crc, offsets.mark.size
+        for change in self._journal.load(crc, size, log_end):
+            self._offsets.apply(change)
         delays = self._files.load(persistence.DELAYS, DelayProgress)
         if delays is not None:
             self._delays.load(delays.offset_table, delays.data_version, delays.log_offset)
@@ -172,6 +186,27 @@ class Changes:
             await self._registration.settled(settle_s)
         return reply
 
+    def end_turn(self, log_end: int) -> bool:
+        """Write down what the turn changed of the offsets; False when that can not be done, for the first time:
+        the answers of this turn must not leave. Later commits are refused until it works again."""
+        offsets, journal = self._offsets, self._journal
+        if not offsets.moved:
+            return True
+        if journal.append(offsets.change(log_end)):
+            offsets.told()
+            offsets.unsafe = None
+            if journal.full and not self._early:
+                self._early = True
+                self._tasks.start("save-full-journal", self._save_early())
+            return True
+        first, offsets.unsafe = offsets.unsafe is None, journal.failure
+        return not first
+
+    async def _save_early(self) -> None:
+        self._offset_file.mark()
+        await self._offset_file.try_save()
+        self._early = False
+
     async def save_offsets(self) -> None:
         """The beat of consumer offsets; retries what failed elsewhere."""
         if self._offsets.dirty:
@@ -203,3 +238,4 @@ class Changes:
             saver.try_save_now()
         for saver in self._more:
             saver.try_save_now()
+        self._journal.close(remove=not self._offset_file.dirty)

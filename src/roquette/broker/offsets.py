@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from roquette.broker.offset_journal import Change, Queues
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
 
 NOT_FOUND = -1
@@ -23,6 +24,9 @@ class OffsetTable:
     Attributes:
         pending_resets: queues whose reset no pull has taken yet: the one number a pull looks at.
         moved_back: asked before a smaller offset replaces a committed one; False keeps the old one.
+        overruled: how often somebody else than consumers moved offsets: resets, clones, deletions.
+        log_end: the log up to there is in what was loaded, besides what the file says.
+        unsafe: why changes can not be written down now; None when they can.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -34,6 +38,12 @@ class OffsetTable:
         self._commits = 0
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
         self.dirty = False  # set by commits, cleared by whoever persists
+        self.overruled = 0
+        self.log_end = 0
+        self.unsafe: str | None = None
+        self._dropped: dict[str, None] = {}  # what the journal does not know yet: see `Change`
+        self._moved: Queues = {}
+        self._reset_moved: Queues = {}
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, or -1."""
@@ -63,7 +73,12 @@ class OffsetTable:
         old = queues.get(queue_id, NOT_FOUND)
         if offset < old and not self.moved_back(group, topic, queue_id, offset, old, client):
             return False
-        queues[queue_id] = offset
+        if offset != old:
+            queues[queue_id] = offset
+            moved = self._moved.get(key)
+            if moved is None:
+                moved = self._moved[key] = {}
+            moved[queue_id] = offset
         self._changed(now_ms)
         return True
 
@@ -80,8 +95,9 @@ class OffsetTable:
         if queue_id < 0 or offset < 0:
             return
         key = f"{topic}@{group}"
-        self._resets.setdefault(key, {})[queue_id] = offset
-        self._offsets.setdefault(key, {})[queue_id] = offset
+        for table in (self._resets, self._offsets, self._moved, self._reset_moved):
+            table.setdefault(key, {})[queue_id] = offset
+        self.overruled += 1
         self._count_resets()
         self._changed(now_ms)
 
@@ -96,6 +112,7 @@ class OffsetTable:
         if queues is None or queue_id not in queues:
             return None
         offset = queues.pop(queue_id)
+        self._reset_moved.setdefault(key, {})[queue_id] = NOT_FOUND
         if not queues:
             del self._resets[key]
         self._count_resets()
@@ -127,7 +144,12 @@ class OffsetTable:
         queues = self._offsets.get(f"{topic}@{source}")
         if queues is None:
             return False
-        self._offsets[f"{topic}@{target}"] = dict(queues)
+        key = f"{topic}@{target}"
+        self._offsets[key] = dict(queues)
+        self._dropped[key] = None
+        self._moved[key] = dict(queues)
+        self._reset_moved[key] = dict(self._resets.get(key, {}))
+        self.overruled += 1
         self._changed(now_ms)
         return True
 
@@ -185,7 +207,42 @@ class OffsetTable:
                 key for key in table if matches(key.partition("@")[0], key.partition("@")[2])
             ]:
                 del table[key]
+                self._dropped[key] = None
+                self._moved.pop(key, None)
+                self._reset_moved.pop(key, None)
+        self.overruled += 1
         self._count_resets()
+        self.dirty = True
+
+    # The journal: what has changed since it was told last.
+
+    @property
+    def moved(self) -> bool:
+        """Whether there is anything to tell it."""
+        return bool(self._moved or self._reset_moved or self._dropped)
+
+    def change(self, log_end: int) -> Change:
+        """What to tell it, when the log ends at `log_end`."""
+        return Change(log_end, list(self._dropped), self._moved, self._reset_moved)
+
+    def told(self) -> None:
+        """It has taken the last change."""
+        self._dropped, self._moved, self._reset_moved = {}, {}, {}
+
+    def apply(self, change: Change) -> None:
+        """Make a change again that it had."""
+        for key in change.dropped:
+            self._offsets.pop(key, None)
+            self._resets.pop(key, None)
+        for key, queues in change.offsets.items():
+            self._offsets.setdefault(key, {}).update(queues)
+        for key, queues in change.resets.items():
+            resets = self._resets.setdefault(key, {}) | queues
+            self._resets[key] = {q: offset for q, offset in resets.items() if offset >= 0}
+            if not self._resets[key]:
+                del self._resets[key]
+        self._count_resets()
+        self.log_end = change.log_end
         self.dirty = True
 
     def load(self, wrapper: ConsumerOffsetSerializeWrapper) -> None:

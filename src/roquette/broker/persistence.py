@@ -43,16 +43,25 @@ class ConfigFiles:
         self._directory = directory
         self._make_room = make_room
 
+    @property
+    def place(self) -> tuple[Files, str, Callable[[], bool]]:
+        """What it was made of, for files of another kind in the same directory."""
+        return self._files, self._directory, self._make_room
+
     def load(self, name: str, shape: type[T]) -> T | None:
+        """`load_marked` without the mark."""
+        found = self.load_marked(name, shape)
+        return None if found is None else found.value
+
+    def load_marked(self, name: str, shape: type[T]) -> generations.Loaded[T] | None:
         """The content of a file, or of the newest backup that is sound; None when nothing was ever written.
 
         Raises:
             StoreError: there are files, but none can be read: starting empty would lose what they hold.
         """
-        found = generations.load(
+        return generations.load(
             self._files, f"{self._directory}/{name}", lambda data: decode_body(shape, data)
         )
-        return None if found is None else found.value
 
     def save(self, name: str, value: Any) -> None:
         """Replace a file. Blocks."""
@@ -75,6 +84,8 @@ class Saver:
     Attributes:
         before: called before each picture is taken.
         ready: waits until what the picture speaks of is on the disk; False puts the write off.
+        pictured: told the content in the moment of the picture.
+        written: told that the last picture is on the disk.
     """
 
     def __init__(self, files: ConfigFiles, name: str, snapshot: Callable[[], Any]) -> None:
@@ -86,6 +97,8 @@ class Saver:
         self._lock = asyncio.Lock()
         self.before: Callable[[], None] | None = None
         self.ready: Callable[[], Awaitable[bool]] | None = None
+        self.pictured: Callable[[bytes], None] | None = None
+        self.written: Callable[[], None] | None = None
 
     @property
     def dirty(self) -> bool:
@@ -110,10 +123,14 @@ class Saver:
             if self.before is not None:
                 self.before()
             data = fastjson_pretty(self._snapshot())
+            if self.pictured is not None:
+                self.pictured(data)
             if self.ready is not None and not await self.ready():
                 return
             await run_blocking(self._files.write, self._name, data)
             self._saved = changes
+            if self.written is not None:
+                self.written()
 
     async def try_save(self) -> bool:
         """`save` for a beat: what fails is said in the log and tried again at the next one; True when it is saved."""

@@ -328,7 +328,7 @@ class Broker:
 
     def _load(self, report: RecoveryReport) -> None:
         now_ms = self._clock.now_ms()
-        self.changes.load()
+        self.changes.load(0 if report.damaged_bytes else self.store.max_physical_offset)
         is_system = self.deletions.is_system
         restore_topics(self.topics, self.store, is_system, now_ms, clean=not report.abnormal)
         steady_ms = self._clock.steady_ms()
@@ -351,6 +351,8 @@ class Broker:
         self._wake()
         if popped and not self._write_log():  # check-points of the pops that were woken
             return
+        if not self.changes.end_turn(self.store.max_physical_offset):
+            self._doors.drop_replies()
         if self.sync_flush and self.store.synced_offset < self.store.max_physical_offset:
             self.log_sync.request()  # whoever appended it: only a sync makes it safe, and visible
         else:

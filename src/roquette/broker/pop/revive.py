@@ -128,17 +128,22 @@ class Reviver:
                 if isinstance(entry, CheckPoint):
                     last = self._message(str(entry.topic), entry.queue_id, entry.end_offset - 1)
                     if last is not None and last.physical_offset < record.physical_offset:
-                        self._advance(entry, entry.end_offset, now_ms)
+                        self._advance(entry, entry.end_offset, record, now_ms)
                 elif isinstance(entry, OrderEntry):
                     place = (str(entry.topic), str(entry.group), entry.queue_id)
                     self._orders.restore(*place, entry.info, steady_ms)
-                    self._advance(entry, next_offset(entry.info), now_ms)
+                    self._advance(entry, next_offset(entry.info), record, now_ms)
             if following == offset:
                 return
             offset = following
 
-    def _advance(self, entry: CheckPoint | OrderEntry, offset: int, now_ms: int) -> None:
+    def _advance(
+        self, entry: CheckPoint | OrderEntry, offset: int, record: StoredRecord, now_ms: int
+    ) -> None:
+        """Go on behind a pop, unless the offsets knew of it: then they may have been reset since."""
         place = (str(entry.group), str(entry.topic), entry.queue_id)
+        if record.physical_offset < self._offsets.log_end:
+            return
         if offset > self._offsets.query(*place):
             self._offsets.commit(*place, offset, now_ms)
 

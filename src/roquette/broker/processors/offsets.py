@@ -65,6 +65,11 @@ class OffsetProcessor:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"QueueId is {header.queue_id}, topic is {topic}"
             )
+        if self._offsets.unsafe is not None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"no offset is committed now: the journal of offsets can not be written ({self._offsets.unsafe})",
+            )
         queue_id, offset = header.queue_id, header.commit_offset
         if self._offsets.has_reset(group, topic, queue_id):
             return Reply(remark="Offset has been previously reset")
