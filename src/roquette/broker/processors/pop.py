@@ -50,7 +50,7 @@ class _Batch:
 
     __slots__ = (
         "advanced", "chosen", "cold", "count", "counts", "end_offset", "messages", "pop_time",
-        "rest", "revive_qid", "runs", "starts",
+        "overruled", "rest", "revive_qid", "runs", "starts",
     )  # fmt: skip
 
     def __init__(self, chosen: SubscriptionFilter, pop_time: int, revive_qid: int) -> None:
@@ -66,6 +66,7 @@ class _Batch:
         self.end_offset = 0  # of the log, after the last check-point
         self.advanced = False  # messages nobody here wants were passed over
         self.cold = False  # records were read beside the loop
+        self.overruled = False  # somebody has reset or deleted offsets meanwhile: it ends here
 
 
 class PopProcessor:
@@ -213,14 +214,18 @@ class PopProcessor:
         *,
         retry: bool = False,
     ) -> Part:
-        """Take from one queue (popMsgFromQueue). Nothing else changes its offset meanwhile."""
+        """Take from one queue (popMsgFromQueue). No other pop changes its offset meanwhile; when an operator does,
+        his word counts, and what was read is left for the next pop."""
         group = header.consumer_group
         key = (name, group, queue_id)
+        if batch.overruled:
+            return
+        if key in self._pop.locked:
+            start = self._places.peek(name, group, queue_id)
+            batch.rest += 0 if header.order else self._store.max_offset(name, queue_id) - start
+            return
         offset = self._places.start(name, group, queue_id, header.init_mode, ctx.now_ms)
         behind = self._store.max_offset(name, queue_id) - offset
-        if key in self._pop.locked:
-            batch.rest += 0 if header.order else behind
-            return
         if header.order and self._pop.orders.blocked(
             header.attempt_id,
             name,
@@ -241,11 +246,15 @@ class PopProcessor:
             found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
         if found.plan is not None or (found.count and not found.runs):
             batch.cold = True
+            overruled = self._offsets.overruled
             self._pop.locked.add(key)
             try:
                 found = yield found
             finally:
                 self._pop.locked.discard(key)
+            if self._offsets.overruled != overruled:
+                batch.overruled = True
+                return
         if found.count:
             if not self._hand_out(ctx, header, batch, key, offset, found, retry=retry):
                 batch.rest += found.count
