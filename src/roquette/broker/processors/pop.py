@@ -49,8 +49,8 @@ class _Batch:
     """What one pop has gathered so far."""
 
     __slots__ = (
-        "advanced", "chosen", "cold", "count", "counts", "end_offset", "messages", "pop_time",
-        "overruled", "rest", "revive_qid", "runs", "starts",
+        "advanced", "chosen", "cold", "count", "counts", "end_offset", "messages",
+        "overruled", "pop_time", "rest", "revive_qid", "runs", "starts",
     )  # fmt: skip
 
     def __init__(self, chosen: SubscriptionFilter, pop_time: int, revive_qid: int) -> None:
