@@ -1,6 +1,7 @@
 """Damage of each kind to each place of a commit log: the start is refused in words, or all that is sound is served."""
 
 import random
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,10 +14,14 @@ from tests.store.crash_workload import Owed, Workload
 from tests.store.explorer import Explorer
 
 from roquette.base.javatypes import java_hash
+from roquette.base.read_files import SeamReadFiles
 from roquette.errors import StoreError
 from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
+from roquette.store.offline.findings import DAMAGE
+from roquette.store.offline.fsck import FsckOptions, check_store
+from roquette.store.offline.store_dir import find_store
 from roquette.store.results import GetStatus
 from roquette.testing.crash_states import DiskState
 from roquette.testing.faulty_files import FaultyFiles
@@ -342,6 +347,41 @@ def test_what_was_filled_is_kept_beside_the_store() -> None:
     assert kept == bytes(image[one.physical : one.physical + len(kept)])
     assert len(kept) == len(one.data)
     assert store.max_offset(one.topic, one.queue_id) > one.offset
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped", "young"])
+@pytest.mark.parametrize("which", [0, 2, -1])
+def test_fsck_finds_nothing_in_a_filled_store(end: str, which: int) -> None:
+    good = pristine(end)
+    name = good.names[which]
+    lost = [s for s in good.sent if s.physical // SIZE == int(name[-20:]) // SIZE][-1]
+    image = bytearray(good.images[name])
+    image[lost.physical % SIZE : lost.physical % SIZE + len(lost.data)] = bytes(len(lost.data))
+    files = remade(good, **{name[3:]: bytes(image)})
+    store = opened(files)
+    check_new(store, good, 1000)
+    store.close(START_MS)
+    reader = SeamReadFiles(files)
+
+    found = check_store(reader, find_store(reader, "/s"), FsckOptions()).findings
+
+    filled = end != "stopped" or which == -1  # after a clean stop older files are not read
+    assert [f for f in found if f.severity == DAMAGE] == [] or not filled
+
+
+@pytest.mark.parametrize("store_ms", [-1, 1 << 62, -(1 << 62)])
+def test_a_record_with_a_damaged_time_stops_no_start(store_ms: int) -> None:
+    """An index file is called after it."""
+    good = pristine("killed")
+    one = good.sent[20]
+    name = f"commitlog/{one.physical - one.physical % SIZE:020d}"
+    image = bytearray(good.images[f"/s/{name}"])
+    image[one.physical % SIZE + 56 : one.physical % SIZE + 64] = struct.pack(">q", store_ms)
+    files = remade(good, **{name: bytes(image)})
+    for path in files.list_dir("/s/index"):
+        files.remove(f"/s/index/{path}")
+
+    check_served(opened(files), good.sent[:20] + good.sent[21:], good.sent)
 
 
 def test_a_hole_in_the_last_synced_file_after_a_power_cut_is_not_filled() -> None:

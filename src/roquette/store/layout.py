@@ -5,6 +5,8 @@ import os
 from typing import Final
 
 NAME_DIGITS: Final = 20
+_DAY_MS: Final = 86_400_000
+_YEAR_9999_MS: Final = 253_370_764_800_000
 
 
 class StoreLayout:
@@ -53,6 +55,10 @@ def parse_offset_name(name: str) -> int | None:
 
 
 def index_name(now_ms: int) -> str:
-    """yyyyMMddHHmmssSSS in local time (Apache: UtilAll.timeMillisToHumanString)."""
+    """yyyyMMddHHmmssSSS in local time (Apache: UtilAll.timeMillisToHumanString).
+
+    A time that no calendar has, as a damaged record may say, is the nearest that one has.
+    """
+    now_ms = min(max(now_ms, _DAY_MS), _YEAR_9999_MS)
     moment = datetime.datetime.fromtimestamp(now_ms / 1000)
     return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"

@@ -112,7 +112,7 @@ class Recovery:
         if trusted is None:
             start = self._last_dispatched()
             end = self._find_end(start)
-            if end == start:  # nothing where the queues say the last record is
+            if end == start or self._beyond.holes:  # no record where the queues say the last one is
                 start = self._trusted_start()
                 end = self._find_end(start)
         self._fill_holes()
@@ -155,6 +155,9 @@ class Recovery:
             return
         fill_holes(self._files, self._layout, self._log, holes)
         report.lost_messages = pass_over_units(self._queues, self._log, holes)
+        if self._index is not None:  # it knows of what is lost
+            self._index_is_building()
+            self._index.drop_from(0)
         for hole in holes:
             report.damaged_bytes += hole.end - hole.position
             path = os.path.join(self._log.directory, offset_name(hole.base))
