@@ -10,7 +10,6 @@ from tests.simulation.transactions import keys_of, read
 from tests.store.fixtures import KINDS, load_book, load_files, unpack
 from tools.make_fixtures import BROKER, CLIENT, FRAMES, NAME_SERVER, Caller, body_hash
 
-from roquette.base.clock import LoopClock
 from roquette.base.read_files import OsReadFiles
 from roquette.broker.service import Broker
 from roquette.message.message import ReceivedMessage
@@ -29,10 +28,9 @@ class Life:
         self.kind = kind
         self.book = load_book(kind)
 
-    async def start(self, later_ms: int) -> Broker:
-        """Open it, so long after its end."""
+    async def start(self) -> Broker:
+        """Open it."""
         cluster = self.cluster
-        cluster.clock = LoopClock(cluster.loop, self.book["end_ms"] + later_ms)
         cluster.host(BROKER).files = load_files(self.kind)
         await cluster.add_namesrv(NAME_SERVER)
         store = self.book["store"]
@@ -124,7 +122,7 @@ def open_store(kind: str, later_ms: int) -> None:
 
     async def scenario(cluster: SimCluster) -> None:
         life = Life(cluster, kind)
-        await life.start(later_ms)
+        await life.start()
         life.check_messages()
         life.check_tables()
         pop = life.book["pop"]
@@ -141,7 +139,7 @@ def open_store(kind: str, later_ms: int) -> None:
         await asyncio.sleep(20)
         assert life.delivered() == (life.waiting() if later_ms == LATE_MS else [])
 
-    simulate(scenario)
+    simulate(scenario, start_ms=load_book(kind)["end_ms"] + later_ms)
 
 
 @pytest.mark.parametrize("kind", KINDS)

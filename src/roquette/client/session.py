@@ -176,17 +176,18 @@ class Session:
 
         try:
             route = await self.ask_name_servers(call)
-        except ClientError as error:
-            result.set_exception(error)
-            result.exception()  # seen, even when every caller has gone
-        except asyncio.CancelledError:
-            result.set_exception(ClientClosed("the client was closed"))
-            result.exception()
-            raise
-        else:
             self._learn(topic, route)
             result.set_result(route)
+        except asyncio.CancelledError:
+            result.set_exception(ClientClosed("the client was closed"))
+            raise
+        except ClientError as error:
+            result.set_exception(error)
+        except Exception as error:  # whatever it is: callers wait for an answer
+            result.set_exception(ConnectError(f"no route of {topic}: {error!r}"))
+            raise
         finally:
+            result.exception()  # seen, even when every caller has gone
             self._fetching.pop(topic, None)
             if (
                 not result.done()

@@ -128,13 +128,17 @@ class RemotingClient:
                 attempt.set_exception(
                     ConnectError(f"connect to {address} failed: {error or type(error).__name__}")
                 )
-                attempt.exception()  # seen, even when every caller has gone
         except asyncio.CancelledError:
             if not attempt.done():
                 attempt.set_exception(ClientClosed("the client was closed"))
-                attempt.exception()
+            raise
+        except Exception as error:
+            if not attempt.done():  # whatever it is: callers wait for an answer
+                attempt.set_exception(ConnectError(f"connect to {address} failed: {error!r}"))
             raise
         finally:
+            if attempt.done():
+                attempt.exception()  # seen, even when every caller has gone
             self._connecting.pop(address, None)
             if not attempt.done():  # an error of no kind that is expected: nobody may wait for ever
                 attempt.set_exception(ConnectError(f"connect to {address} failed"))

@@ -13,7 +13,8 @@
 Each host runs one process. Clocks are the loop's, files a `FaultyFiles` per host, which survives the process.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from roquette.base.clock import LoopClock
@@ -31,6 +32,7 @@ from roquette.testing.sim_loop import SimLoop, run
 
 T = TypeVar("T")
 
+START_MS = 1_700_000_000_000
 NAMESRV_PORT = 9876
 BROKER_PORT = 10911
 SMALL_STORE: dict[str, Any] = {
@@ -44,23 +46,29 @@ SMALL_STORE: dict[str, Any] = {
 
 
 class Host:
-    """One machine: its files, and the process that runs on it."""
+    """One machine: its files, its clock, and the process that runs on it."""
 
-    def __init__(self, ip: str, files: FaultyFiles, process: Process) -> None:
+    def __init__(self, ip: str, files: FaultyFiles, process: Process, clock: LoopClock) -> None:
         self.ip = ip
         self.files = files
         self.process = process
+        self.clock = clock
         self.begin: Callable[[], Awaitable[Any]] | None = None  # starts its service again
         self.service: Any = None
 
 
 class SimCluster:
-    """Hosts by IPv4 text, and the faults that befall them."""
+    """Hosts by IPv4 text, and the faults that befall them.
 
-    def __init__(self, loop: SimLoop) -> None:
+    Attributes:
+        clock: the right time. Hosts have clocks of their own.
+    """
+
+    def __init__(self, loop: SimLoop, start_ms: int = START_MS) -> None:
         self.loop = loop
         self.network = loop.network
-        self.clock = LoopClock(loop)
+        self.start_ms = start_ms
+        self.clock = LoopClock(loop, start_ms)
         self.hosts: dict[str, Host] = {}
 
     # Building
@@ -70,7 +78,8 @@ class SimCluster:
         found = self.hosts.get(ip)
         if found is None:
             files = FaultyFiles(self._draw_seed())
-            found = self.hosts[ip] = Host(ip, files, self.loop.new_process(ip))
+            clock = LoopClock(self.loop, self.start_ms)
+            found = self.hosts[ip] = Host(ip, files, self.loop.new_process(ip), clock)
         return found
 
     def _draw_seed(self) -> int:
@@ -90,7 +99,7 @@ class SimCluster:
         host = self.host(ip)
 
         async def begin() -> NameServer:
-            server = NameServer(config, files=host.files, clock=self.clock)
+            server = NameServer(config, files=host.files, clock=host.clock)
             await server.start()
             return server
 
@@ -121,7 +130,7 @@ class SimCluster:
                 config,
                 store_config,
                 files=host.files,
-                clock=self.clock,
+                clock=host.clock,
                 entropy=self._entropy(),
             )
             await broker.start()
@@ -145,7 +154,7 @@ class SimCluster:
         async def begin() -> Client:
             client = Client(
                 config=config,
-                clock=self.clock,
+                clock=host.clock,
                 entropy=self._entropy(),
                 files=host.files,
                 **options,
@@ -214,6 +223,19 @@ class SimCluster:
         """End every partition."""
         self.network.heal()
 
+    def set_clock(self, ip: str, offset_ms: int) -> None:
+        """Somebody sets a host's wall clock so far ahead of the right time (behind it when negative)."""
+        self.loop.trace("clock", ip, offset_ms)
+        self.host(ip).clock.offset_ms = offset_ms
+
+    async def move_clocks(self, ips: Sequence[str], most_s: float = 20.0) -> None:
+        """Set the clocks of these hosts, for ever: by fractions of a second to hours, ahead and back."""
+        rng = self.loop.random
+        while True:
+            await asyncio.sleep(rng.uniform(0, most_s))
+            offset_ms = int(rng.choice((-1, 1)) * 10 ** rng.uniform(2, 7.3))
+            self.set_clock(rng.choice(ips), rng.choice((offset_ms, offset_ms, 0)))
+
     def reset(self, ip: str) -> None:
         """Break every connection of a host."""
         self.network.reset(ip)
@@ -223,10 +245,14 @@ async def _as_coroutine(begin: Callable[[], Awaitable[T]]) -> T:
     return await begin()
 
 
-def simulate(scenario: Callable[[SimCluster], Coroutine[Any, Any, None]], seed: int = 1) -> SimLoop:
+def simulate(
+    scenario: Callable[[SimCluster], Coroutine[Any, Any, None]],
+    seed: int = 1,
+    start_ms: int = START_MS,
+) -> SimLoop:
     """Run a scenario against an empty cluster; returns the loop, whose fingerprint tells runs apart."""
 
     async def main(loop: SimLoop) -> None:
-        await scenario(SimCluster(loop))
+        await scenario(SimCluster(loop, start_ms))
 
     return run(main, seed)

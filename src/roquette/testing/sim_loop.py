@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from roquette.base.entropy import Entropy
 from roquette.testing.memory_network import MemoryNetwork, MemoryServer, MemoryTransport
 from roquette.testing.process import Process, process_of, run_if_alive
+from roquette.testing.thrown import Thrower
 
 T = TypeVar("T")
 
@@ -60,6 +61,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.network = MemoryNetwork(self)
         self.events = 0
         self.crashes: list[dict[str, Any]] = []
+        self.thrower: Thrower | None = None  # of exceptions into the tasks of processes
         self._digest = hashlib.sha256()
         self._frozen: str | None = None
         self._dead: list[Process] = []
@@ -114,6 +116,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         context: contextvars.Context | None = options.get("context")
         process = process_of(context)
+        if process is not None and self.thrower is not None:
+            coro = self.thrower.watch(process.host, options.get("name") or coro.__qualname__, coro)
         task: asyncio.Task[Any] = super().create_task(coro, **options)
         if process is not None:
             process.tasks[task] = None
