@@ -183,10 +183,9 @@ class Session:
             raise
         except ClientError as error:
             result.set_exception(error)
-        except Exception as error:  # whatever it is: callers wait for an answer
-            result.set_exception(ConnectError(f"no route of {topic}: {error!r}"))
-            raise
         finally:
+            if not result.done():  # an error nobody expects is logged; callers wait for an answer
+                result.set_exception(ConnectError(f"no route of {topic}: the request failed"))
             result.exception()  # seen, even when every caller has gone
             self._fetching.pop(topic, None)
             if (

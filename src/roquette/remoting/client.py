@@ -132,13 +132,10 @@ class RemotingClient:
             if not attempt.done():
                 attempt.set_exception(ClientClosed("the client was closed"))
             raise
-        except Exception as error:
-            if not attempt.done():  # whatever it is: callers wait for an answer
-                attempt.set_exception(ConnectError(f"connect to {address} failed: {error!r}"))
-            raise
         finally:
-            if attempt.done():
-                attempt.exception()  # seen, even when every caller has gone
+            if not attempt.done():  # an error nobody expects is logged; callers wait for an answer
+                attempt.set_exception(ConnectError(f"connect to {address} failed"))
+            attempt.exception()  # seen, even when every caller has gone
             self._connecting.pop(address, None)
             if not attempt.done():  # an error of no kind that is expected: nobody may wait for ever
                 attempt.set_exception(ConnectError(f"connect to {address} failed"))
