@@ -14,6 +14,7 @@ from roquette.base.files import NO_SPACE, Files
 from roquette.errors import Refused
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty
+from roquette.wire.unknown_fields import Unknown, add_unknown, find_unknown
 
 log = logging.getLogger("roquette.broker")
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class ConfigFiles:
         self._files = files
         self._directory = directory
         self._make_room = make_room
+        self._unknown: dict[str, Unknown | None] = {}
 
     @property
     def place(self) -> tuple[Files, str, Callable[[], bool]]:
@@ -56,16 +58,32 @@ class ConfigFiles:
     def load_marked(self, name: str, shape: type[T]) -> generations.Loaded[T] | None:
         """The content of a file, or of the newest backup that is sound; None when nothing was ever written.
 
+        Fields that `shape` does not have are remembered: they are written again with what the file holds then.
+
         Raises:
             StoreError: there are files, but none can be read: starting empty would lose what they hold.
         """
         return generations.load(
-            self._files, f"{self._directory}/{name}", lambda data: decode_body(shape, data)
+            self._files, f"{self._directory}/{name}", lambda data: self._parse(name, shape, data)
         )
+
+    def _parse(self, name: str, shape: type[T], data: bytes) -> T:
+        value = decode_body(shape, data)
+        self._unknown[name] = find_unknown(shape, data)
+        return value
+
+    def complete(self, name: str, value: Any) -> Any:
+        """What is to be written: `value` and the unknown fields that the file had when it was loaded."""
+        unknown = self._unknown.get(name)
+        return value if unknown is None else add_unknown(value, unknown)
+
+    def encode(self, name: str, value: Any) -> bytes:
+        """The bytes of a file."""
+        return fastjson_pretty(self.complete(name, value))
 
     def save(self, name: str, value: Any) -> None:
         """Replace a file. Blocks."""
-        self.write(name, fastjson_pretty(value))
+        self.write(name, self.encode(name, value))
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a file by encoded content. Blocks; an OSError leaves the older content."""
@@ -122,7 +140,7 @@ class Saver:
             # Encoded on the loop, so that the picture is of one moment; only the write is elsewhere.
             if self.before is not None:
                 self.before()
-            data = fastjson_pretty(self._snapshot())
+            data = self._files.encode(self._name, self._snapshot())
             if self.pictured is not None:
                 self.pictured(data)
             if self.ready is not None and not await self.ready():

@@ -191,7 +191,8 @@ class TimerLoop:
             self._storage.flushed(plan)
         if self.metrics.dirty:
             try:
-                self._config_files.write(FILE, encode_body(self.metrics.to_wrapper(now_ms)))
+                metrics = self._config_files.complete(FILE, self.metrics.to_wrapper(now_ms))
+                self._config_files.write(FILE, encode_body(metrics))
             except OSError as error:
                 log.error("%s not written error=%s", FILE, error)
         self._storage.close()
