@@ -131,6 +131,10 @@ class TimerAudit:
             return f"its oldest unit should be at {first} of the timer log, it is at {oldest}"
         return "" if number == count else f"it says {number} messages, the timer log has {count}"
 
+    def skip(self, slot_ms: int) -> None:
+        """A slot is not to be asked about: it has units behind those that were fed."""
+        self._lasts.pop(slot_ms, None)
+
     def missing(self) -> int:
         """A slot that has units and is not in the wheel; -1: none."""
         return min(self._lasts, default=-1)

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from roquette.base.read_files import ReadAt, ReadFiles
+from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.message.record import StoredRecord
+from roquette.store.index_audit import SUMS, parse_sums
 from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, index_file_size
 from roquette.store.keys import TopicKeys, keys_of, tags_of, unique_key_of
 from roquette.store.offline.findings import NOTE, Findings, finding
@@ -53,6 +54,7 @@ def find_specs(
         crashed: the store was not closed: the header may know fewer entries than there are.
     """
     specs: list[IndexSpec] = []
+    _check_presence(files, store, found)
     known = slots or DEFAULT_SLOTS
     for file in list_index(files, store):
         source = files.open(file.path)
@@ -77,6 +79,22 @@ def find_specs(
         finally:
             source.close()
     return specs
+
+
+def _check_presence(files: ReadFiles, store: StoreDir, found: Findings) -> None:
+    """The files of which `index.sums` knows are there, whole."""
+    path = f"{store.root}/{SUMS}"
+    if files.file_size(path) < 0:
+        return
+    for known in parse_sums(read_all(files, path, 1 << 24)):
+        name = f"{store.index}/{known.name}"
+        size = files.file_size(name)
+        if size < 0 and known.end_physical >= store.min_offset:
+            words = f"the index file is missing; its last record is at offset {known.end_physical}"
+            found.add(finding("index_size", name, -1, words))
+        elif 0 <= size != known.size:
+            words = f"{size} bytes, {known.size} were written"
+            found.add(finding("index_size", name, size, words))
 
 
 def _find_layout(files: ReadFiles, store: StoreDir, source: ReadAt, known: int) -> int:

@@ -153,6 +153,9 @@ def changed_unwritten(files: ReadFiles, path: str) -> bool:
 def _check_checkpoint(files: ReadFiles, store: StoreDir, facts: LogFacts, found: Findings) -> None:
     size = files.file_size(store.checkpoint)
     if size < 0:
+        if facts.max_ms and not store.dledger:
+            words = "there is no checkpoint: the broker looks at the whole log at its next start"
+            found.add(finding("checkpoint", store.checkpoint, -1, words, NOTE))
         return
     if size < 48:
         words = f"a checkpoint of {size} bytes"

@@ -7,8 +7,10 @@ from typing import Final
 from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.store.offline.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.offline.small_files import LogFacts
-from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered
-from roquette.store.timer_checkpoint import decode_timer_checkpoint
+from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, load_queue
+from roquette.store.offline.units import QueueUnits
+from roquette.store.timer_audit import AUDIT_UNITS, TimerAudit
+from roquette.store.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer_log import BLANK_MAGIC, UNIT_SIZE
 from roquette.store.timer_wheel import SLOT_SIZE
 
@@ -84,7 +86,7 @@ def check_timer(
     severity = NOTE if crashed else DAMAGE
     if files.file_size(wheel) > 0:
         check.wheel(wheel, log, severity)
-    check.checkpoint(f"{store.config}/timercheck", severity)
+    check.checkpoint(f"{store.config}/timercheck", log, severity)
 
 
 class _TimerCheck:
@@ -207,11 +209,16 @@ class _TimerCheck:
                 return ""
         return f"its newest unit should be at {slot.last}, the timer log ends at {self._end}"
 
-    def checkpoint(self, path: str, severity: str) -> None:
+    def checkpoint(self, path: str, log: list[LogFile], severity: str) -> None:
         """It speaks of no more than there is."""
         if self._files.file_size(path) < 0:
             return
         known = decode_timer_checkpoint(read_all(self._files, path, 4096))
+        if known.damaged:
+            words = "its bytes are not those that were written (checksum)"
+            self._found.add(finding("timer", path, -1, words))
+        elif known.ours and self._facts.sure:
+            self._audit(known, log, severity)
         if known.log_position > self._end:
             words = f"the timer log was synced up to {known.log_position}, it ends at {self._end}"
             self._found.add(finding("timer", path, 8, words, severity))
@@ -219,3 +226,58 @@ class _TimerCheck:
         if known.queue_offset > end and self._facts.sure:
             words = f"messages up to {known.queue_offset} were taken from {TIMER_TOPIC}, it ends at {end}"
             self._found.add(finding("timer", path, 16, words, severity))
+
+    def _audit(self, known: TimerCheckpoint, log: list[LogFile], severity: str) -> None:
+        """What a start looks at: units, slots and the timer queue say the same."""
+        wheel = f"{self._store.root}/timerwheel"
+        queue = load_queue(self._files, self._store.consume_queues, TIMER_TOPIC, 0)
+        units = _Units(QueueUnits(self._files, queue, self._store.segment_size))
+        low = log[0].base if log else 0
+        precision, read_ms = known.precision_ms, known.read_ms
+        audit = TimerAudit(units, precision, read_ms, low, self._store.min_offset)
+        for file in log:
+            source = self._files.open(file.path)
+            try:
+                limit = min(file.size, known.log_position - file.base)
+                for at in range(0, limit, _WINDOW):
+                    if not audit.feed(source.read(at, min(_WINDOW, limit - at)), file.base + at):
+                        at = audit.at - file.base
+                        self._found.add(finding("timer", file.path, at, audit.fault, severity))
+                        return
+            finally:
+                source.close()
+        for slot in read_wheel(self._files, wheel) if self._files.file_size(wheel) > 0 else ():
+            slot_ms = slot.tick * precision
+            if slot_ms < read_ms:
+                continue
+            if slot.last >= known.log_position:
+                audit.skip(slot_ms)
+                continue
+            words = audit.slot(slot_ms, slot.first, slot.last, slot.number)
+            if words:
+                words = f"the slot of {slot_ms}: {words}"
+                at = slot.index * SLOT_SIZE
+                self._found.add(finding("timer", wheel, at, words, severity))
+        missing = audit.missing()
+        if missing >= 0:
+            words = f"the slot of {missing} is not in the wheel, the timer log has units of it"
+            self._found.add(finding("timer", wheel, -1, words, severity))
+
+
+class _Units:
+    """The timer queue's units in order, for the audit."""
+
+    def __init__(self, units: QueueUnits) -> None:
+        self._units = units
+        self._next = int(units.first)
+
+    def next_units(self) -> list[tuple[int, int]]:
+        """Physical offset and size of the next messages; empty at the end."""
+        units = self._units
+        found: list[tuple[int, int]] = []
+        while len(found) < AUDIT_UNITS and units.exists and units.load(self._next):
+            if units.empty:
+                break
+            self._next += 1
+            found.append((int(units.physical), int(units.size)))
+        return found
