@@ -1,6 +1,7 @@
 """Kinds of damage, by the fields of a file: what the tests of damage do to stores that are not open."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 KINDS = ("zeros", "ones", "low bit", "middle bit", "high bit", "swap")
@@ -24,26 +25,33 @@ class Field:
     first: int = 0
 
 
-def places_of(data: bytes, field: Field) -> list[int]:
+def places_of(data: bytes, field: Field, alive: Callable[[bytes], bool] = any) -> list[int]:
     """Where a field stands: in units that hold anything, if there are several."""
     if not field.step:
         return [field.at]
     starts = range(field.first, len(data) - field.step + 1, field.step)
-    return [at + field.at for at in starts if any(data[at : at + field.step])]
+    return [at + field.at for at in starts if alive(data[at : at + field.step])]
 
 
 def damage(
-    files: dict[str, bytes], field: Field, kind: str, rng: random.Random
+    files: dict[str, bytes],
+    field: Field,
+    kind: str,
+    rng: random.Random,
+    alive: Callable[[bytes], bool] = any,
 ) -> dict[str, bytes] | None:
-    """The files with one of a field's places damaged; None when that changes nothing."""
-    paths = [path for path in sorted(files) if path.startswith(field.path) and files[path]]
-    if not paths:
+    """The files with one of a field's places damaged; None when that changes nothing. `alive`: is a unit of use?"""
+    found = [
+        (path, places)
+        for path in sorted(files)
+        if path.startswith(field.path)
+        and files[path]
+        and (places := places_of(files[path], field, alive))
+    ]
+    if not found:
         return None
-    path = rng.choice(paths)
+    path, places = rng.choice(found)
     data = files[path]
-    places = places_of(data, field)
-    if not places:
-        return None
     at = rng.choice(places)
     old = data[at : at + field.size]
     new = bytearray(old)

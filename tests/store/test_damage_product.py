@@ -52,6 +52,8 @@ FIELDS = [
     *[Field(f"index entry {n}", INDEX, at, size, 20, ENTRIES_AT) for n, at, size in ENTRY],
     *[Field(f"checkpoint {n}", f"{ROOT}/checkpoint", at, size) for n, at, size in CHECKPOINT],
 ]
+# Times may be any in the past; Apache's controllers keep the two others. What is ours beside them is under the mark.
+UNNAMED = {f"checkpoint {name}" for name, _, _ in CHECKPOINT}
 FILES = ("/consumequeue/", "/index/", "/checkpoint", "/abort", "/index.sums")
 
 
@@ -146,14 +148,27 @@ def combinations(seeds: range) -> Iterator[tuple[str, Field, str, int]]:
                     yield ending, field, kind, seed
 
 
+def damaged(ending: str, field: Field, kind: str, seed: int) -> dict[str, bytes] | None:
+    """A store's files after one damage, of what is of use: retention has removed the log's first files."""
+    good = pristine(ending)
+    low = good.workload.store.min_physical_offset
+    at = 4 if field.path == INDEX else 0
+
+    def alive(unit: bytes) -> bool:
+        return field.step < 20 or low <= int.from_bytes(unit[at : at + 8], "big") < 1 << 40
+
+    return damage(good.files, field, kind, random.Random(f"{field.name} {kind} {seed}"), alive)
+
+
 def run(seeds: range) -> Counter[str]:
     tally: Counter[str] = Counter()
     faults: list[str] = []
     for ending, field, kind, seed in combinations(seeds):
-        rng = random.Random(f"{field.name} {kind} {seed}")
-        files = damage(pristine(ending).files, field, kind, rng)
+        files = damaged(ending, field, kind, seed)
         if files is None:
             continue
+        if ending == "closed" and field.name not in UNNAMED and not told(ending, files):
+            faults.append(f"{ending}, {field.name}, {kind}, seed {seed}: fsck does not name it")
         try:
             tally[check(ending, files)] += 1
         except NotIndexed as error:

@@ -17,6 +17,7 @@ from roquette.message.record import StoredRecord
 from roquette.store.checkpoint import Checkpoint
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
+from roquette.store.consume_queue import ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
 from roquette.store.index_audit import SUMS, IndexAudit
@@ -34,6 +35,7 @@ log = logging.getLogger("roquette.store")
 
 _WINDOW = 1 << 20
 _ZEROS = bytes(_WINDOW)
+_LOST_UNITS = 1000  # looked at behind one that points behind the log's end
 _NEVER = 1 << 62  # a physical offset behind every log
 
 
@@ -371,12 +373,27 @@ class Recovery:
         """Drop units that point behind the end of the log."""
         for queue in self._queues.all():
             low = queue.first_behind(end)
-            if low < queue.next_offset:
+            if low < queue.next_offset and self._is_damaged(queue, low, end):
+                self.report.warnings.append(
+                    f"a unit of queue {queue.topic}/{queue.queue_id} points behind the log's end: it is damaged"
+                )
+                self._reput.gaps[(queue.topic, queue.queue_id)] = None
+            elif low < queue.next_offset:
                 self.report.warnings.append(
                     f"queue {queue.topic}/{queue.queue_id} knew {queue.next_offset - low} "
                     "messages that the log has lost"
                 )
                 queue.truncate(low)
+
+    def _is_damaged(self, queue: ConsumeQueue, low: int, end: int) -> bool:
+        """Is the unit that points behind the log's end damaged, rather than of a message that the log has lost?
+
+        A clean stop loses none; and what was lost is all that was last.
+        """
+        if not self.report.abnormal and end >= self._vouched.end:
+            return True
+        units = range(low, min(queue.next_offset, low + _LOST_UNITS))
+        return any(0 < queue.end_physical_at(offset) <= end for offset in units)
 
     def _rebuild_gaps(self) -> None:
         """Make queues anew from the log's start whose files have lost units in the middle."""

@@ -143,7 +143,7 @@ class VerifiedRead:
                     position += UNIT_SIZE
                     continue
                 sound = self._is_shifted(position)
-            if not sound and not self._is_at_home(record, place):
+            if not sound and not self._is_at_home(record, place, size):
                 record = self._find(position, place)
                 sound = len(record) > 0
                 offset, size = self._search.found_at, len(record)
@@ -186,10 +186,12 @@ class VerifiedRead:
             self._checked.add(high)
         return True
 
-    def _is_at_home(self, record: bytes, place: i64) -> bool:
+    def _is_at_home(self, record: bytes, place: i64, size: i64) -> bool:
         """Is it the unit's own record that is damaged? Then there is no other one to look for."""
         return len(record) >= 36 and (
-            read_i32_be(record, 12) == self._queue_id and read_i64_be(record, 20) == place
+            read_i32_be(record, 0) == size
+            and read_i32_be(record, 12) == self._queue_id
+            and read_i64_be(record, 20) == place
         )
 
     def _find(self, position: i64, place: i64) -> bytes:
@@ -221,9 +223,9 @@ class VerifiedRead:
         if size <= 0 or size >= FILLER_FROM or offset < self._min_physical:
             return -1
         record = self._source.read(offset, offset + size)
-        if len(record) < 36 or read_i64_be(record, 28) != offset or read_i32_be(record, 0) != size:
+        if len(record) < 36 or read_i64_be(record, 28) != offset:
             return -1
-        return offset + size if self._is_at_home(record, place) else -1
+        return offset + size if self._is_at_home(record, place, size) else -1
 
     def _is_repeated(self, position: i64) -> bool:
         """Does a unit only keep the place of a lost message, by saying what the one beside it says?"""

@@ -19,6 +19,7 @@ from roquette.store.checkpoint import Checkpoint, write_checkpoint
 from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, encode_unit
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
+from roquette.store.index_audit import SUMS
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.offline.findings import DAMAGE, Findings
 from roquette.store.offline.overview import written_end
@@ -35,7 +36,7 @@ _WINDOW: Final = 1 << 20
 _MADE_ANEW: Final = frozenset(  # or copied by itself; all else in a store is copied as it is
     {
         *("commitlog", "commitlog.ahead", "consumequeue", "index", "index.building", "config"),
-        *("checkpoint", "abort", "lock"),
+        *("checkpoint", "abort", "lock", SUMS),
     }
 )
 _SETTLE_RECORDS: Final = 200_000  # between syncs of what was rebuilt
@@ -144,6 +145,7 @@ class _Repair:
             data = read_all(self._reader, source, JSON_LIMIT)
             files.write_atomic(staged, data, keep_backup=False)
             swap.put(staged, path)
+        swap.drop(f"{store.root}/{SUMS}")  # of the index before
         layout = StoreLayout(store.root, store.commit_log)
         if not self._timers_agree(store, mended):
             swap.drop(layout.timer_wheel)
