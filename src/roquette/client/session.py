@@ -188,11 +188,6 @@ class Session:
                 result.set_exception(ConnectError(f"no route of {topic}: the request failed"))
             result.exception()  # seen, even when every caller has gone
             self._fetching.pop(topic, None)
-            if (
-                not result.done()
-            ):  # an error of no kind that is expected: who waits must not wait for ever
-                result.set_exception(ClientError(f"the route of {topic} could not be read"))
-                result.exception()
 
     def _learn(self, topic: str, route: TopicRoute) -> None:
         old = self._routes.get(topic)

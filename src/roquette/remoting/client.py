@@ -137,9 +137,6 @@ class RemotingClient:
                 attempt.set_exception(ConnectError(f"connect to {address} failed"))
             attempt.exception()  # seen, even when every caller has gone
             self._connecting.pop(address, None)
-            if not attempt.done():  # an error of no kind that is expected: nobody may wait for ever
-                attempt.set_exception(ConnectError(f"connect to {address} failed"))
-                attempt.exception()
 
     async def invoke(
         self,
