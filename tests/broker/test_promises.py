@@ -22,7 +22,6 @@ BROKER_ROWS = processor_table(MagicMock())
 NAMESRV_ROWS = namesrv_rows(MagicMock(), MagicMock(), MagicMock(), MagicMock())
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 KILL = -1.0
-NOT_YET = {323}  # links between half messages
 POWER = (0.0, 0.5, 1.0)  # what part of the unsynced is on the disk all the same
 ENDS = {
     Promise.LOG: [(ASYNC, KILL), (SYNC, KILL), *((SYNC, share) for share in POWER)],
@@ -74,7 +73,6 @@ RUNS = [
     for row in BROKER_ROWS
     for case in CASES.get(row.code, [])
     for flush, share in ENDS[row.promise]
-    if row.code not in NOT_YET
 ]
 
 

@@ -12,6 +12,7 @@ Pure but for the store. Apache: TransactionalMessageBridge, TransactionalMessage
 import logging
 from collections.abc import Callable
 
+from roquette.broker.half_copies import committed, copies_of
 from roquette.broker.half_state import HalfState
 from roquette.broker.sound_records import sound_record, sound_records
 from roquette.broker.writer import MessageWriter
@@ -55,6 +56,7 @@ class Transactions:
         self._host = host
         self._delivered = delivered
         self._owed: list[int] = []  # ended, with an op message that the store did not take yet
+        self._found_end = 0  # half messages before it were there at the start: whoever put them
 
     # Start.
 
@@ -68,6 +70,7 @@ class Transactions:
         base = self._within(names.TRANS_HALF_TOPIC, half_offset)
         self.state.load(base, self._within(names.TRANS_OP_HALF_TOPIC, op_offset))
         self._owed.clear()
+        self._found_end = self.end_offset
         self._read_ops()
         self.state.advance(self._store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE))
         if last_record_offset >= 0:
@@ -157,10 +160,32 @@ class Transactions:
         return record if record is not None and record.topic == names.TRANS_HALF_TOPIC else None
 
     def newest(self, half: StoredRecord) -> StoredRecord | None:
-        """What stands for a half message now: itself, or the copy that a check has put; None when it ended."""
+        """What stands for a half message now: itself, or the copy that a check has put; None when it ended.
+
+        Copies put before the start are found by the transaction's id: Apache's broker puts half messages again.
+        """
         place = self.state.newest(half.physical_offset)
         now = half if place == half.physical_offset else self.find(place)
-        return None if now is None or self.state.ended(now.queue_offset) else now
+        if now is None or self.state.ended(now.queue_offset):
+            now = self._open_copy(half)
+        elif now.queue_offset < self._found_end and committed(self._store, now):
+            now = None
+        return now
+
+    def _open_copy(self, half: StoredRecord) -> StoredRecord | None:
+        if half.queue_offset >= self._found_end:
+            return None
+        for copy in copies_of(self._store, half):
+            if not self.state.ended(copy.queue_offset):
+                return None if committed(self._store, half) else copy
+        return None
+
+    def _end_copies(self, half: StoredRecord, now_ms: int) -> None:
+        """A transaction has ended: so have the copies of its half message that were there at the start."""
+        if half.queue_offset < self._found_end:
+            for copy in copies_of(self._store, half):
+                if not self.state.ended(copy.queue_offset):
+                    self._ended(copy, now_ms)
 
     def read(self, offset: int) -> tuple[list[StoredRecord], int]:
         """Some half messages from a queue offset on, and the offset to go on with; itself at the end."""
@@ -205,6 +230,7 @@ class Transactions:
             prepared_offset=half.physical_offset,
         )
         self._ended(half, now_ms)
+        self._end_copies(half, now_ms)
         self._delivered(topic, done.size)
 
     def roll_back(self, half: StoredRecord, now_ms: int) -> None:
@@ -212,6 +238,7 @@ class Transactions:
         self._pay(now_ms)
         self._put_op(half.queue_offset, now_ms)
         self.state.end(half.queue_offset)
+        self._end_copies(half, now_ms)
 
     def discard(self, half: StoredRecord, now_ms: int) -> None:
         """Move the message where its owner can see it (DefaultTransactionalMessageCheckListener)."""
