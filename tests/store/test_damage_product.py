@@ -53,7 +53,7 @@ FIELDS = [
     *[Field(f"checkpoint {n}", f"{ROOT}/checkpoint", at, size) for n, at, size in CHECKPOINT],
 ]
 # Times may be any in the past; Apache's controllers keep the two others. What is ours beside them is under the mark.
-UNNAMED = {f"checkpoint {name}" for name, _, _ in CHECKPOINT}
+UNNAMED = {f"checkpoint {name}" for name, _, _ in CHECKPOINT} | {"index header begin time"}
 FILES = ("/consumequeue/", "/index/", "/checkpoint", "/abort", "/index.sums")
 
 
@@ -160,6 +160,12 @@ def damaged(ending: str, field: Field, kind: str, seed: int) -> dict[str, bytes]
     return damage(good.files, field, kind, random.Random(f"{field.name} {kind} {seed}"), alive)
 
 
+def is_unnamed(field: Field, files: dict[str, bytes]) -> bool:
+    """May fsck be silent? Also of due times in a delay level's queue: it does not know the broker's levels."""
+    changed = [path for path, data in files.items() if data != pristine("closed").files[path]]
+    return field.name in UNNAMED or "/SCHEDULE_TOPIC_XXXX/" in changed[0]
+
+
 def run(seeds: range) -> Counter[str]:
     tally: Counter[str] = Counter()
     faults: list[str] = []
@@ -167,7 +173,7 @@ def run(seeds: range) -> Counter[str]:
         files = damaged(ending, field, kind, seed)
         if files is None:
             continue
-        if ending == "closed" and field.name not in UNNAMED and not told(ending, files):
+        if ending == "closed" and not is_unnamed(field, files) and not told(ending, files):
             faults.append(f"{ending}, {field.name}, {kind}, seed {seed}: fsck does not name it")
         try:
             tally[check(ending, files)] += 1
