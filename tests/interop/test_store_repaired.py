@@ -16,7 +16,13 @@ from tests.interop.peers import Server, start_apache_broker, start_namesrv, star
 from tests.interop.store_books import PACKED, PLAIN, PULL, QUEUES, Books, Desk, Sent
 from tests.real_servers import MAIN, pull_fields
 
-from roquette.message.record import StoredRecord, decode_record, decode_records
+from roquette.message.record import (
+    StoredRecord,
+    decode_record,
+    decode_records,
+    encode_record,
+    record_size,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -96,6 +102,30 @@ def long_scribble(wreck: Wreck) -> None:
         wreck.poke(wreck.plain(number), 0, b"\x55" * 60)
 
 
+def small_holes(wreck: Wreck) -> None:
+    """Torn bytes too few for a record, then a record nobody reads: the message before them takes them in."""
+    ends = {r.physical_offset + r.size: place for place in wreck.raw if (r := wreck.record(place))}
+    for number, size in ((60, 1), (100, 36), (150, 72), (220, 91)):
+        place = wreck.plain(number)
+        record = wreck.record(place)
+        start, stored = record.physical_offset + size, record.store_timestamp_ms
+        spare = bytes(record.size - size - record_size(0, 1, 0, 8, 8))
+        host = record.store_host
+        rolled_back = encode_record(
+            b"X", 0, 0, 0, start, 12, stored, host, stored, host, 0, 0, spare, b""
+        )
+        wreck.poke(place, 0, b"\xff" * size + rolled_back)
+        before = wreck.raw[ends[record.physical_offset]]
+        text = len(wreck.record(ends[record.physical_offset]).properties.encode())
+        wreck.raw[ends[record.physical_offset]] = (
+            (len(before) + size).to_bytes(4, "big")
+            + before[4 : -text - 2]
+            + (text + size).to_bytes(2, "big")
+            + before[-text:]
+            + b"\2" * size
+        )
+
+
 def lost_segment(wreck: Wreck) -> None:
     (wreck.root / "commitlog" / f"{SEGMENT:020d}").unlink()
     for place in wreck.raw:
@@ -135,6 +165,7 @@ DAMAGE: dict[str, Callable[[Wreck], None]] = {
     "first-bodies": flipped_first_bodies,
     "headers": scribbled_headers,
     "long-stretch": long_scribble,
+    "small-holes": small_holes,
     "segment": lost_segment,
     "queue": lost_queue,
     "queues": lost_queues,
@@ -145,6 +176,7 @@ DAMAGE: dict[str, Callable[[Wreck], None]] = {
 GROUPS = {
     "log": ["torn-tail", "bodies", "headers"],
     "stretches": ["first-bodies", "long-stretch"],
+    "small": ["small-holes"],
     "segment": ["segment"],
     "queues": ["queues", "index"],
     "parts": ["queue", "queue-cut", "entry"],
@@ -318,7 +350,7 @@ def check_repair(
 ) -> None:
     """Damage a copy, repair it to another; Apache's broker opens and extends that, then ours does."""
     books, whole = made
-    wreck = Wreck(Path(shutil.copytree(whole.root, folder / "wreck")), whole.raw)
+    wreck = Wreck(Path(shutil.copytree(whole.root, folder / "wreck")), dict(whole.raw))
     for name in damage:
         DAMAGE[name](wreck)
     target = folder / "mended"
