@@ -1,8 +1,8 @@
 """Small files whose loss is not to be borne: replaced as a whole, earlier contents kept, damage noticed.
 
 Beside `topics.json` stand its earlier contents, `topics.json.bak` (as Apache's ConfigManager leaves it), `.bak2` and
-`.bak3`, and `topics.json.sum`: a line for each file we wrote, newest first, with CRC-32, size and the time of the
-last write to it. The file itself stays exactly what Apache's broker reads and writes.
+`.bak3`, and `topics.json.sum`: a line for each file we wrote, newest first, with CRC-32, size, time of the
+last write to it, and a CRC of the line. The file itself stays exactly what Apache's broker reads and writes.
 
 The sums tell an edit from damage. A content that is not among them, in a file that was written to since (its
 time differs), is somebody's edit or Apache's own writing: it counts when it can be read. With the time of a content
@@ -173,9 +173,12 @@ def _marks(files: Files, path: str) -> list[Mark]:
 
 
 def parse_marks(text: str) -> list[Mark]:
-    """The lines of a file of sums; those that say nothing are passed over."""
+    """The lines of a file of sums; those that say nothing are passed over, and all when one is damaged."""
     marks: list[Mark] = []
     for line in text.splitlines():
+        line, _, check = line.partition(" #")
+        if check and check != _check_of(line):
+            return []  # damaged sums must not speak against a sound content
         words = line.split()
         if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
             try:
@@ -186,4 +189,9 @@ def parse_marks(text: str) -> list[Mark]:
 
 
 def _encode(marks: list[Mark]) -> bytes:
-    return "".join(f"{m.crc:08x} {m.size} {m.modified_ms}\n" for m in marks).encode()
+    lines = [f"{m.crc:08x} {m.size} {m.modified_ms}" for m in marks]
+    return "".join(f"{line} #{_check_of(line)}\n" for line in lines).encode()
+
+
+def _check_of(line: str) -> str:
+    return f"{crc32(line.encode()):08x}"

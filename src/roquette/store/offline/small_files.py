@@ -121,7 +121,7 @@ def check_small_files(files: ReadFiles, store: StoreDir, facts: LogFacts, found:
     _check_checkpoint(files, store, facts, found)
     tables: dict[str, dict[str, Any] | None] = {}
     for name in files.list_dir(store.config):
-        if not name.endswith(".json"):
+        if not name.endswith(".json") and name != "timermetrics":
             continue
         path = f"{store.config}/{name}"
         try:
