@@ -1,4 +1,4 @@
-"""A cluster in trouble under one seed, and what must be true of it afterwards.
+"""A cluster in trouble under one seed, its clocks set both ways, and what must be true of it afterwards.
 
 Its own file, so that other processes can run it: `python -c "from tests.simulation.chaos import ..."`.
 """
@@ -41,7 +41,9 @@ class Chaos:
             cluster.loop.create_task(self._produce(cluster, ip), name=f"produce-{ip}")
             for ip in PRODUCERS
         ]
+        clocks = cluster.loop.create_task(cluster.move_clocks(tuple(cluster.hosts)))
         await self._trouble(cluster)
+        clocks.cancel()
         self.producing = False
         await asyncio.gather(*producers)
         await asyncio.sleep(QUIET_S)

@@ -209,8 +209,10 @@ class Transactions:
         await cluster.add_broker(BROKER, store=store, **SETTINGS)
         for ip in PRODUCERS:
             await self._start(cluster, ip)
+        clocks = cluster.loop.create_task(cluster.move_clocks((BROKER,), 6.0))
         while self.books.left:
             await self._trouble(cluster)
+        clocks.cancel()
         await asyncio.sleep(QUIET_S)
         self._check(cluster.hosts[BROKER].service)
 
