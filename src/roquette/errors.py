@@ -7,6 +7,7 @@ RoquetteError
 |  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreClosed  MessageIllegal
 +- ExpressionError               a filter expression is not one: says what is wrong where
 +- Refused(code, remark)         server side only: becomes the response
+|  +- RefusedForNow              the store takes nothing at present: the same may be taken later
 +- ClientError
    +- ConnectError  RequestTimeout  TooManyRequests  ClientClosed
    +- RemoteProtocolError        the peer broke the protocol                (close the connection)
@@ -65,6 +66,15 @@ class Refused(RoquetteError):
         self.code = code
         self.remark = remark
         self.ext = ext
+
+
+class RefusedForNow(Refused):
+    """The store takes nothing at present, whatever it is: the disk is full, or the store is closed."""
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether an error is of the moment (disk, memory, a store that takes nothing), not of what was worked on."""
+    return isinstance(error, (RefusedForNow, StoreFull, StoreClosed, OSError, MemoryError))
 
 
 class ClientError(RoquetteError):

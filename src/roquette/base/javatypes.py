@@ -52,6 +52,14 @@ def to_int32(number: int) -> int:
     return number - 0x100000000 if number > 0x7FFFFFFF else number
 
 
+def whole_number(text: str | None, most: int) -> int:
+    """The number a property holds, 0 to `most`; -1 for what is none."""
+    if text is None or len(text) > 20 or not text.isdecimal():
+        return -1
+    number = int(text)
+    return number if number <= most else -1
+
+
 def parse_java_bool(text: str | None) -> bool:
     """`Boolean.parseBoolean`: "true" in any case is true, everything else is false."""
     return text is not None and text.lower() == "true"

@@ -6,13 +6,15 @@ Apache: ScheduleMessageService.
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
+from roquette.base.javatypes import whole_number
 from roquette.broker.sound_records import sound_records
 from roquette.broker.stored_times import StoredTimes
-from roquette.broker.writer import MessageWriter
+from roquette.broker.writer import MessageWriter, fitting
 from roquette.message import names, properties
 from roquette.message.names import topic_error
-from roquette.message.properties import decode_properties, encode_properties
+from roquette.message.properties import decode_properties
 from roquette.message.record import StoredRecord
 from roquette.store.copies import Copy
 from roquette.store.message_store import MessageStore
@@ -20,6 +22,7 @@ from roquette.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 
 log = logging.getLogger("roquette.broker.delay")
 
+TASK = "delay-levels"
 _READ_COUNT = 32  # records read at once
 _READ_BYTES = 262_144
 _STEP_BUDGET = 256  # messages delivered per level and step, so that the loop is never held for long
@@ -120,7 +123,7 @@ class DelayLevels:
         """Deliver what is due by steady time; True when more is due than one step may do.
 
         Raises:
-            Refused: the store does not take messages now. Progress is kept up to the last delivered one.
+            RefusedForNow: the store takes nothing at present. Progress is kept up to the last delivered one.
         """
         more = False
         for level in range(1, len(self._level_ms) + 1):
@@ -149,7 +152,11 @@ class DelayLevels:
                 if due_ms > steady_ms:
                     self._wake_ms[level] = due_ms
                     return False
-                self._deliver(record, now_ms)
+                try:
+                    self._deliver(record, now_ms)
+                except Exception as error:  # noqa: BLE001 - `SetAside` judges
+                    again = partial(self._deliver, record, now_ms)
+                    self._writer.aside.again(TASK, record, error, again, now_ms)
                 offset = record.queue_offset + 1
                 self._advance(level, offset, now_ms)
                 budget -= 1
@@ -173,24 +180,18 @@ class DelayLevels:
         """Put one message to its real topic (ScheduleMessageService.messageTimeUp)."""
         named = decode_properties(record.properties)
         topic = named.get(properties.REAL_TOPIC)
-        queue_id = named.get(properties.REAL_QID, "")
+        queue_id = whole_number(named.get(properties.REAL_QID), 0x7FFFFFFF)
         if (
             topic is None
-            or not queue_id.isdecimal()
-            or int(queue_id) > 0x7FFFFFFF
+            or queue_id < 0
             or topic in names.NOT_ALLOWED_SEND
             or topic_error(topic) is not None
         ):
-            log.error(
-                "delayed message dropped offset=%d: its real topic is %s/%s",
-                record.physical_offset,
-                topic,
-                queue_id,
-            )
+            words = f"its real topic is {topic}/{named.get(properties.REAL_QID, '')[:20]}"
+            self._writer.aside.put(TASK, record, words, now_ms)
             return
         for name in (properties.DELAY, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC):
             named.pop(name, None)
         named[properties.WAIT] = "false"
-        text = encode_properties(named)
-        done = self._writer.put_copy(topic, int(queue_id), text, record, now_ms)
+        done = self._writer.put_copy(topic, queue_id, fitting(named), record, now_ms)
         self._delivered(topic, done.size)

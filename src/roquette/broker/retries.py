@@ -5,6 +5,7 @@ Apache: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.h
 
 from dataclasses import dataclass
 
+from roquette.broker.timer_rules import wait_no_more
 from roquette.message import names, properties
 from roquette.message.message_id import offset_message_id
 from roquette.message.properties import decode_properties
@@ -33,6 +34,14 @@ def retry_limit(group_limit: int, header_limit: int | None, client_version: int)
     return group_limit
 
 
+def plain_properties(record: StoredRecord) -> dict[str, str]:
+    """The properties of a message that has no room for those of a retry: it waits for nothing."""
+    named = decode_properties(record.properties)
+    named.pop(properties.DELAY, None)
+    wait_no_more(named)
+    return named
+
+
 def plan_send_back(
     record: StoredRecord, group: str, *, wanted_level: int, limit: int
 ) -> SendBackPlan:
@@ -44,6 +53,7 @@ def plan_send_back(
         named[properties.ORIGIN_MESSAGE_ID] = offset_message_id(
             record.store_host, record.physical_offset
         )
+    wait_no_more(named)
     dead = record.reconsume_times >= limit or wanted_level < 0
     if dead:
         named[properties.DELAY] = "0"

@@ -8,6 +8,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health, Tasks
+from roquette.broker import set_aside
 from roquette.broker.addresses import advertised_host, free_ports
 from roquette.broker.agreement import Agreement
 from roquette.broker.auto_creation import AutoCreation
@@ -31,7 +32,7 @@ from roquette.broker.lost_topics import restore_topics
 from roquette.broker.members import MemberWatch
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.outbound import Outbound
-from roquette.broker.persistence import ConfigFiles
+from roquette.broker.persistence import ConfigFiles, Saver
 from roquette.broker.pop.driver import PopDriver
 from roquette.broker.pop.files import PopFiles
 from roquette.broker.pop.state import PopState
@@ -39,6 +40,7 @@ from roquette.broker.processor_table import processor_table
 from roquette.broker.producers import ProducerTable
 from roquette.broker.registration import Registration
 from roquette.broker.regressions import Regressions
+from roquette.broker.set_aside import SetAsideFile
 from roquette.broker.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
 from roquette.broker.slow_readers import disable_slow_readers
 from roquette.broker.stats import BrokerStats
@@ -165,6 +167,7 @@ class Broker:
     def _build(self, store_host: bytes) -> None:
         store, config, times = self.store, self.live.current, self._clock.times
         config_files = ConfigFiles(self._files, store.layout.config, store.disk.reserve.release)
+        self._config_files = config_files
         self.disk = DiskWatch(store, self._clock)
         delay_ms = parse_delay_levels(self.live.store.delay_levels)
         timer_store: TimerStore | None = None
@@ -176,6 +179,9 @@ class Broker:
             self.disk.ratios_text,
             None if timer_store is None else rules_of(timer_store, self.live, self._entropy),
         )
+        aside = self.writer.aside
+        self._aside_file = Saver(config_files, set_aside.FILE, aside.to_file)
+        aside.changed = self._aside_file.mark
         self.delays = DelayLevels(
             store, self.writer, delay_ms, times, self._clock.now_ms(), self._delivered
         )
@@ -323,12 +329,14 @@ class Broker:
             wake=self._waiting.wake_group,
             clean_files=self.disk.clean_manually,
             disk=self.disk.usage,
+            health=self._tasks.health,
             delivered=self._delivered,
         )
 
     def _load(self, report: RecoveryReport) -> None:
         now_ms = self._clock.now_ms()
         self.changes.load(0 if report.damaged_bytes else self.store.max_physical_offset)
+        self.writer.aside.load(self._config_files.load(set_aside.FILE, SetAsideFile))
         is_system = self.deletions.is_system
         restore_topics(self.topics, self.store, is_system, now_ms, clean=not report.abnormal)
         steady_ms = self._clock.steady_ms()
@@ -422,6 +430,7 @@ class Broker:
         beat("durations", 60.0, self.stats.turn_durations)
         beat("offsets", config.flush_consumer_offset_interval / 1000, self.changes.save_offsets)
         beat("delay-offsets", config.flush_delay_offset_interval / 1000, self.changes.save_delays)
+        beat("set-aside", SHORT_BEAT_S, self._aside_file.try_save)
         beat("order-info", config.flush_consumer_offset_interval / 1000, self.pop_files.save_orders)
         self._tasks.keep("delay-levels", self._deliver_delayed)
         self._tasks.keep("revive", self._pop_driver.revive)
@@ -492,6 +501,7 @@ class Broker:
             self.store.flush_all()  # progress files speak of what is on the disk only
             self.changes.save_all_now()
             self.pop_files.save_all_now()
+            self._aside_file.try_save_now()
             if self.timer is not None:
                 self.timer.save_now(self._clock.now_ms())
         self.store.close(self._clock.now_ms())

@@ -7,7 +7,7 @@ from typing import Final
 
 from roquette.base.clock import Clock
 from roquette.base.lifecycle import Health
-from roquette.errors import Refused
+from roquette.errors import RefusedForNow
 
 log = logging.getLogger("roquette.broker")
 
@@ -25,8 +25,8 @@ async def keep_stepping(
     """Work for ever: a step at once after one that left work, else after a beat.
 
     Args:
-        step: does a bounded piece of work at a wall and a steady time; whether there is more. Raises Refused when the
-            store takes nothing now: the next step comes after ten seconds.
+        step: does a bounded piece of work at a wall and a steady time; whether there is more. Raises
+            RefusedForNow when the store takes nothing now: the next step comes after ten seconds.
         end_turn: brings to the log what was appended.
         refused: what the log says has to wait.
         health: told of each step that went well.
@@ -35,7 +35,7 @@ async def keep_stepping(
         try:
             more = step(clock.now_ms(), clock.steady_ms())
             wait_s = 0.0 if more else BEAT_S
-        except Refused as refusal:
+        except RefusedForNow as refusal:
             log.warning("%s reason=%s", refused, refusal.remark)
             wait_s = REFUSED_S
         end_turn()

@@ -16,6 +16,7 @@ from roquette.message.properties import (
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
 )
 from roquette.wire.codes import ResponseCode
 
@@ -33,6 +34,12 @@ def strip_timer(named: dict[str, str]) -> None:
     """Take the times of delivery away: the message has a delay level, which wins."""
     for name in (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS):
         named.pop(name, None)
+
+
+def wait_no_more(named: dict[str, str]) -> None:
+    """For a message that consumers have had: times of delivery that no timer has obeyed hold it up no more."""
+    if TIMER_OUT_MS not in named:
+        strip_timer(named)
 
 
 class TimerRules:

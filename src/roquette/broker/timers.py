@@ -7,15 +7,16 @@ whenever the driver lets others run. Apache: TimerMessageStore's enqueue and deq
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from roquette.base.javatypes import java_hash
+from roquette.base.javatypes import java_hash, whole_number
 from roquette.broker.timer_metrics import TimerMetrics
-from roquette.broker.writer import MessageWriter
-from roquette.errors import CorruptRecord, Refused
+from roquette.broker.writer import MessageWriter, fitting
+from roquette.errors import CorruptRecord
 from roquette.message import names, properties
 from roquette.message.names import topic_error
-from roquette.message.properties import decode_properties, encode_properties
+from roquette.message.properties import decode_properties
 from roquette.message.record import MAX_PROPERTIES, StoredRecord, decode_record
 from roquette.store.consume_queue import FILLER_FROM
 from roquette.store.keys import property_value, unique_key_of
@@ -23,7 +24,6 @@ from roquette.store.message_store import MessageStore
 from roquette.store.timer_due import CurrentSlot, DueSlot
 from roquette.store.timer_log import TimerUnit
 from roquette.store.timer_store import TimerStore
-from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.broker.timer")
 
@@ -35,11 +35,7 @@ _JOIN_SIZE: Final = 1 << 20
 _NEVER: Final = 2**63 - 1  # Java's Long.MAX_VALUE: such a message was never in the wheel
 _MAX_MS: Final = 2**62
 _NOT_HERE: Final = names.NOT_ALLOWED_SEND | {names.TIMER_TOPIC}
-_LATER: Final = (
-    ResponseCode.SERVICE_NOT_AVAILABLE,
-    ResponseCode.SYSTEM_ERROR,
-    ResponseCode.SYSTEM_BUSY,
-)
+TASK: Final = "timer"
 
 
 class TimerWork:
@@ -188,7 +184,7 @@ class Timers:
         """Do what a piece of work is about.
 
         Raises:
-            Refused: the store does not take messages now. What was done before is done.
+            RefusedForNow: the store takes nothing at present. What was done before is done.
             OSError: no room for the timer's files.
         """
         if work.kind == "enqueue":
@@ -211,7 +207,11 @@ class Timers:
                 self.dropped += 1
                 log.error("timer message lost offset=%d", work.places[index][0])
             if not known and record is not None:
-                taken = self._enqueue_one(record, record.size, now_ms)
+                try:
+                    taken = self._enqueue_one(record, record.size, now_ms)
+                except Exception as error:  # noqa: BLE001 - `SetAside` judges
+                    again = partial(self._enqueue_one, record, record.size, now_ms)
+                    taken = self._again(record, error, again, now_ms) is not False
                 if not taken:
                     return
             storage.queue_offset += 1
@@ -223,13 +223,12 @@ class Timers:
 
     def _enqueue_one(self, record: StoredRecord, size: int, now_ms: int) -> bool:
         text = record.properties
-        out = property_value(text, properties.TIMER_OUT_MS)
+        due_ms = whole_number(property_value(text, properties.TIMER_OUT_MS), _MAX_MS)
         topic = property_value(text, properties.REAL_TOPIC)
-        if out is None or not out.isdecimal() or topic is None or int(out) > _MAX_MS:
-            self._drop(record, "it says no time or no topic")
+        if due_ms < 0 or topic is None:
+            self._drop(record, "it says no time or no topic", now_ms)
             return True
         recall = property_value(text, properties.TIMER_DEL_UNIQKEY) is not None
-        due_ms = int(out)
         late = self.storage.is_late(due_ms, now_ms)
         if late is None:
             return False
@@ -275,10 +274,16 @@ class Timers:
                     self.dropped += 1
                     log.error("timer message lost to the commit log offset=%d", unit.offset)
                 elif not self.storage.is_delivered(record.queue_offset):
-                    if unit.rolls or (unit.position < found_end and _is_early(record, now_ms)):
-                        self._roll(record, unit.write_ms, now_ms)
-                    else:
-                        self._deliver_one(record, unit.write_ms, now_ms)
+                    early = unit.position < found_end and _is_early(record, now_ms)
+                    try:
+                        if unit.rolls or early:
+                            self._roll(record, unit.write_ms, now_ms)
+                        else:
+                            self._deliver_one(record, unit.write_ms, now_ms)
+                    except Exception as error:  # noqa: BLE001 - `SetAside` judges
+                        again = self._roll if unit.rolls or early else self._deliver_one
+                        deliver = partial(again, record, unit.write_ms, now_ms)
+                        self._again(record, error, deliver, now_ms)
                 done += 1
         finally:
             if work.kind == "current":
@@ -299,39 +304,35 @@ class Timers:
         """Deliver one message to its real topic (TimerMessageStore.convert, doPut)."""
         text = record.properties
         topic = property_value(text, properties.REAL_TOPIC)
-        queue_id = property_value(text, properties.REAL_QID)
-        if (
-            topic is None
-            or queue_id is None
-            or not queue_id.isdecimal()
-            or int(queue_id) > 0x7FFFFFFF
-            or topic in _NOT_HERE
-            or topic_error(topic) is not None
-        ):
-            self._drop(record, f"its real topic is {topic}/{queue_id}")
+        queue = property_value(text, properties.REAL_QID)
+        queue_id = whole_number(queue, 0x7FFFFFFF)
+        if topic is None or queue_id < 0 or topic in _NOT_HERE or topic_error(topic) is not None:
+            words = f"its real topic is {topic}/{'' if queue is None else queue[:20]}"
+            self._drop(record, words, now_ms)
             return
-        if f"\x02{properties.TIMER_DEQUEUE_MS}\x01" in text:  # it has rolled
+        # It has rolled, or its last property is not closed.
+        if f"\x02{properties.TIMER_DEQUEUE_MS}\x01" in text or not text.endswith("\x02"):
             named = decode_properties(text)
             named[properties.TIMER_ENQUEUE_MS] = str(write_ms)
             named[properties.TIMER_DEQUEUE_MS] = str(now_ms)
-            full = encode_properties(named)
+            full = fitting(named)
         else:
             full = (
                 f"{text}{properties.TIMER_ENQUEUE_MS}\x01{write_ms}\x02"
                 f"{properties.TIMER_DEQUEUE_MS}\x01{now_ms}\x02"
             )
-        self._append(topic, int(queue_id), full, record, now_ms)
+        self._append(topic, queue_id, full, record, now_ms)
         if write_ms != _NEVER:
             self.metrics.add(topic, -1, now_ms)
 
     def _roll(self, record: StoredRecord, write_ms: int, now_ms: int) -> None:
         """Put a message that is not due yet into the timer queue again."""
         named = decode_properties(record.properties)
-        times = named.get(properties.TIMER_ROLL_TIMES, "0")
-        named[properties.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
+        times = whole_number(named.get(properties.TIMER_ROLL_TIMES), 0x7FFFFFFE)
+        named[properties.TIMER_ROLL_TIMES] = str(max(times, 0) + 1)
         named[properties.TIMER_ENQUEUE_MS] = str(write_ms)
         named[properties.TIMER_DEQUEUE_MS] = str(now_ms)
-        self._append(names.TIMER_TOPIC, 0, encode_properties(named), record, now_ms)
+        self._append(names.TIMER_TOPIC, 0, fitting(named), record, now_ms)
         self.metrics.add(named.get(properties.REAL_TOPIC, ""), -1, now_ms)
 
     def _append(
@@ -339,18 +340,17 @@ class Timers:
     ) -> None:
         if len(full) > MAX_PROPERTIES // 4 and len(full.encode()) > MAX_PROPERTIES:
             full = record.properties  # no room for the two times: delivered without them
-        try:
-            done = self._writer.put_copy(topic, queue_id, full, record, now_ms)
-        except Refused as refusal:
-            if refusal.code in _LATER:
-                raise
-            self._drop(record, refusal.remark or "it is refused")
-            return
+        done = self._writer.put_copy(topic, queue_id, full, record, now_ms)
         self._delivered(topic, done.size)
 
-    def _drop(self, record: StoredRecord, why: str) -> None:
+    def _again(
+        self, record: StoredRecord, error: Exception, work: Callable[[], bool | None], now_ms: int
+    ) -> bool | None:
+        return self._writer.aside.again(TASK, record, error, work, now_ms)
+
+    def _drop(self, record: StoredRecord, why: str, now_ms: int) -> None:
         self.dropped += 1
-        log.error("timer message dropped offset=%d: %s", record.physical_offset, why)
+        self._writer.aside.put(TASK, record, why, now_ms)
 
 
 class ColdRecords:

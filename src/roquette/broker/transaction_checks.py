@@ -11,6 +11,7 @@ import enum
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from roquette.base.clock import Clock
 from roquette.broker.config import LiveConfig
@@ -20,8 +21,8 @@ from roquette.broker.offsets import OffsetTable
 from roquette.broker.producers import ProducerTable
 from roquette.broker.stored_times import StoredTimes
 from roquette.broker.topics import TopicTable
-from roquette.broker.transactions import HALF_QUEUE, Transactions, real_place
-from roquette.errors import MessageIllegal, Refused
+from roquette.broker.transactions import HALF_QUEUE, TASK, Transactions, real_place
+from roquette.errors import MessageIllegal, Refused, RefusedForNow
 from roquette.message import names, properties
 from roquette.message.message_id import offset_message_id
 from roquette.message.properties import decode_properties
@@ -137,7 +138,7 @@ class CheckPlan:
         """Work off some half messages; False when the pass is over.
 
         Raises:
-            Refused: the store takes nothing now; the pass ends where it is.
+            RefusedForNow: the store takes nothing at present; the pass ends where it is.
         """
         state = self._transactions.state
         count = size = 0
@@ -151,7 +152,13 @@ class CheckPlan:
                     return False
                 if not state.ended(half.queue_offset):
                     count, size = count + 1, size + half.size
-                    if not self._work_off(half, now_ms, steady_ms, rules):
+                    try:
+                        more = self._work_off(half, now_ms, steady_ms, rules)
+                    except Exception as error:  # noqa: BLE001 - `SetAside` judges
+                        again = partial(self._work_off, half, now_ms, steady_ms, rules)
+                        done = self._transactions.aside.again(TASK, half, error, again, now_ms)
+                        more = done is not False
+                    if not more:
                         return False
                 self._cursor = half.queue_offset + 1
             if not records:
@@ -315,7 +322,7 @@ class TransactionChecks:
             )
             try:
                 more = self.plan.step(now_ms, self._clock.steady_ms(), rules)
-            except Refused as refusal:
+            except RefusedForNow as refusal:
                 log.warning("half messages wait reason=%s", refusal.remark)
                 more = False
             self._end_turn()

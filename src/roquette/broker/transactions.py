@@ -26,10 +26,11 @@ from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.broker.transactions")
 
+TASK = "transaction-checks"
 REMOVE_TAG = "d"
-HALF_QUEUE = 0
 _READ_COUNT = 32
 _READ_BYTES = 262_144
+HALF_QUEUE = 0
 _NO_TRANSACTION = ~sysflag.TRANSACTION_MASK
 _TIMERS = (properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_MS, properties.TIMER_DELAY_SEC)
 _RENEWED = (properties.TRANSACTION_CHECK_TIMES, properties.TRAN_PREPARED_QUEUE_OFFSET)
@@ -53,6 +54,7 @@ class Transactions:
         self.state = HalfState()
         self._store = store
         self._writer = writer
+        self.aside = writer.aside
         self._host = host
         self._delivered = delivered
         self._owed: list[int] = []  # ended, with an op message that the store did not take yet
@@ -228,6 +230,7 @@ class Transactions:
             reconsume_times=half.reconsume_times,
             now_ms=now_ms,
             prepared_offset=half.physical_offset,
+            own=True,
         )
         self._ended(half, now_ms)
         self._end_copies(half, now_ms)
@@ -349,6 +352,7 @@ class Transactions:
             keys=named.get(properties.KEYS),
             uniq_key=named.get(properties.UNIQ_KEY),
             prepared_offset=prepared,
+            own=prepared > 0,
         )
 
     def _ended(self, half: StoredRecord, now_ms: int) -> None:
@@ -409,4 +413,4 @@ def op_offsets(record: StoredRecord) -> list[int]:
     if decode_properties(record.properties).get(properties.TAGS) != REMOVE_TAG:
         log.error("op message without its tag offset=%d", record.queue_offset)
         return []
-    return [int(part) for part in record.body.split(b",") if part.isdigit()]
+    return [int(part) for part in record.body.split(b",") if part.isdigit() and len(part) < 19]

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from roquette.base.entropy import Entropy
+from roquette.base.lifecycle import Health
 from roquette.broker.auto_creation import AutoCreation
 from roquette.broker.changes import Changes
 from roquette.broker.config import LiveConfig
@@ -99,6 +100,7 @@ class Parts:
     address: Callable[[], str]  # host:port, as clients know it
     wake: Callable[[str, str], None]  # answers the held pulls of a topic and group
     clean_files: Callable[[bool], Awaitable[None]]  # True: of the log too, at any hour
+    health: Callable[[], list[Health]]  # of the supervised tasks
     delivered: Callable[[str, int], None]  # a message was put: its topic and record size
 
 
@@ -248,6 +250,17 @@ def _watched(p: Parts) -> dict[str, str]:
         "subscriptionConflicts": str(p.members.conflicts),
         "offsetRegressions": str(p.regressions.accepted),
         "offsetRegressionsRefused": str(p.regressions.refused),
+        **p.writer.aside.shown(),
+        **_tasks(p.health(), p.writer.aside.counts),
+    }
+
+
+def _tasks(all_health: list[Health], aside: dict[str, int]) -> dict[str, str]:
+    """One line a task: failures since the start, seconds since it last went well, entries set aside, last error."""
+    return {
+        f"task_{health.name}": f"failures={health.failures} wellAgo={health.age_s():.1f}s "
+        f"setAside={aside.get(health.name, 0)} lastError={health.last_error or 'none'}"
+        for health in all_health
     }
 
 

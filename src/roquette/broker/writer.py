@@ -7,11 +7,19 @@ Apache: HookUtils.handleScheduleMessage, SendMessageProcessor.handlePutMessageRe
 from collections.abc import Callable, Sequence
 
 from roquette.base.javatypes import java_hash
+from roquette.broker.set_aside import SetAside
 from roquette.broker.timer_rules import TimerRules, asks_for_timer, strip_timer
-from roquette.errors import MessageIllegal, Refused, StoreClosed, StoreError, StoreFull
+from roquette.errors import (
+    MessageIllegal,
+    Refused,
+    RefusedForNow,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+)
 from roquette.message import names, properties, sysflag
 from roquette.message.properties import encode_properties
-from roquette.message.record import StoredRecord
+from roquette.message.record import MAX_PROPERTIES, StoredRecord
 from roquette.store.copies import copy_mark
 from roquette.store.keys import keys_of, tags_of, unique_key_of
 from roquette.store.message_store import MessageStore
@@ -19,6 +27,20 @@ from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
 
 TAG_CACHE = 10_000  # distinct tags whose hashes are kept
+_DISPENSABLE = frozenset(
+    (
+        properties.WAIT,
+        properties.FIRST_POP_TIME,
+        properties.ORIGIN_GROUP,
+        properties.ORIGIN_MESSAGE_ID,
+        properties.TIMER_ENQUEUE_MS,
+        properties.TIMER_DEQUEUE_MS,
+        properties.TIMER_ROLL_TIMES,
+        properties.MSG_REGION,
+        properties.TRACE_ON,
+        properties.CLUSTER,
+    )
+)
 _HOST_BITS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
 
 
@@ -29,6 +51,9 @@ class MessageWriter:
         delay_ms: how long each delay level waits, level 1 first.
         disk_text: the part of the disk in use, for the refusal of a full disk.
         timers: what becomes of messages with a time of delivery; None refuses them.
+
+    Attributes:
+        aside: where entries of the broker's own queues go that it cannot work off.
     """
 
     def __init__(
@@ -43,6 +68,7 @@ class MessageWriter:
         self._disk_text: Callable[[], str] = disk_text
         self._timers: TimerRules | None = timers
         self._tags_codes: dict[str, int] = {}
+        self.aside: SetAside = SetAside()
 
     def tags_code(self, tag: str | None) -> int:
         """The number consumers filter by: the tag's Java hash, 0 without a tag."""
@@ -69,14 +95,18 @@ class MessageWriter:
         reconsume_times: int,
         now_ms: int,
         prepared_offset: int = 0,
+        own: bool = False,
     ) -> Appended:
         """Append a message; one to be delivered later goes to the timer's queue or its delay level's, and
         `named` tells so afterwards (HookUtils.handleScheduleMessage).
 
-        `prepared_offset`: physical offset of the half message that is committed by this one.
+        Args:
+            prepared_offset: physical offset of the half message that is committed by this one.
+            own: the broker delivers what it has taken before: limits for senders are none for it, and what it
+                adds is left out where the properties have no room.
 
         Raises:
-            Refused: the store does not take it, or what it says of its delivery is wrong.
+            RefusedForNow, Refused: the store does not take it, or what it says of its delivery is wrong.
         """
         tags_code = self.tags_code(named.get(properties.TAGS))
         if sys_flag & sysflag.TRANSACTION_ROLLBACK in (0, sysflag.TRANSACTION_COMMIT):
@@ -102,13 +132,14 @@ class MessageWriter:
                 born_ms,
                 born_host,
                 reconsume_times,
-                encode_properties(named),
+                fitting(named) if own else encode_properties(named),
                 tags_code,
                 body,
                 now_ms,
                 keys=named.get(properties.KEYS),
                 uniq_key=named.get(properties.UNIQ_KEY),
                 prepared_offset=prepared_offset,
+                own=own,
             )
         except StoreError as error:
             raise self.refusal(error) from None
@@ -138,7 +169,7 @@ class MessageWriter:
         The copy says whose copy it is (`copies`), so that it is made once, whatever crashes.
 
         Raises:
-            Refused: the store does not take it.
+            RefusedForNow, Refused: the store does not take it.
         """
         tags = tags_of(text)
         try:
@@ -157,6 +188,7 @@ class MessageWriter:
                 keys=keys_of(text),
                 uniq_key=unique_key_of(text),
                 prepared_offset=copy_mark(record.physical_offset),
+                own=True,
             )
         except StoreError as error:
             raise self.refusal(error) from None
@@ -174,16 +206,26 @@ class MessageWriter:
         if isinstance(error, MessageIllegal):
             return self.illegal()
         if isinstance(error, StoreFull):
-            return Refused(
+            return RefusedForNow(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"service not available now: the broker's disk is full [{self._disk_text()}]: {error}",
             )
         if isinstance(error, StoreClosed):
-            return Refused(
+            return RefusedForNow(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"service not available now: the message store takes no messages: {error}",
             )
         return Refused(ResponseCode.SYSTEM_ERROR, f"UNKNOWN_ERROR {error}")
+
+
+def fitting(named: dict[str, str]) -> str:
+    """The property string, without what brokers add for information where there is no room for it."""
+    text = encode_properties(named)
+    if len(text) > MAX_PROPERTIES // 4 and len(text.encode()) > MAX_PROPERTIES:
+        text = encode_properties({k: v for k, v in named.items() if k not in _DISPENSABLE})
+        if len(text.encode()) == MAX_PROPERTIES + 1:
+            text = text[:-1]  # the last separator, as some clients leave it away
+    return text
 
 
 def delay_level(named: dict[str, str]) -> int:

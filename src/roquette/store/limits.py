@@ -11,9 +11,11 @@ FIXED_SIZE: Final = record_size(0, 0, 0, 0, 0)
 MAX_TOPIC: Final = 255
 
 
-def raise_illegal(config: StoreConfig, body_size: int, properties_size: int, size: int) -> None:
-    """Raise MessageIllegal with the numbers, if any limit is broken."""
-    if body_size > config.max_message_size:
+def raise_illegal(
+    config: StoreConfig, body_size: int, properties_size: int, size: int, *, own: bool = False
+) -> None:
+    """Raise MessageIllegal with the numbers, if any limit is broken; maxMessageSize is none for `own` messages."""
+    if body_size > config.max_message_size and not own:
         raise MessageIllegal(
             f"the message body size {body_size} is above maxMessageSize {config.max_message_size}"
         )

@@ -201,11 +201,13 @@ class MessageStore:
         keys: str | None = None,
         uniq_key: str | None = None,
         prepared_offset: int = 0,
+        own: bool = False,
     ) -> Appended:
         """Append one message; its queue unit, index entries and arrival follow at once.
 
         `tags_code` goes to the queue unit (Java hash of the tags, or a due time), `keys` (the KEYS
         property) and `uniq_key` to the index. `write_pending` brings the bytes to the system.
+        `own`: the broker delivers what it has taken before; maxMessageSize is for senders.
 
         Raises:
             MessageIllegal: it breaks a limit. StoreFull: no space. StoreClosed: not open, or failed.
@@ -218,8 +220,9 @@ class MessageStore:
             data += b"\2"  # an empty property more: zeros at a record's end look torn to recovery
         size: i64 = entry.fixed_size + len(data) + len(body)
         size += len(born_host) + len(self._store_host)
-        if len(body) > self._max_body or len(data) > MAX_PROPERTIES or size > self._max_record:
-            raise_illegal(self.config, len(body), len(data), size)
+        large = len(body) > self._max_body and not own
+        if large or len(data) > MAX_PROPERTIES or size > self._max_record:
+            raise_illegal(self.config, len(body), len(data), size, own=own)
         kind = sys_flag & 0xC
         in_queue = kind != 0x4 and kind != 0xC  # noqa: PLR1714 - prepared and rollback stay out
         queue = entry.queues.get(queue_id)

@@ -16,6 +16,8 @@ CK_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 ORDER_TAG: Final = "order"  # ours: Apache's broker passes it over
+TAGS: Final = frozenset((CK_TAG, ACK_TAG, BATCH_ACK_TAG, ORDER_TAG))
+_FAR: Final = 2**62  # no offset is that great, and the sum of two stays within 64 bits
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 ORDER_REVIVE_QID: Final = 999  # in receipts of orderly pops, which leave nothing in the revive log
 ACK_INTERVAL_MS: Final = 1_000  # PopAckConstants.ackTimeInterval
@@ -188,4 +190,11 @@ def decode(tag: str | None, body: bytes) -> Entry | None:
 
 
 def _sound(point: CheckPoint) -> bool:
-    return 0 <= point.num <= 127 and (not point.diffs or len(point.diffs) == point.num)
+    diffs = point.diffs or []
+    return (
+        0 <= point.num <= 127
+        and len(diffs) in (0, point.num)
+        and all(0 <= diff < _FAR for diff in diffs)
+        and 0 <= point.queue_id < 2**31
+        and 0 <= point.start_offset < _FAR
+    )

@@ -12,6 +12,7 @@ from there once half of the table is free.
 """
 
 import logging
+from functools import partial
 
 from roquette.broker.config import LiveConfig
 from roquette.broker.groups import GroupTable
@@ -20,6 +21,7 @@ from roquette.broker.pop.buffer import InFlightTable
 from roquette.broker.pop.checkpoint import (
     GRACE_MS,
     REVIVE_GROUP,
+    TAGS,
     Ack,
     CheckPoint,
     Entry,
@@ -30,20 +32,22 @@ from roquette.broker.pop.order import OrderTable, next_offset
 from roquette.broker.pop.revive_log import ReviveLog
 from roquette.broker.sound_records import sound_record, sound_records
 from roquette.broker.stored_times import StoredTimes
+from roquette.broker.timer_rules import wait_no_more
 from roquette.broker.topics import TopicTable
 from roquette.broker.writer import MessageWriter
-from roquette.errors import Refused
+from roquette.errors import is_transient
 from roquette.message import names, properties
 from roquette.message.properties import decode_properties
 from roquette.message.record import StoredRecord
+from roquette.store.keys import tags_of
 from roquette.store.message_store import MessageStore
-from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.broker.pop")
 
 SNAPSHOT_GROUP = "CID_RMQ_SYS_REVIVE_SNAPSHOT"
 """Its offsets say how far the revive log was when consumerOffset.json was written: see `Reviver.recover`."""
 
+TASK = "revive"
 _READ_COUNT = 32
 _READ_BYTES = 262_144
 _READ_BUDGET = 512  # entries read per step, so that the loop is never held for long
@@ -124,18 +128,25 @@ class Reviver:
         while True:
             records, following = self._read(number, offset)
             for record in records:
-                entry = _entry(record)
-                if isinstance(entry, CheckPoint):
-                    last = self._message(str(entry.topic), entry.queue_id, entry.end_offset - 1)
-                    if last is not None and last.physical_offset < record.physical_offset:
-                        self._advance(entry, entry.end_offset, record, now_ms)
-                elif isinstance(entry, OrderEntry):
-                    place = (str(entry.topic), str(entry.group), entry.queue_id)
-                    self._orders.restore(*place, entry.info, steady_ms)
-                    self._advance(entry, next_offset(entry.info), record, now_ms)
+                try:
+                    self._replay_one(record, now_ms, steady_ms)
+                except Exception as error:  # noqa: BLE001 - `SetAside` judges
+                    again = partial(self._replay_one, record, now_ms, steady_ms)
+                    self._writer.aside.again(TASK, record, error, again, now_ms)
             if following == offset:
                 return
             offset = following
+
+    def _replay_one(self, record: StoredRecord, now_ms: int, steady_ms: int) -> None:
+        entry = _entry(record)
+        if isinstance(entry, CheckPoint):
+            last = self._message(str(entry.topic), entry.queue_id, entry.end_offset - 1)
+            if last is not None and last.physical_offset < record.physical_offset:
+                self._advance(entry, entry.end_offset, record, now_ms)
+        elif isinstance(entry, OrderEntry):
+            place = (str(entry.topic), str(entry.group), entry.queue_id)
+            self._orders.restore(*place, entry.info, steady_ms)
+            self._advance(entry, next_offset(entry.info), record, now_ms)
 
     def _advance(
         self, entry: CheckPoint | OrderEntry, offset: int, record: StoredRecord, now_ms: int
@@ -144,7 +155,8 @@ class Reviver:
         place = (str(entry.group), str(entry.topic), entry.queue_id)
         if record.physical_offset < self._offsets.log_end:
             return
-        if offset > self._offsets.query(*place):
+        end = self._store.max_offset(str(entry.topic), entry.queue_id)
+        if self._offsets.query(*place) < offset <= end:
             self._offsets.commit(*place, offset, now_ms)
 
     def snapshot(self, now_ms: int) -> None:
@@ -158,17 +170,15 @@ class Reviver:
         """Read what is new, revive what is due; True when there is more than one step may do.
 
         Raises:
-            Refused: the store does not take messages now; nothing is forgotten.
+            RefusedForNow: the store takes nothing at present; nothing is forgotten.
         """
         more = False
         self._reads, self._revivals = _READ_BUDGET, _REVIVE_BUDGET
         self._turn += 1
         for step in range(len(self._queues)):
             queue = self._queues[(self._turn + step) % len(self._queues)]
-            more = (
-                not (self._follow(queue, steady_ms) and self._revive_due(queue, now_ms, steady_ms))
-                or more
-            )
+            done = self._follow(queue, now_ms, steady_ms)
+            more = not (done and self._revive_due(queue, now_ms, steady_ms)) or more
             first = queue.in_flight.first_offset()
             progress = (queue.read_offset if first is None else first) - 1
             if progress >= 0:
@@ -188,7 +198,7 @@ class Reviver:
 
     # Reading
 
-    def _follow(self, queue: _Queue, steady_ms: int) -> bool:
+    def _follow(self, queue: _Queue, now_ms: int, steady_ms: int) -> bool:
         """Read on; True when nothing unread could still acknowledge what is in the table."""
         if queue.frozen and len(queue.in_flight) <= self._limit // 2:
             queue.frozen = False
@@ -202,21 +212,19 @@ class Reviver:
             if following == offset:
                 return True  # the rest is not on the disk yet (SYNC_FLUSH)
             for record in records:
-                self._take(queue, record, steady_ms)
+                self._take(queue, record, now_ms, steady_ms)
             if queue.frozen:
                 queue.scan_offset = max(queue.scan_offset, following)
             else:
                 queue.read_offset = following
             self._reads -= max(1, len(records))
 
-    def _take(self, queue: _Queue, record: StoredRecord, steady_ms: int) -> None:
-        entry = _entry(record)
-        if isinstance(entry, Ack):
-            queue.in_flight.acknowledge(entry)
-        elif isinstance(entry, CheckPoint) and not queue.frozen:
-            place = record.physical_offset
-            popped_ms = self._times.moment(entry.pop_time, place, steady_ms)
-            queue.in_flight.add(entry, record.queue_offset, place, popped_ms)
+    def _take(self, queue: _Queue, record: StoredRecord, now_ms: int, steady_ms: int) -> None:
+        try:
+            self._note(queue, record, now_ms, steady_ms)
+        except Exception as error:  # noqa: BLE001 - `SetAside` judges
+            again = partial(self._note, queue, record, now_ms, steady_ms)
+            self._writer.aside.again(TASK, record, error, again, now_ms)
         if not queue.frozen:
             queue.read_offset = record.queue_offset + 1
             if len(queue.in_flight) >= self._limit:
@@ -227,6 +235,18 @@ class Reviver:
                     queue.number,
                     len(queue.in_flight),
                 )
+
+    def _note(self, queue: _Queue, record: StoredRecord, now_ms: int, steady_ms: int) -> None:
+        entry = _entry(record)
+        if isinstance(entry, Ack):
+            queue.in_flight.acknowledge(entry)
+        elif isinstance(entry, CheckPoint) and not queue.frozen:
+            place = record.physical_offset
+            popped_ms = self._times.moment(entry.pop_time, place, steady_ms)
+            queue.in_flight.add(entry, record.queue_offset, place, popped_ms)
+        elif entry is None and tags_of(record.properties) in TAGS and not queue.frozen:
+            words = "it is no sound check-point or acknowledgement"
+            self._writer.aside.put(TASK, record, words, now_ms)
 
     def _read(
         self, number: int, offset: int, count: int = _READ_COUNT
@@ -250,8 +270,21 @@ class Reviver:
                 return True
             if self._revivals <= 0:
                 return False
-            self._revivals -= max(1, self._revive(queue, point, now_ms))
+            self._revivals -= max(1, self._revive_or_set_aside(queue, point, now_ms))
             queue.in_flight.remove(point)
+
+    def _revive_or_set_aside(self, queue: _Queue, point: CheckPoint, now_ms: int) -> int:
+        try:
+            return self._revive(queue, point, now_ms)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            words = f"{point.topic}/{point.queue_id}@{point.start_offset}: {error!r}"
+            place = (self._log.topic, queue.number, point.revive_offset)
+            self._writer.aside.put_place(
+                TASK, *place, queue.in_flight.place_of(point), words, now_ms
+            )
+            return 0
 
     def _revive(self, queue: _Queue, point: CheckPoint, now_ms: int) -> int:
         """Put the unacknowledged messages of a check-point to the retry topic; how many (reviveMsgFromCk)."""
@@ -271,7 +304,11 @@ class Reviver:
             if record is None or record.physical_offset > queue.in_flight.place_of(point):
                 log.warning("message %s/%d/%d is gone", topic, point.queue_id, offset)
             else:
-                self._put_retry(point, record, now_ms)
+                try:
+                    self._put_retry(point, record, now_ms)
+                except Exception as error:  # noqa: BLE001 - `SetAside` judges
+                    again = partial(self._put_retry, point, record, now_ms)
+                    self._writer.aside.again(TASK, record, error, again, now_ms)
             point.bit_map |= 1 << point.index_of(offset)  # a refused one goes on from here
             revived.append(offset)
         if revived:
@@ -301,31 +338,15 @@ class Reviver:
         if not topic.startswith(names.RETRY_PREFIX):
             v2 = self._live.current.enable_retry_topic_v2
             topic = names.pop_retry_topic(topic, group, v2=v2)
-        original = decode_properties(record.properties)
-        original.pop(properties.DELAY, None)
-        named = dict(original)
+        named = decode_properties(record.properties)
+        named.pop(properties.DELAY, None)
+        wait_no_more(named)
         if record.reconsume_times == 0 or properties.FIRST_POP_TIME not in named:
             named[properties.FIRST_POP_TIME] = str(point.pop_time)
         named[properties.ORIGIN_GROUP] = group
         found = self._topics.ensure(topic, queues=_RETRY_QUEUES, perm=_PERM, now_ms=now_ms)
         if self._offsets.query(group, topic, 0) < 0:
             self._offsets.commit(group, topic, 0, self._store.min_offset(topic, 0), now_ms)
-        try:
-            self._put(topic, named, point, record, now_ms)
-        except Refused as refusal:
-            if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
-                raise
-            self._put(topic, original, point, record, now_ms)  # no room for more properties
-        found.put_count += 1
-
-    def _put(
-        self,
-        topic: str,
-        named: dict[str, str],
-        point: CheckPoint,
-        record: StoredRecord,
-        now_ms: int,
-    ) -> None:
         self._writer.put(
             topic,
             0,
@@ -337,7 +358,9 @@ class Reviver:
             born_host=self._host,
             reconsume_times=record.reconsume_times + (0 if point.suspend else 1),
             now_ms=now_ms,
+            own=True,
         )
+        found.put_count += 1
 
 
 def _entry(record: StoredRecord) -> Entry | None:

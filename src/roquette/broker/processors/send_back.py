@@ -6,7 +6,13 @@ from roquette.base.entropy import Entropy
 from roquette.broker.config import LiveConfig
 from roquette.broker.groups import GroupTable
 from roquette.broker.processors.send import FAQ
-from roquette.broker.retries import DLQ_QUEUES, RETRY_PERM, plan_send_back, retry_limit
+from roquette.broker.retries import (
+    DLQ_QUEUES,
+    RETRY_PERM,
+    plain_properties,
+    plan_send_back,
+    retry_limit,
+)
 from roquette.broker.sound_records import sound_record
 from roquette.broker.stats import BrokerStats
 from roquette.broker.topics import Topic, TopicTable
@@ -125,15 +131,26 @@ class SendBackProcessor:
                 plan.topic, queues=DLQ_QUEUES, perm=RETRY_PERM, now_ms=ctx.now_ms
             )
         self._stats.sent_back(plan.named.get(RETRY_TOPIC, record.topic), header.group)
-        return self._writer.put(
-            topic.name,
-            self._entropy.below(max(1, topic.write_queues)),
-            plan.named,
-            record.body,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_ms=record.born_timestamp_ms,
-            born_host=record.born_host,
-            reconsume_times=plan.reconsume_times,
-            now_ms=ctx.now_ms,
-        )
+        queue_id = self._entropy.below(max(1, topic.write_queues))
+
+        def put(named: dict[str, str]) -> Appended:
+            return self._writer.put(
+                topic.name,
+                queue_id,
+                named,
+                record.body,
+                flag=record.flag,
+                sys_flag=record.sys_flag,
+                born_ms=record.born_timestamp_ms,
+                born_host=record.born_host,
+                reconsume_times=plan.reconsume_times,
+                now_ms=ctx.now_ms,
+                own=True,
+            )
+
+        try:
+            return put(plan.named)
+        except Refused as refusal:
+            if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            return put(plain_properties(record))  # no room for more: it comes again at once
