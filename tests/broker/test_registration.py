@@ -1,6 +1,9 @@
 """What name servers are told: all of them, at start, on changes before the answer, periodically, at the end."""
 
 import asyncio
+import itertools
+
+import pytest
 
 from roquette.base.clock import LoopClock
 from roquette.base.files import OsFiles
@@ -10,7 +13,7 @@ from roquette.nameserver.service import NameServer
 from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Row
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.server import Server
-from roquette.wire.bodies import decode_register_broker_body
+from roquette.wire.bodies import TopicConfig, decode_register_broker_body
 from roquette.wire.header_codec import ext_dict
 
 NS = "10.0.1.1"
@@ -23,6 +26,7 @@ class FakeNameServer:
         self.loop, self.host = loop, host
         self.seen: list[tuple[float, dict, object]] = []
         self.gone: list[dict] = []
+        self.sizes: list[int] = []
         self.answer = Reply()
         clock = LoopClock(loop)
         rows = [Row(103, self.register, None, 0), Row(104, self.unregister, None, 0)]
@@ -34,7 +38,9 @@ class FakeNameServer:
         return self
 
     def register(self, ctx, header, body):
-        data = decode_register_broker_body(body, compressed=False, version=479)
+        self.sizes.append(len(body))
+        compressed = ext_dict(ctx.command.ext)["compressed"] == "true"
+        data = decode_register_broker_body(body, compressed=compressed, version=479)
         wrapper = data.topic_config_serialize_wrapper
         self.seen.append((self.loop.time(), ext_dict(ctx.command.ext), wrapper))
         return self.answer
@@ -205,5 +211,81 @@ def test_topics_the_name_servers_call_ordered_become_so(run_broker):
         await asyncio.sleep(1)
 
         assert case.broker.topics.find("New").order is True
+
+    run_broker(scenario)
+
+
+def _many(broker, count):
+    for number in range(count):
+        broker.topics._set(
+            TopicConfig(topic_name=f"a-topic-with-a-name-of-some-length-{number:06}")
+        )
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "parts"),
+    [
+        pytest.param(100_000, {}, 26, marks=pytest.mark.long),
+        (4_500, {}, 2),
+        (4_500, {"compressed_register": True}, 2),
+        (2_000, {"enable_split_registration": True}, 3),
+        (900, {}, 1),
+        (30, {"enable_split_registration": True, "split_registration_size": 1}, 22),
+    ],
+)
+def test_many_topics_are_registered_in_parts_and_stay(run_broker, count, settings, parts):
+    """Frames stay far below 16 MiB, each part is some ms of work, and the broker stays registered."""
+
+    async def scenario(case):
+        fake = await FakeNameServer(case.loop).start()
+        config = NamesrvConfig(
+            bind_address="10.0.1.2", kv_config_path="/none", delete_topic_with_broker_registration=True
+        )  # fmt: skip
+        real = NameServer(config, files=OsFiles(), clock=case.clock)
+        await real.start()
+        _many(case.broker, count)
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876;10.0.1.2:9876"})
+        await case.broker.registration.settled(60)
+        total = len(case.broker.topics.all())
+        wrappers = [seen[2] for seen in fake.seen]
+        sizes = [len(w.topic_config_table) for w in wrappers]
+        assert (len(sizes), sum(sizes)) == (parts, total)
+        assert max(sizes) <= 4_000
+        assert max(fake.sizes) < 2 << 20
+        versions = [wrapper.data_version for wrapper in wrappers]
+        assert all(a != b for a, b in itertools.pairwise(versions))
+        assert versions[-1] == case.broker.topics.data_version
+
+        fake.seen.clear()
+        await asyncio.sleep(130)  # beats, and the name server's scan for brokers that are gone
+        assert len(fake.seen) >= 3 * parts
+        assert all(seen[2].data_version == versions[-1] for seen in fake.seen)
+        assert len([t for t in real.routes.topics() if t.startswith("a-topic")]) == count
+        assert "broker-a" in real.routes.cluster_info().broker_addr_table
+        health = {h.name: h for h in case.broker._tasks.health()}["register-10.0.1.2:9876"]
+        assert (health.failures, health.age_s() < 61) == (0, True)
+        await real.stop()
+
+    settings = settings | {"register_name_server_period": 40_000}
+    run_broker(scenario, broker=settings)
+
+
+def test_a_registration_that_crashes_goes_on(run_broker):
+    async def scenario(case):
+        fake = await FakeNameServer(case.loop).start()
+        register, failures = case.broker.registration._outbound.register, []
+
+        async def fails(*args, **more):
+            if len(failures) < 3:
+                failures.append(1)
+                raise RuntimeError("unforeseen")
+            return await register(*args, **more)
+
+        case.broker.registration._outbound.register = fails
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await asyncio.sleep(5)
+        assert "TBW102" in fake.topics()
+        (health,) = [h for h in case.broker._tasks.health() if h.name.startswith("register-")]
+        assert (health.failures, health.in_row) == (3, 0)
 
     run_broker(scenario)

@@ -286,6 +286,21 @@ class BrokerConfig:
     register_broker_timeout_mills: int = setting(
         24_000, java="registerBrokerTimeoutMills", help="Time for one registration, ms."
     )
+    enable_split_registration: bool = setting(
+        False,
+        java="enableSplitRegistration",
+        help="Register in parts of splitRegistrationSize topics; more than 4,000 topics are split in any case.",
+        mutable=True,
+    )
+    split_registration_size: int = setting(
+        800,
+        java="splitRegistrationSize",
+        help="Topics of one part of a registration.",
+        mutable=True,
+    )
+    compressed_register: bool = setting(
+        False, java="compressedRegister", help="Register in the compressed form.", mutable=True
+    )
     broker_not_active_timeout_millis: int = setting(
         10_000,
         java="brokerNotActiveTimeoutMillis",

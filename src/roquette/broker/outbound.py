@@ -1,9 +1,13 @@
 """Every call the broker makes to others: registrations, routes, auto-created topics. Apache: BrokerOuterAPI."""
 
+from functools import partial
+
+from roquette.base.executor import run_blocking
 from roquette.errors import BrokerError
 from roquette.message.names import TBW102
 from roquette.remoting.client import RemotingClient
 from roquette.wire.bodies import (
+    PART,
     KVTable,
     RegisterBrokerBody,
     TopicConfig,
@@ -37,18 +41,26 @@ class Outbound:
         header: RegisterBrokerRequestHeader,
         body: RegisterBrokerBody,
         timeout_ms: int,
+        *,
+        part: bool = False,
     ) -> KVTable | None:
         """REGISTER_BROKER at one name server; returns its order-topic table, if it sent one.
+
+        `part`: there are more topics than in this body; our name server is told so, Apache's does not look.
 
         Raises:
             ClientError: it did not answer, or it refused (BrokerError).
         """
-        data = encode_register_broker_body(body)
+        if header.compressed:
+            data = await run_blocking(partial(encode_register_broker_body, body, compressed=True))
+        else:
+            data = encode_register_broker_body(body)
         header.body_crc32 = crc_of(data)
+        ext = encode_ext(header)
         reply = await self._client.invoke(
             name_server,
             RequestCode.REGISTER_BROKER,
-            encode_ext(header),
+            ext[:-1] + b',"%b":"true"}' % PART.encode() if part else ext,
             data,
             timeout_ms=timeout_ms,
         )

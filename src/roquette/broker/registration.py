@@ -17,6 +17,7 @@ from roquette.broker.outbound import Outbound
 from roquette.broker.topics import TopicTable
 from roquette.errors import BrokerError, ClientError
 from roquette.wire.bodies import (
+    DataVersion,
     KVTable,
     RegisterBrokerBody,
     TopicConfig,
@@ -31,6 +32,9 @@ LONGEST_PERIOD_MS = 60_000
 SETTLE_S = 0.5  # a reply waits so long at most for the name servers
 FIRST_RETRY_S = 0.5
 UNREGISTER_MS = 3_000
+UNSPLIT = (
+    4_000  # topics of one registration at most: some ms of work, and far below a frame's 16 MiB
+)
 READ_WRITE = 6
 
 
@@ -42,6 +46,7 @@ class _Server:
         self.everything = True  # the next registration carries all topics
         self.pending: dict[str, None] = {}  # changed topics it has not acknowledged
         self.wanted = 0  # number of the newest change
+        self.version: DataVersion | None = None  # of the last full registration it acknowledged
         self.told = 0  # number of the newest change it acknowledged
         self.reachable: bool | None = None
         self.wake = asyncio.Event()
@@ -176,6 +181,7 @@ class Registration:
                 log.warning("unregistration failed error=%s", outcome)
 
     async def _serve(self, server: _Server, health: Health) -> None:
+        server.everything = True
         failures = 0
         while True:
             done = await self._register(server)
@@ -206,19 +212,10 @@ class Registration:
         everything = server.everything
         names = list(server.pending)
         server.everything = False
-        body = self._body(config, None if everything else names)
-        address, ha_address = self._addresses()
-        header = RegisterBrokerRequestHeader(
-            broker_name=config.broker_name,
-            broker_addr=address,
-            cluster_name=config.broker_cluster_name,
-            ha_server_addr=ha_address,
-            broker_id=config.broker_id,
-        )
+        version = self._topics.data_version
+        wanted = [topic.name for topic in self._topics.all()] if everything else names
         try:
-            table = await self._outbound.register(
-                server.address, header, body, config.register_broker_timeout_mills
-            )
+            table = await self._tell(server, config, wanted, version)
         except ClientError as error:
             server.everything = server.everything or everything or isinstance(error, BrokerError)
             if server.reachable is not False:
@@ -230,10 +227,11 @@ class Registration:
                 "registered namesrv=%s broker=%s address=%s topics=%d",
                 server.address,
                 config.broker_name,
-                address,
-                len(body.topic_config_serialize_wrapper.topic_config_table),
+                self._addresses()[0],
+                len(wanted),
             )
         server.reachable = True
+        server.version = version if everything else None
         for name in names:
             server.pending.pop(name, None)
         server.told = max(server.told, number)
@@ -245,18 +243,58 @@ class Registration:
         self._take_order_topics(table)
         return True
 
+    async def _tell(
+        self, server: _Server, config: BrokerConfig, wanted: list[str], version: DataVersion
+    ) -> KVTable | None:
+        """Register topics, in parts when there are many; the loop gets its turns between them.
+
+        Apache's name server takes changes of a topic it knows only with another version than the last message's:
+        parts that bring changes go with versions of their own, the last one with the true one.
+        """
+        size = config.split_registration_size if config.enable_split_registration else UNSPLIT
+        size = min(max(2, size), UNSPLIT)  # of an unknown broker one single topic is refused
+        parts = [wanted[start : start + size] for start in range(0, len(wanted), size)] or [[]]
+        address, ha_address = self._addresses()
+        table: KVTable | None = None
+        for number, names in enumerate(parts):
+            header = RegisterBrokerRequestHeader(
+                broker_name=config.broker_name,
+                broker_addr=address,
+                cluster_name=config.broker_cluster_name,
+                ha_server_addr=ha_address,
+                broker_id=config.broker_id,
+                compressed=config.compressed_register,
+            )
+            told = version
+            if number < len(parts) - 1 and server.version != version:
+                told = DataVersion(
+                    counter=version.counter,
+                    state_version=version.state_version,
+                    timestamp=version.timestamp - 1 - number % 2,
+                )
+            table = await self._outbound.register(
+                server.address,
+                header,
+                self._body(config, names, told),
+                config.register_broker_timeout_mills,
+                part=len(parts) > 1,
+            )
+        return table
+
     def _take_order_topics(self, table: KVTable | None) -> None:
         if table is not None and table.table:
             self._order_topics(list(table.table))
 
-    def _body(self, config: BrokerConfig, names: list[str] | None) -> RegisterBrokerBody:
-        table = self._topics.to_table() if names is None else self._some(names)
+    def _body(
+        self, config: BrokerConfig, names: list[str], version: DataVersion
+    ) -> RegisterBrokerBody:
+        table = self._some(names)
         permission = config.broker_permission
         if permission & READ_WRITE != READ_WRITE:
             for topic in table.values():
                 topic.perm &= permission
         wrapper = TopicConfigAndMappingSerializeWrapper(
-            topic_config_table=table, data_version=self._topics.data_version
+            topic_config_table=table, data_version=version
         )
         return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=[])
 

@@ -19,6 +19,7 @@ from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply, Task
 from roquette.wire import headers
 from roquette.wire.bodies import (
+    PART,
     BrokerMemberGroup,
     DataVersion,
     GetBrokerMemberGroupResponseBody,
@@ -154,7 +155,7 @@ class BrokerProcessor:
             zone=_registered_zone(ctx),
             filter_servers=registration.filter_server_list,
             mappings=wrapper.topic_queue_mapping_info_map,
-            delete_absent=config.delete_topic_with_broker_registration,
+            delete_absent=config.delete_topic_with_broker_registration and not _is_part(ctx),
         )
         if result is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -252,6 +253,11 @@ def _decode_registration(
         topic_config_table=old.topic_config_table, data_version=old.data_version
     )
     return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
+
+
+def _is_part(ctx: RequestContext) -> bool:
+    raw = ctx.command.ext
+    return raw is not None and PART.encode() in bytes(raw)
 
 
 def _registered_zone(ctx: RequestContext) -> str | None:

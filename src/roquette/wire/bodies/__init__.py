@@ -70,6 +70,7 @@ from roquette.wire.bodies.progress import (
     TopicStatsTable,
 )
 from roquette.wire.bodies.registration import (
+    PART,
     RegisterBrokerBody,
     crc_of,
     decode_register_broker_body,
@@ -97,6 +98,7 @@ from roquette.wire.bodies.topic_config import (
 )
 
 __all__ = [
+    "PART",
     "BatchAck",
     "BatchAckMessageRequestBody",
     "BrokerData",

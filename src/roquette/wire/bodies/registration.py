@@ -23,6 +23,8 @@ from roquette.wire.json_body import decode_body, encode_body
 
 MAX_DECOMPRESSED: Final = 64 << 20  # a million topics; the frame holds at most 16 MiB
 V5_0_0: Final = 413
+PART: Final = "splitRegistration"
+"""Header field of ours: the body holds some of the broker's topics; those that are absent are not gone."""
 
 
 class RegisterBrokerBody(msgspec.Struct, rename="camel"):
