@@ -7,8 +7,7 @@ from roquette.base.javatypes import java_hash
 from roquette.filter.sql_eval import property_bytes
 from roquette.message.properties import decode_properties
 from roquette.message.record import encode_record
-from roquette.store.keys import KeySpans, property_value, tags_code_in
-from roquette.store.offline.log_check import span_of
+from roquette.store.keys import KeySpans, property_value, span_of, tags_code_in
 
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY")
 PIECES = st.lists(

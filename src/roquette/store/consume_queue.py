@@ -85,6 +85,7 @@ class ConsumeQueue:
         "checked_codes",
         "directory_dirty",
         "dirty",
+        "doubtful",
         "flushed_offset",
         "limit",
         "next_offset",
@@ -113,6 +114,7 @@ class ConsumeQueue:
         self.opened_end: i64 = (
             0  # units before it were found at start: what they point to is checked
         )
+        self.doubtful: bool = False  # a unit was met whose tags code is not its record's
         self.checked_codes: set[int] = set()  # tags codes that stand in records found at start
         self.dirty: bool = False
         self.directory_dirty: bool = False

@@ -121,13 +121,28 @@ class KeySpans:
             self.uniq_start, self.uniq_end = value, end
 
 
+def span_of(data: bytes, start: i64, end: i64, name: bytes) -> tuple[i64, i64]:
+    """Where the last value of a property stands in `data`; equal when it has none. `name` ends with 0x01."""
+    stop: i64 = end
+    while True:
+        at: i64 = data.rfind(name, start, stop)
+        if at < 0:
+            return 0, 0
+        if at == start or data[at - 1] == 2:
+            value: i64 = at + len(name)
+            close: i64 = data.find(b"\x02", value, end)
+            if close < 0:
+                close = end
+            if close > value:
+                return value, close
+        stop = at + len(name) - 1
+
+
 def tags_code_in(record: bytes) -> int:
     """The tags code of a whole stored record: the Java hash of its TAGS, 0 without."""
-    spans = KeySpans()
     text = properties_in(record)
-    spans.scan(text)
-    tags = text[spans.tags_start : spans.tags_end]
-    return java_hash(tags.decode("utf-8", "replace")) if tags else 0
+    start, end = span_of(text, 0, len(text), b"TAGS\x01")
+    return java_hash(text[start:end].decode("utf-8", "replace")) if end > start else 0
 
 
 def _value(properties: str, mark: str) -> str | None:

@@ -49,6 +49,7 @@ class VerifiedRead:
         "_min_physical",
         "_near",
         "_predicate",
+        "_queue",
         "_queue_id",
         "_queue_offset",
         "_search",
@@ -80,6 +81,7 @@ class VerifiedRead:
             source, queue.topic.encode(), queue.queue_id, segment_size, budget
         )
         self._checked: set[int] = queue.checked_codes
+        self._queue: ConsumeQueue = queue
         self._floor: i64 = -1  # end of the last sound record, -1: not known
         self._topic: bytes = queue.topic.encode()
         self._queue_id: int = queue.queue_id
@@ -153,6 +155,10 @@ class VerifiedRead:
                 continue
             self._floor = offset + size
             if codes is not None and tags_code_in(record) not in codes:
+                if not self._queue.doubtful:
+                    self._tell_unit(place)
+                    self._queue.doubtful = True
+                    return self.run()
                 continue
             if predicate is not None:
                 properties = properties_in(record)
@@ -174,13 +180,15 @@ class VerifiedRead:
         if size <= 0 or (at >= UNIT_SIZE and read_i64_be(units, at - UNIT_SIZE) > offset):
             return False
         high = read_i64_be(units, at + 12)
-        if high in self._checked or size >= FILLER_FROM:
+        if size >= FILLER_FROM or (high in self._checked and not self._queue.doubtful):
             return True
         record = self._source.read(offset, offset + size)
         if not is_sound(record, size, offset, self._topic, self._queue_id):
             return False
         if tags_code_in(record) != high:
-            self._tell_unit(self._queue_offset + position // UNIT_SIZE)
+            if not self._queue.doubtful:
+                self._tell_unit(self._queue_offset + position // UNIT_SIZE)
+            self._queue.doubtful = True
             return False
         if len(self._checked) < _MAX_CHECKED:
             self._checked.add(high)

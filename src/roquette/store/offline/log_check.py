@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from roquette.base.javatypes import java_hash
 from roquette.base.read_files import ReadAt, ReadFiles
 from roquette.store.index_file import positive_hash
-from roquette.store.keys import TopicKeys
+from roquette.store.keys import TopicKeys, span_of
 from roquette.store.offline.findings import (
     NOTE,
     Findings,
@@ -91,23 +91,6 @@ class TopicState:
         self.keys: TopicKeys = TopicKeys(name)
         self.queues: dict[int, QueueState] = {}
         self.tags: dict[bytes, tuple[int, int]] = {}  # TAGS -> tags code, index hash
-
-
-def span_of(data: bytes, start: i64, end: i64, name: bytes) -> tuple[i64, i64]:
-    """Where the last value of a property stands in `data`; equal when it has none. `name` ends with 0x01."""
-    stop: i64 = end
-    while True:
-        at: i64 = data.rfind(name, start, stop)
-        if at < 0:
-            return 0, 0
-        if at == start or data[at - 1] == 2:
-            value: i64 = at + len(name)
-            close: i64 = data.find(b"\x02", value, end)
-            if close < 0:
-                close = end
-            if close > value:
-                return value, close
-        stop = at + len(name) - 1
 
 
 def key_hash_of(topic: TopicState, data: bytes, start: i64, end: i64) -> i64:
