@@ -38,9 +38,10 @@ def v1(ext: dict[str, Any]) -> dict[str, Any]:
 
 
 class World:
-    """A broker that will die, and a client of it."""
+    """A server that will die, and a client of it."""
 
-    def __init__(self, cluster: SimCluster) -> None:
+    def __init__(self, cluster: SimCluster, host: str = BROKER, port: int = PORT) -> None:
+        self.host, self.port = host, port
         self.cluster = cluster
         self.clock = cluster.clock
         self.client: RawClient
@@ -53,7 +54,7 @@ class World:
         return self.cluster.hosts[BROKER].service
 
     async def connect(self) -> None:
-        self.client = RawClient(*await asyncio.open_connection(BROKER, PORT))
+        self.client = RawClient(*await asyncio.open_connection(self.host, self.port))
 
     async def ask(self, code: int, ext: dict[str, Any], data: bytes = b"") -> Any:
         """A request that must be answered with SUCCESS."""

@@ -14,7 +14,7 @@ from roquette.broker.processor_table import processor_table
 from roquette.nameserver.processor_table import rows as namesrv_rows
 from roquette.remoting.promises import Promise
 from roquette.store.config import FlushDiskType
-from roquette.testing.cluster import SimCluster, simulate
+from roquette.testing.cluster import NAMESRV_PORT, SimCluster, simulate
 from roquette.wire.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +22,7 @@ BROKER_ROWS = processor_table(MagicMock())
 NAMESRV_ROWS = namesrv_rows(MagicMock(), MagicMock(), MagicMock(), MagicMock())
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 KILL = -1.0
+NAMESRV = "10.0.0.2"
 POWER = (0.0, 0.5, 1.0)  # what part of the unsynced is on the disk all the same
 ENDS = {
     Promise.LOG: [(ASYNC, KILL), (SYNC, KILL), *((SYNC, share) for share in POWER)],
@@ -40,16 +41,16 @@ class Share(random.Random):
 
 
 async def crash(world: World, share: float) -> None:
-    cluster, host = world.cluster, world.cluster.hosts[BROKER]
+    cluster, host = world.cluster, world.cluster.hosts[world.host]
     if share == KILL:
-        cluster.kill(BROKER)
+        cluster.kill(world.host)
     else:
         rng = Share(7)
         rng.share = share
         cluster.loop.kill(host.process)
         host.files = host.files.crash(rng)
         host.service = None
-    await cluster.restart(BROKER)
+    await cluster.restart(world.host)
     await world.connect()
 
 
@@ -125,6 +126,30 @@ def test_a_file_that_can_not_be_written_is_told(code: int, case: Any) -> None:
 def test_every_request_that_changes_something_has_a_case() -> None:
     wanted = {row.code for row in BROKER_ROWS if row.promise in ENDS}
     assert wanted == set(CASES), sorted(wanted ^ set(CASES))
+
+
+@pytest.mark.parametrize("share", [KILL, *POWER])
+@pytest.mark.parametrize("code", [100, 102])
+def test_what_a_name_server_answered_is_there_after_the_end(code: int, share: float) -> None:
+    """PUT_KV_CONFIG and DELETE_KV_CONFIG: all that a name server promises."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        cluster.network.delay_s = (0.0, 0.0)
+        await cluster.add_namesrv(NAMESRV)
+        world = World(cluster, NAMESRV, NAMESRV_PORT)
+        await world.connect()
+        entry = {"namespace": "n", "key": "k"}
+        await world.ask(100, entry | {"value": "v"})
+        if code == 102:
+            await world.ask(102, entry)
+        await crash(world, share)
+        assert (await world.client.call(101, entry)).code == (0 if code == 100 else 22)
+
+    simulate(scenario, seed=5)
+
+
+def test_every_row_of_a_name_server_that_promises_something_is_tried() -> None:
+    assert {row.code for row in NAMESRV_ROWS if row.promise in ENDS} == {100, 102}
 
 
 def table() -> str:

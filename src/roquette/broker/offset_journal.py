@@ -28,6 +28,7 @@ FULL: Final = (
 MOST: Final = 64 << 20  # it can not be written: no commit is taken any more
 _HEAD: Final = struct.Struct(">IIB")  # bytes of the content, CRC-32 of the last one and it, kind
 _BASE, _CHANGE = 66, 67  # B, C
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Base(msgspec.Struct, array_like=True, frozen=True):
@@ -251,7 +252,7 @@ class OffsetJournal:
         return True
 
     def _write(self, kind: int, entry: Base | Change) -> bool:
-        content = msgspec.msgpack.encode(entry)
+        content = _encode(entry)
         crc = _sum(self._chain, content)
         data = _HEAD.pack(len(content), crc, kind) + content
         try:
