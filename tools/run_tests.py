@@ -2,8 +2,8 @@
 
 usage: python tools/run_tests.py [PART ...]        (all of them if none is named)
 
-What needs no test to be there runs beside the tests, with what they leave of the processors: the compiled build, and
-the download of the peers of the interop tests. The first part that fails ends the run. A part that takes longer than
+What needs no test to be there runs beside the tests, with what they leave of the processors: the compiled build, the
+download of the interop tests' peers, an archive of Spark's classes. The first part that fails ends the run. A part that takes longer than
 its budget is named in the table, and fails nothing.
 """
 
@@ -44,6 +44,7 @@ KEPT = {
 # Part -> what makes ready for it in the background, from the end of the set-up on.
 PREPARED = {
     "interop": ("-m", "tests.interop.prepare"),
+    "spark": ("-m", "tests.spark.jvm"),
     "compiled": ("tools/build_compiled.py",),
 }
 

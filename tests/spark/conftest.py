@@ -19,6 +19,14 @@ collect_ignore_glob = (
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _archived_classes() -> None:
+    """JVMs of this run, and of the jobs it starts, map Spark's classes from an archive if there is one."""
+    from tests.spark.jvm import use_archive
+
+    use_archive()
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A local Spark: its JVM takes some seconds to start."""

@@ -253,7 +253,8 @@ def refuse_unknown(
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f", did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"unknown key {key} in {where}{hint}: nothing was changed")
+            told = key if len(key) <= 100 else f"{key[:100]}..."  # it may be any bytes of a peer
+            raise ConfigError(f"unknown key {told} in {where}{hint}: nothing was changed")
 
 
 def update(config: C, changes: Mapping[str, str], where: str = "the request") -> C:
