@@ -204,8 +204,7 @@ class Timers:
                 record = self._by_place(storage.queue_offset)
             known = record is None or storage.is_delivered(record.queue_offset)
             if record is None and work.places[index][1]:
-                self.dropped += 1
-                log.error("timer message lost offset=%d", work.places[index][0])
+                self._lose(storage.queue_offset, work.places[index][0], now_ms)
             if not known and record is not None:
                 try:
                     taken = self._enqueue_one(record, record.size, now_ms)
@@ -271,8 +270,7 @@ class Timers:
                 unit = units[index]
                 record = _decode(records[index], unit.offset, True)
                 if record is None:
-                    self.dropped += 1
-                    log.error("timer message lost to the commit log offset=%d", unit.offset)
+                    self._lose(-1, unit.offset, now_ms)
                 elif not self.storage.is_delivered(record.queue_offset):
                     early = unit.position < found_end and _is_early(record, now_ms)
                     try:
@@ -347,6 +345,14 @@ class Timers:
         self, record: StoredRecord, error: Exception, work: Callable[[], bool | None], now_ms: int
     ) -> bool | None:
         return self._writer.aside.again(TASK, record, error, work, now_ms)
+
+    def _lose(self, queue_offset: int, offset: int, now_ms: int) -> None:
+        """A message is damaged: it is not delivered, with its wrong body or without."""
+        self.dropped += 1
+        reason = "its record is damaged, or gone with its file of the log"
+        self._writer.aside.put_place(
+            TASK, names.TIMER_TOPIC, 0, queue_offset, offset, reason, now_ms
+        )
 
     def _drop(self, record: StoredRecord, why: str, now_ms: int) -> None:
         self.dropped += 1
