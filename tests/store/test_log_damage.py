@@ -2,6 +2,7 @@
 
 import random
 import struct
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -500,7 +501,7 @@ class DamagedStates(Explorer):
         files = FaultyFiles.holding(broken, directories)
         at += int(path[-20:])
         pair = images.get("/s/checkpoint", b"")[152:168].ljust(16, b"\0")
-        synced = int.from_bytes(pair[:8], "big")
+        synced = int.from_bytes(pair[:8], sys.byteorder)
         limit = owed.acked if at < synced else min(at, owed.acked)
         store = MessageStore(self.workload.config, files, HOST)
         try:

@@ -13,7 +13,6 @@ that its slot held before.
 """
 
 import mmap
-import struct
 import sys
 from typing import Final
 
@@ -27,7 +26,6 @@ SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = 20
 _SECTOR: Final = 512
 MAX_SECONDS: Final = 0x7FFFFFFF
-_HEADER: Final = struct.Struct(">qqqqii")
 _CHUNK_ENTRIES: Final = 4096
 
 
@@ -185,16 +183,14 @@ class IndexFile:
         self._write_header()
 
     def _write_header(self) -> None:
-        _HEADER.pack_into(
-            self._map,
-            0,
-            self.begin_timestamp_ms,
-            self.end_timestamp_ms,
-            self.begin_physical,
-            self.end_physical,
-            self.slots_used,
-            self.count,
-        )
+        header = BytesWriter()
+        write_i64_be(header, self.begin_timestamp_ms)
+        write_i64_be(header, self.end_timestamp_ms)
+        write_i64_be(header, self.begin_physical)
+        write_i64_be(header, self.end_physical)
+        write_i32_be(header, i32(self.slots_used))
+        write_i32_be(header, i32(self.count))
+        self._map[:HEADER_SIZE] = header.getvalue()
 
     def may_cover(self, begin_ms: i64, end_ms: i64) -> bool:
         """Do the two time ranges touch? (Apache: IndexFile.isTimeMatched)"""

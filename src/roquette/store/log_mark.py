@@ -4,7 +4,7 @@
 |---|---|---|
 | the mark `RQMARK01` | 8 | 128 |
 | boot id of the system that wrote it | 16 | 136 |
-| the log is synced up to this offset, and its complement | 16 | 152 |
+| the log is synced up to this offset, and its complement; these six in the machine's order of bytes | 16 | 152 |
 | the log was handed to the system up to this offset, and its complement | 16 | 168 |
 | the log begins here: files before were removed by retention, and its complement | 16 | 184 |
 
@@ -26,7 +26,7 @@ from roquette.store.layout import StoreLayout
 MARK_AT: Final = 128
 _MARK: Final = b"RQMARK01"
 _HEAD: Final = struct.Struct(">8s16s")
-_PAIR: Final = struct.Struct(">qq")
+_PAIR: Final = struct.Struct("=qq")
 _SYNCED_AT: Final = MARK_AT + _HEAD.size
 _WROTE_AT: Final = _SYNCED_AT + _PAIR.size
 _BEGIN_AT: Final = _WROTE_AT + _PAIR.size
@@ -53,19 +53,24 @@ class LogMark:
 
     def __init__(self, file: File) -> None:
         self._file = file
-        self._map = file.map(True)
+        self._words = memoryview(file.map(True))[_SYNCED_AT:_END].cast(
+            "q"
+        )  # one store each: no kill tears it
 
     def note_wrote(self, offset: int) -> None:
         """The log was handed to the system up to an offset."""
-        self._map[_WROTE_AT:_BEGIN_AT] = _PAIR.pack(offset, ~offset)
+        self._words[2] = offset
+        self._words[3] = ~offset
 
     def note_synced(self, offset: int) -> None:
         """The log is on the disk up to an offset."""
-        self._map[_SYNCED_AT:_WROTE_AT] = _PAIR.pack(offset, ~offset)
+        self._words[0] = offset
+        self._words[1] = ~offset
 
     def note_begin(self, offset: int) -> None:
         """Files before an offset are about to be removed."""
-        self._map[_BEGIN_AT:_END] = _PAIR.pack(offset, ~offset)
+        self._words[4] = offset
+        self._words[5] = ~offset
 
     def sync(self) -> None:
         """Bring the mark to the disk. Raises OSError."""
