@@ -4,10 +4,11 @@ import os
 from functools import cache
 
 import pytest
-from tests.simulation.small_world import Wound, all_wounds, run_seed
+from tests.simulation.small_world import SmallWorld, Wound, all_wounds, run_seed
 
 from roquette.base import lifecycle
 from roquette.broker.stored_times import BrokerClock, StoredTimes
+from roquette.testing.cluster import simulate
 
 pytestmark = pytest.mark.simulation
 
@@ -63,6 +64,15 @@ def test_a_broker_whose_tasks_end_with_an_error_is_found(monkeypatch: pytest.Mon
 
     with pytest.raises(AssertionError, match="stuck"):
         run_seeds(1, 30)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_every_await(piece: int) -> None:
+    """Each await of each task once, in the run they were counted in."""
+    for wound in wounds()[piece::PIECES]:
+        simulate(SmallWorld(wound), 0)
 
 
 @pytest.mark.long
