@@ -169,3 +169,50 @@ def test_a_broker_keeps_them_over_changes(run_broker: Any, tmp_path: Path) -> No
             found = at(whole, part)
             assert {key: found.get(key) for key in UNKNOWN} == UNKNOWN, (name, part)
     assert "Mine1" in read_json((config / "topics.json").read_bytes())["topicConfigTable"]
+
+
+TOPIC = {
+    "topicName": "Mine0", "readQueueNums": 7, "writeQueueNums": 6, "perm": 6, "topicFilterType": "MULTI_TAG",
+    "topicSysFlag": 1, "order": True, "attributes": {"a": "b"},
+}  # fmt: skip
+RETRIES = {
+    "type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 60000, "multiplier": 3},
+    "customizedRetryPolicy": {"next": [1000, 2000]},
+}  # fmt: skip
+GROUP = {
+    "groupName": "g", "consumeEnable": False, "consumeFromMinEnable": False, "consumeBroadcastEnable": False,
+    "consumeMessageOrderly": True, "retryQueueNums": 3, "retryMaxTimes": 5, "groupRetryPolicy": RETRIES,
+    "brokerId": 1, "whichBrokerWhenConsumeSlowly": 2, "notifyConsumerIdsChangedEnable": False, "groupSysFlag": 3,
+    "consumeTimeoutMinute": 4, "attributes": {"q": "w"},
+    "subscriptionDataSet": [{"topic": "A", "expressionType": "TAG", "expression": "x", "version": 5}],
+}  # fmt: skip
+
+
+def test_every_field_of_topics_and_groups_that_we_know_survives_a_rewrite(
+    run_broker: Any, tmp_path: Path
+) -> None:
+    entries = {
+        "topics.json": ("topicConfigTable", "Mine0", TOPIC),
+        "subscriptionGroup.json": ("subscriptionGroupTable", "g", GROUP),
+    }
+    config = tmp_path / "store" / "config"
+
+    async def use(case: Any, number: int = 0) -> None:
+        client = await case.client()
+        await client.produce("Mine0")
+        await client.produce(f"Mine{number}")
+        await client.pull("Mine0", sysFlag=5, commitOffset=1)
+        await client.pull("Mine0", consumerGroup=f"g{number}", sysFlag=5, commitOffset=1)
+
+    async def again(case: Any) -> None:
+        await use(case, 1)
+
+    run_broker(use)
+    for name, (table, key, wanted) in entries.items():
+        whole = read_json((config / name).read_bytes())
+        assert set(whole[table][key]) <= set(wanted)
+        whole[table][key] = wanted
+        (config / name).write_text(json.dumps(whole))
+    run_broker(again)
+    for name, (table, key, wanted) in entries.items():
+        assert read_json((config / name).read_bytes())[table][key] == wanted

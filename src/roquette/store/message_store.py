@@ -229,21 +229,9 @@ class MessageStore:
         physical: i64 = self._log.next_place(self._log.end_offset, size)
         offset: i64 = queue.next_offset if in_queue and queue is not None else 0
         record = encode_record(
-            entry.name,
-            queue_id,
-            flag,
-            offset,
-            physical,
-            sys_flag,
-            born_ms,
-            born_host,
-            now_ms,
-            self._store_host,
-            reconsume_times,
-            prepared_offset,
-            body,
-            data,
-        )
+            entry.name, queue_id, flag, offset, physical, sys_flag, born_ms, born_host, now_ms,
+            self._store_host, reconsume_times, prepared_offset, body, data,
+        )  # fmt: skip
         assert len(record) == size
         hashes: list[int] | None = None
         if kind != 0xC and self._index is not None:
