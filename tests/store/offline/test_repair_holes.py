@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,9 @@ from roquette.message.record import StoredRecord, encode_blank, encode_record
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.repair import repair
 from roquette.store.offline.repair_plan import plan_repair
+from roquette.store.offline.store_dir import find_store
 from roquette.store.offline.swap import finish_pending
+from roquette.store.offline.walk import walk_files
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
@@ -371,3 +373,47 @@ def test_a_copy_that_stops_anywhere_leaves_the_source_alone(tmp_path: Path) -> N
             assert (tmp_path / "store-copy" / "abort").exists() or nth < 5
         shutil.rmtree(tmp_path / "store-copy", ignore_errors=True)
         assert tree(root) == before
+
+
+def test_a_log_on_a_disk_of_its_own_is_repaired_there(tmp_path: Path) -> None:
+    root = damaged(tmp_path / "store")
+    sound = [facts(record) for record in messages(root)]
+    apart = tmp_path / "disk" / "log"
+    apart.parent.mkdir()
+    (root / "commitlog").rename(apart)
+    store = find_store(READER, str(root), str(apart))
+    plan = plan_repair(READER, store, 17, 120, 320)
+    before = tree(tmp_path)
+    with pytest.raises(StoreError, match="lies in"):
+        repair(READER, OsFiles(), store, plan, str(apart / "copy"))
+    for nth in (5, 20, 40):
+        with pytest.raises(Stopped):
+            repair(READER, StoppingFiles(nth), store, plan, None)
+        assert tree(tmp_path, "repair.new", "repair.lost") == before
+
+    repair(READER, OsFiles(), store, plan, None)
+
+    assert not (apart / "repair.new").exists()
+    assert not (root / "commitlog").exists()
+    settings = replace(config(root), commit_log_dir=str(apart))
+    opened_store = MessageStore(settings, OsFiles(), HOST)
+    assert not opened_store.open(0).abnormal
+    opened_store.close(0)
+    mended = find_store(READER, str(root), str(apart))
+    found = walk_files(READER, mended.log, mended.segment_size)
+    kept = [one for one in found if isinstance(one, StoredRecord) and one.sys_flag != 12]
+    assert [facts(record) for record in kept] == sound
+
+
+def test_what_a_stopped_repair_leaves_in_the_log_s_directory_disturbs_nobody(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "store"
+    make_store(root)
+    (root / "commitlog" / "repair.new").mkdir()
+    (root / "commitlog" / "repair.new" / f"{0:020d}").write_bytes(bytes(SEGMENT))
+    assert fsck(root).sound
+    store = MessageStore(config(root), OsFiles(), HOST)
+    assert not store.open(0).abnormal
+    assert store.max_offset("Orders", 0) == 25
+    store.close(0)
