@@ -382,3 +382,41 @@ def test_a_second_failure_sets_aside_and_the_book_is_bounded() -> None:
     )  # fmt: skip
     aside.put("t", record(LIMIT + 49), "again after a crash", 1)
     assert len(marks) == LIMIT + 50
+
+
+@pytest.mark.parametrize("topic", [LEVELS, TIMER])
+def test_a_damaged_entry_is_noted_and_passed_over(
+    run_broker: Any, tmp_path: Any, topic: str
+) -> None:
+    places: list[int] = []
+
+    async def take(case: Any) -> None:
+        client = await case.client()
+        for number in range(3):
+            named = {"UNIQ_KEY": f"k{number}"}
+            named["DELAY" if topic == LEVELS else "TIMER_DELAY_MS"] = (
+                "3" if topic == LEVELS else "10000"
+            )
+            assert (await client.produce("T", properties=named, body=b"b" * 50)).code == 0
+        await asyncio.sleep(2)
+        for offset in range(3):
+            queue = 2 if topic == LEVELS else 0
+            read = case.broker.store.read_queue(topic, queue, offset, 1, 1 << 20, None)
+            places.append(decode_records(b"".join(read.runs))[0].physical_offset)
+
+    async def again(case: Any) -> None:
+        await asyncio.sleep(20)
+        assert len(await some(case, "T", "b" * 50)) == 2
+        table = await runtime(await case.client())
+        assert table["setAside"] == "1"
+        assert table["setAsideLast"].startswith(f"{topic}/")
+        assert "fsck" in table["setAsideLast"]
+
+    delays = {"delay_levels": " ".join(["10s"] * 18)}
+    run_broker(take, store=delays)
+    log = next((tmp_path / "store" / "commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    at = data.index(b"b" * 50, places[1])
+    data[at] ^= 1
+    log.write_bytes(data)
+    run_broker(again, store=delays)

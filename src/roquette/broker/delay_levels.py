@@ -148,6 +148,7 @@ class DelayLevels:
                     self._advance(level, moved, now_ms)
                 return False
             for record in sound_records(b"".join(found.runs)):
+                self._note_gap(queue_id, offset, record.queue_offset, now_ms)
                 due_ms = self._due_ms(record, level, steady_ms)
                 if due_ms > steady_ms:
                     self._wake_ms[level] = due_ms
@@ -161,9 +162,17 @@ class DelayLevels:
                 self._advance(level, offset, now_ms)
                 budget -= 1
             if offset < found.next_begin_offset:  # the last ones were damaged
+                self._note_gap(queue_id, offset, found.next_begin_offset, now_ms)
                 offset = found.next_begin_offset
                 self._advance(level, offset, now_ms)
         return True
+
+    def _note_gap(self, queue_id: int, offset: int, end: int, now_ms: int) -> None:
+        """Messages of the queue that cannot be read are an entry for the operator, those in a row one."""
+        if offset < end:
+            words = f"{end - offset} message(s) from here on damaged or missing: see `roquette store fsck`"
+            place = (names.SCHEDULE_TOPIC, queue_id, offset, -1)
+            self._writer.aside.put_place(TASK, *place, words, now_ms)
 
     def _due_ms(self, record: StoredRecord, level: int, steady_ms: int) -> int:
         """The delivery time: its level's delay after it was stored, whatever was done to the clock since."""

@@ -40,7 +40,6 @@ from roquette.broker.processor_table import processor_table
 from roquette.broker.producers import ProducerTable
 from roquette.broker.registration import Registration
 from roquette.broker.regressions import Regressions
-from roquette.broker.set_aside import SetAsideFile
 from roquette.broker.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
 from roquette.broker.slow_readers import disable_slow_readers
 from roquette.broker.stats import BrokerStats
@@ -336,7 +335,7 @@ class Broker:
     def _load(self, report: RecoveryReport) -> None:
         now_ms = self._clock.now_ms()
         self.changes.load(0 if report.damaged_bytes else self.store.max_physical_offset)
-        self.writer.aside.load(self._config_files.load(set_aside.FILE, SetAsideFile))
+        self.writer.aside.load(self._config_files.load(set_aside.FILE, set_aside.SetAsideFile))
         is_system = self.deletions.is_system
         restore_topics(self.topics, self.store, is_system, now_ms, clean=not report.abnormal)
         steady_ms = self._clock.steady_ms()
@@ -414,8 +413,12 @@ class Broker:
     def _start_beats(self) -> None:
         config, store, clock = self.live.current, self.live.store, self._clock
         beat = self._tasks.every
-        beat("hold-expiry", SHORT_BEAT_S, self._expire_holds)
-        beat("hold-recheck", RECHECK_BEAT_S, self._recheck_holds)
+        beat("hold-expiry", SHORT_BEAT_S, lambda: self._waiting.expire(clock.steady_ms()))
+        beat("pop-expiry", SHORT_BEAT_S, self._pop_driver.expire)
+        beat("sync-expiry", SHORT_BEAT_S, self.log_sync.expire)
+        beat("store-check", SHORT_BEAT_S, self._store_work.check)
+        beat("hold-recheck", RECHECK_BEAT_S, lambda: self._waiting.recheck(self.store.max_offset))
+        beat("request-expiry", RECHECK_BEAT_S, self._doors.expire_requests)
         beat("log-sync", store.flush_interval_ms / 1000, self.log_sync.request)
         beat("queue-flush", store.queue_flush_interval_ms / 1000, self._store_work.flush_queues)
         beat("allocation", ALLOCATION_BEAT_S, self._store_work.allocate)
@@ -436,16 +439,6 @@ class Broker:
         self._tasks.keep("revive", self._pop_driver.revive)
         if self.timer is not None:
             self.timer.start(self._tasks)
-
-    def _expire_holds(self) -> None:
-        self._waiting.expire(self._clock.steady_ms())
-        self._pop_driver.expire()
-        self.log_sync.expire()
-        self._store_work.check()
-
-    def _recheck_holds(self) -> None:
-        self._waiting.recheck(self.store.max_offset)
-        self._doors.expire_requests()
 
     def _housekeeping(self) -> None:
         steady_ms = self._clock.steady_ms()

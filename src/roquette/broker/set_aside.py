@@ -131,8 +131,8 @@ class SetAside:
         return lines
 
 
-def _place(entry: Entry) -> tuple[str, str, int, int]:
-    return (entry.task, entry.topic, entry.queue_id, entry.physical_offset)
+def _place(entry: Entry) -> tuple[str, str, int, int, int]:
+    return (entry.task, entry.topic, entry.queue_id, entry.queue_offset, entry.physical_offset)
 
 
 def _nothing() -> None:
