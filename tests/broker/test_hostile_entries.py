@@ -410,7 +410,7 @@ def test_a_damaged_entry_is_noted_and_passed_over(
         table = await runtime(await case.client())
         assert table["setAside"] == "1"
         assert table["setAsideLast"].startswith(f"{topic}/")
-        assert "fsck" in table["setAsideLast"]
+        assert "damaged" in table["setAsideLast"]
 
     delays = {"delay_levels": " ".join(["10s"] * 18)}
     run_broker(take, store=delays)
