@@ -414,6 +414,20 @@ async def topic_deleted(w: World) -> AsyncIterator[None]:
     assert "T" not in json.loads((await w.ask(402, {})).body)["messageRequestModeMap"]
 
 
+@case(R.DELETE_TOPIC_IN_BROKER)
+async def topic_deleted_and_made_anew(w: World) -> AsyncIterator[None]:
+    await w.know()
+    assert len(await pop(w, w.client, invisibleTime=1000)) == 3
+    await w.ask(15, GROUP | {"commitOffset": 3})
+    await w.ask(215, {"topic": "T"})
+    yield
+    await w.know(1)
+    assert await w.offset() == -1
+    await asyncio.sleep(4)
+    assert [message.body for message in await pop(w, w.client)] == [b"m0"]
+    assert await w.bodies() == [b"m0"]
+
+
 # Groups
 
 
@@ -478,6 +492,7 @@ async def unknown_topics_cleaned(w: World) -> AsyncIterator[None]:
     assert not kept
     yield
     assert w.broker.topics.find("New") is None
+    assert w.broker.store.queues_of("New") == []
 
 
 @case(R.CLEAN_EXPIRED_CONSUMEQUEUE, R.DELETE_EXPIRED_COMMITLOG)

@@ -13,6 +13,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.broker import persistence
 from roquette.broker.config import LiveConfig
 from roquette.broker.delay_levels import DelayLevels, DelayProgress
+from roquette.broker.deleted_topics import DeletedTopics
 from roquette.broker.groups import GroupTable
 from roquette.broker.offset_journal import OffsetJournal
 from roquette.broker.offsets import OffsetTable
@@ -61,7 +62,8 @@ class Changes:
         self._group_file = Saver(files, persistence.GROUPS, groups.to_wrapper)
         self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper)
         self._delay_file = Saver(files, persistence.DELAYS, delays.to_wrapper)
-        self._more: list[Saver] = []
+        self._deleted = DeletedTopics(files, store)
+        self._more = [self._deleted.file]
         self._journal = OffsetJournal(*files.place)
         self._offset_file.pictured = self._journal.pictured
         self._offset_file.written = self._journal.saved
@@ -81,6 +83,7 @@ class Changes:
         topics = self._files.load(persistence.TOPICS, TopicConfigSerializeWrapper)
         if topics is not None:
             self._topics.load(topics.topic_config_table.values(), topics.data_version)
+        self._deleted.load(self._topics.find)
         groups = self._files.load(persistence.GROUPS, SubscriptionGroupWrapper)
         if groups is not None:
             self._groups.load(
@@ -122,6 +125,10 @@ class Changes:
         self._live.changed = self._settings_changed
 
     def _topic_changed(self, name: str) -> None:
+        if self._topics.find(name) is None:
+            self._deleted.deleted(name)
+        else:
+            self._deleted.made(name)
         self._topic_file.mark()
         self._registration.topic_changed(name)
         self._tasks.start("save-topics", self._topic_file.try_save())
@@ -164,6 +171,12 @@ class Changes:
         self._offset_file.mark()
         files = (self._offset_file, self._group_file, *self._more, self._topic_file)
         return Task(self._confirmed(reply, *files, settle_s=SETTLE_S))
+
+    def queues_dropped(self, topics: list[str], reply: Reply) -> Outcome:
+        """`reply`, once it is on the disk that the queues of some unknown topics are gone."""
+        for topic in topics:
+            self._deleted.deleted(topic)
+        return Task(self._confirmed(reply, self._deleted.file))
 
     def group_set(self, reply: Reply) -> Outcome:
         """`reply`, once changed groups are on the disk."""

@@ -170,7 +170,7 @@ def processor_table(p: Processors) -> list[Row]:
         *_client_call_rows(p.client_calls),
         *_consume_stats_rows(p.consume_stats),
         _row(R.CLEAN_EXPIRED_CONSUMEQUEUE, p.upkeep.clean_queues, None, Lane.ADMIN, P.PROCESS),
-        _row(R.CLEAN_UNUSED_TOPIC, p.upkeep.clean_topics, None, Lane.ADMIN, P.PROCESS),
+        _row(R.CLEAN_UNUSED_TOPIC, p.upkeep.clean_topics, None, Lane.ADMIN, P.FILE),
         _row(R.DELETE_EXPIRED_COMMITLOG, p.upkeep.clean_log, None, Lane.ADMIN, P.PROCESS),
         _row(R.UPDATE_BROKER_CONFIG, p.admin.update_config, None, Lane.ADMIN, P.MEMORY),
         _row(R.GET_BROKER_CONFIG, p.admin.get_config, None, Lane.ADMIN, P.NOTHING),

@@ -239,7 +239,7 @@ def build_processors(p: Parts) -> Processors:
             checkpoint=p.timer.checkpoint_body if p.timer is not None else lambda: None,
             metrics=p.timer.metrics_body if p.timer is not None else lambda: None,
         ),
-        upkeep=UpkeepProcessor(p.deletions, p.clean_files),
+        upkeep=UpkeepProcessor(p.deletions, p.clean_files, p.changes.queues_dropped),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from roquette.broker.deletions import Deletions
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Reply, Task
+from roquette.remoting.outcomes import Outcome, Reply, Task
 
 log = logging.getLogger("roquette.broker")
 
@@ -18,12 +18,17 @@ class UpkeepProcessor:
 
     Args:
         clean_files: deletes expired files; with True those of the log too.
+        dropped: the outcome that answers once it is noted whose queues went.
     """
 
     def __init__(
-        self, deletions: Deletions, clean_files: Callable[[bool], Awaitable[None]]
+        self,
+        deletions: Deletions,
+        clean_files: Callable[[bool], Awaitable[None]],
+        dropped: Callable[[list[str], Reply], Outcome],
     ) -> None:
         self._deletions = deletions
+        self._dropped = dropped
         self._clean_files = clean_files
 
     def clean_queues(self, ctx: RequestContext, header: None, body: bytes) -> Task:
@@ -39,8 +44,8 @@ class UpkeepProcessor:
         await self._clean_files(log_too)
         return Reply()
 
-    def clean_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def clean_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """CLEAN_UNUSED_TOPIC: queues of topics that are no longer configured."""
         gone = self._deletions.delete_unused_topics()
         log.info("queues of unknown topics dropped topics=%s", ",".join(gone) or "-")
-        return Reply()
+        return self._dropped(gone, Reply())

@@ -1,0 +1,59 @@
+"""Topics that were deleted while the log has records of them: after a crash recovery makes their queues again.
+
+Their names stay in `config/deletedTopics.json`, which Apache's broker does not look at, until a topic of the name is made or the
+log has moved past them; at start such queues go again, so that a topic made anew never begins with the old one's messages.
+"""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from roquette.broker.persistence import ConfigFiles, Saver
+from roquette.store.message_store import MessageStore
+
+log = logging.getLogger("roquette.broker")
+
+FILE = "deletedTopics.json"
+
+
+class DeletedTopicTable(msgspec.Struct, rename="camel"):
+    """deletedTopics.json: topic -> physical end of the log when it was deleted."""
+
+    deleted_topics: dict[str, int] = {}
+
+
+class DeletedTopics:
+    """Keeps the file.
+
+    Attributes:
+        file: to be written before a deletion is answered.
+    """
+
+    def __init__(self, files: ConfigFiles, store: MessageStore) -> None:
+        self._files = files
+        self._store = store
+        self._ends: dict[str, int] = {}
+        self.file = Saver(files, FILE, lambda: DeletedTopicTable(dict(self._ends)))
+
+    def load(self, known: Callable[[str], object | None]) -> None:
+        """Drop queues that recovery has made again. Blocks; raises StoreError when the file can not be read."""
+        found = self._files.load(FILE, DeletedTopicTable)
+        for name, end in ({} if found is None else found.deleted_topics).items():
+            if known(name) is None:
+                self._ends[name] = end
+                if self._store.queues_of(name):
+                    log.info("queues of a deleted topic dropped again topic=%s", name)
+                    self._store.delete_topic(name)
+
+    def deleted(self, name: str) -> None:
+        """A topic is gone, its queues too."""
+        low = self._store.min_physical_offset
+        self._ends = {topic: end for topic, end in self._ends.items() if end > low}
+        self._ends[name] = self._store.max_physical_offset
+        self.file.mark()
+
+    def made(self, name: str) -> None:
+        """A topic is there, perhaps again."""
+        if self._ends.pop(name, None) is not None:
+            self.file.mark()
