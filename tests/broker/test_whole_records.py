@@ -17,6 +17,7 @@ from tests.broker.pop_frames import pop, pop_ext
 
 from roquette.base.files import OsFiles
 from roquette.base.read_files import OsReadFiles
+from roquette.broker.timer_rules import RecallHandle
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.message.record import BLANK_MAGIC, decode_record, peek_size_magic
@@ -200,7 +201,7 @@ def killed(run_broker: Any, tmp_path: Path) -> Callable[..., None]:
                 for queue_id in store.queues_of(topic):
                     ends[topic, queue_id] = store.max_offset(topic, queue_id)
 
-        run_broker(main, broker={"slave_read_enable": False})
+        run_broker(main, broker={"slave_read_enable": False, "recall_message_enable": True})
         store = MessageStore(sizes[0], OsFiles(), bytes((10, 0, 0, 1, 0, 0, 42, 159)))
         store.open(BORN)
         assert {place: store.max_offset(*place) for place in ends} == ends
@@ -233,5 +234,51 @@ def test_all_numbers_at_once(seed: int, killed: Any) -> None:
                 fields := number_fields(REQUESTS[name][1]), rng.randint(1, len(fields))
             )
             await tries.ask(name, **{field: rng.choice(EDGES) for field in chosen})
+
+    killed(scenario)
+
+
+NUMBER_PROPERTIES = (
+    "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "REAL_QID",
+    "CHECK_IMMUNITY_TIME_IN_SECONDS", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "INNER_NUM", "TRANSACTION_CHECK_TIMES",
+    "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET", "CONSUME_START_TIME", "UNIQ_KEY", "WAIT",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["send v2", "send half", "send retry", "reply v2"])
+@pytest.mark.parametrize("chosen", NUMBER_PROPERTIES)
+def test_numbers_in_properties(name: str, chosen: str, killed: Any) -> None:
+    async def scenario(tries: Tries) -> None:
+        named = HALF if name == "send half" else {"UNIQ_KEY": "u"}
+        for edge in EDGES:
+            await tries.ask(name, i=encode_properties(named | {chosen: edge}))
+
+    killed(scenario)
+
+
+@pytest.mark.parametrize("name", ["ack", "change invisible"])
+def test_numbers_in_receipts(name: str, killed: Any) -> None:
+    async def scenario(tries: Tries) -> None:
+        for place in range(8):
+            for edge in EDGES:
+                ext, _ = await receipt(tries.case, tries.client)
+                words = str(ext.get("extraInfo", "0 1 2 3 0 broker-a 0 0")).split(" ")
+                words[place] = edge.strip()
+                await tries.ask(name, extraInfo=" ".join(words))
+
+    killed(scenario)
+
+
+def test_numbers_in_recall_handles(killed: Any) -> None:
+    async def scenario(tries: Tries) -> None:
+        for edge in EDGES:
+            handle = RecallHandle(
+                topic="T", broker_name="broker-a", timestamp=edge, uniq_key="u1"
+            ).encode()
+            ext = {"producerGroup": "pg", "topic": "T", "recallHandle": handle}
+            start = tries.store.max_physical_offset
+            reply = await tries.client.call(370, ext)
+            assert reply.code in CODES and not RAW.match(reply.remark or ""), (edge, reply)
+            check_whole(tries.store, start, tries.store.max_physical_offset)
 
     killed(scenario)
