@@ -63,7 +63,7 @@ interop: setup ## real Java, Go and Node.js clients, Apache's servers and mqadmi
 spark: setup-spark ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
 	@$(PYTEST) $(SHARED) -m "not spark and not interop and not long" --timeout 300 tests/spark
 	@$(BIN)/python -m tests.spark.jvm
-	@$(PYTEST) $(SHARED) -m "spark and not long" --timeout 600
+	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "spark and not long" --timeout 600
 
 compiled: setup ## build the mypyc wheel in a second environment and run the tests of its rooms on it
 	@$(BIN)/python tools/build_compiled.py --test

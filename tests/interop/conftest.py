@@ -68,9 +68,11 @@ def pytest_configure(config: pytest.Config) -> None:
 LONG = ("store_compat", "store_toolkit", "semantics", "java_transactions", "go", "mqadmin", "cross")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long modules first. And a marker with a misspelt name would be a cell nobody sees."""
-    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long modules first, in a run of several processes. And a marker with a misspelt name would be a cell nobody sees."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
     for client, feature in (pair for item in items for pair in shown(item)):
         assert client in CLIENTS and feature in FEATURES, (client, feature)
 

@@ -19,6 +19,15 @@ collect_ignore_glob = (
 )
 
 
+# Modules of few and long tests: begun first, so that no process ends with one while the other has nothing to do.
+LONG = ("archive_kills", "sink_kills", "cluster", "newcomer", "watching_jobs", "broker_outages")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long modules first."""
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _archived_classes() -> None:
     """JVMs of this run, and of the jobs it starts, map Spark's classes from an archive if there is one."""
