@@ -14,6 +14,7 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TRANSACTION_MASK: Final = 0xC
 TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_ROLLBACK: Final = 0xC
+_ASKS: Final = 1_000_000  # of queues, for the unit of a record that fits nowhere: some seconds
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -53,6 +54,7 @@ class Reput:
         self.gaps: dict[tuple[str, int], None] = {}
         # Queues whose records stand behind others with the same or a greater offset, and how many did so.
         self.shifted: dict[tuple[str, int], int] = {}
+        self._asks = _ASKS
         self.misplaced: dict[
             int, None
         ] = {}  # physical offsets of records whose queue is another than they say
@@ -116,7 +118,8 @@ class Reput:
     def _is_misplaced(self, queue: ConsumeQueue, record: StoredRecord) -> bool:
         """Is the header damaged that says where a record belongs? No CRC covers it.
 
-        Asked of records that do not follow their queue's last one: another queue has a unit for such a one.
+        Asked of records that do not follow their queue's last one: another queue has a unit for such a one. Not asked
+        without end: a power cut may have torn thousands of queues.
         """
         offset, place = record.queue_offset, (record.topic, record.queue_id)
         if offset == queue.next_offset or (
@@ -124,8 +127,9 @@ class Reput:
         ):
             return False
         if record.physical_offset not in self.misplaced:
-            others = (other for other in self._queues.all() if other is not queue)
-            if not any(_holds(other, record) for other in others):
+            others = self._queues.all() if queue.file_count and self._asks > 0 else []
+            self._asks -= len(others)
+            if not any(_holds(other, record) for other in others if other is not queue):
                 return False
             self.misplaced[record.physical_offset] = None
         return True
