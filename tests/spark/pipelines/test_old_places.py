@@ -69,13 +69,28 @@ def test_an_old_archive_goes_on(
         format=kind,
         report=str(tmp_path / "report"),
         schema=str(old / "schema.avsc") if kind == "avro" else "",
+        small_files=2,  # old files, which lack columns, are joined with new ones
+        keep_replaced_minutes=0,
     )
-    add(cluster.queues, topic, [avro_body(7) if kind == "avro" else b'{"n": 7, "v": 2}'] * 3)
+    late = b'{"n": 7.0, "v": 2, "late": [1.0]}'
+    add(cluster.queues, topic, [avro_body(7) if kind == "avro" else late] * 3)
 
     result = run_pipeline(archive.PIPELINE, options)
 
     assert (result.ok, result.summary["new_rows"]) == (True, 6)
     assert stored(old / kind / topic) == everything(cluster, topic)
+    if kind == "raw":
+        return
+    found = rows(log_files(old / kind / topic))
+    new = [row for row in found if row["_queue_offset"] >= 40 - 10 * row["_queue_id"]]
+    assert len(new) == 6
+    assert {dict(row["_properties"])["colour"] for row in new} == {"blue"}
+    assert {row["_properties"] for row in found if row not in new} == {None}
+    if kind == "json":
+        assert {row["_rescued"] for row in new} == {'{"late":[1.0]}'}
+        assert result.summary["rescued"] == 6
+    again = run_pipeline(archive.PIPELINE, options)
+    assert (again.ok, again.summary["new_rows"]) == (True, 0)
 
 
 def avro_body(number: int) -> bytes:
@@ -102,13 +117,15 @@ def test_an_old_current_state_goes_on(spark: Any, cluster: FakeCluster, tmp_path
         version="v",
         report=str(tmp_path / "report"),
     )
-    add(cluster.queues, "T", [b'{"n": 1, "name": "changed", "v": 1000}', b"{"])
+    add(cluster.queues, "T", [b'{"n": 1, "name": "changed", "v": 1000, "late": 1}', b"{"])
 
     result = run_pipeline(current_state.PIPELINE, options)
 
     assert result.summary["this_run"]["rows"] == 4
     found = {row["n"]: row["name"] for row in rows(log_files(root))}
     assert found == before | {1: "changed"}
+    assert [row["_rescued"] for row in rows(log_files(root)) if row["n"] == 1] == ['{"late":1}']
+    assert result.summary["rescued"] == 2
 
 
 @pytest.mark.parametrize("name", ["done", "killed", "two-topics", "begun-late"])

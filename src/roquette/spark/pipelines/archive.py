@@ -19,6 +19,7 @@ from roquette.spark.pipelines.archive_batch import (
     Offsets,
     count_places,
     expect_rows,
+    rescued_fields,
     write_rows,
 )
 from roquette.spark.pipelines.archive_report import QueueCount, TopicResult, build_result
@@ -194,7 +195,7 @@ def kept_form(table: Table, options: ArchiveOptions) -> forms.RowForm | None:
     """
     if is_fresh(table):
         return None
-    form = forms.RowForm(**json.loads(table.snapshot.settings[ROWS_SETTING]))
+    form = forms.RowForm.of_settings(table.snapshot.settings[ROWS_SETTING])
     given = (options.format, options.keep_body, options.day_of)
     if given != (form.kind, form.keep_body, form.day_of):
         raise ConfigError(
@@ -239,6 +240,7 @@ class TopicArchive:
         self._spark = spark
         self._counts: list[QueueCount] | None = None
         self._compaction = Compaction()
+        self._rescued = 0
         root = f"{options.to}/{folder_name(topic)}"
         self.table = open_table(root, clock=job.clock)
         self.table.claim(Owner("archive", topic))
@@ -301,7 +303,8 @@ class TopicArchive:
 
     def _prepare(self) -> str:
         """Create the tables where they are missing; returns the id of the stream that fills them."""
-        forms.check_names(self.form)
+        if self._fresh:
+            forms.check_names(self.form)
         empty = self._spark.createDataFrame([], forms.source_schema())
         rows = forms.marked(empty, self.form)
         schema = forms.good_rows(rows, self.form).schema.json()
@@ -312,12 +315,13 @@ class TopicArchive:
             settings = {
                 STREAM_SETTING: f"archive-{Entropy().token(8)}",
                 TOPIC_SETTING: self.topic,
-                ROWS_SETTING: json.dumps(_form_dict(self.form)),
+                ROWS_SETTING: self.form.settings(),
                 START_SETTING: json.dumps(self._starting_offsets()),
             }
             self.table.files.remove_tree(CHECKPOINT)
             self.table.drop()
             self.table.create(schema, (forms.DAY,), settings)
+        self._widen(json.loads(schema))
         stream: str = self.table.snapshot.settings[STREAM_SETTING]
         if self.quarantine is not None:
             self.quarantine.clean()
@@ -330,6 +334,15 @@ class TopicArchive:
                 "restore it, or archive to another --to"
             )
         return stream
+
+    def _widen(self, schema: dict[str, Any]) -> None:
+        """A table of 1b94d96 gets the columns that its rows have now."""
+        there = {each["name"] for each in json.loads(self.table.snapshot.schema)["fields"]}
+        new = [each for each in schema["fields"] if each["name"] not in there]
+        if new:
+            self.table.widen(new, {ROWS_SETTING: self.form.settings()})
+            names = ", ".join(each["name"] for each in new)
+            self._job.progress.say(f"{self.table.files.root} has the columns {names} from now on")
 
     def _claim_quarantine(self) -> Table:
         table = open_table(self.table.files.root + QUARANTINE, clock=self._job.clock)
@@ -385,7 +398,8 @@ class TopicArchive:
         rows = forms.marked(messages, self.form)
         prefix = f"batch-{number:010}"
         staging = self.table.new_staging()
-        bad = write_rows(rows, self.form, self.table, staging)
+        written = write_rows(rows, self.form, self.table, staging)
+        bad = written.bad
         if bad and self.quarantine is not None and self.quarantine.done(self._stream_id) < number:
             apart = self.quarantine.new_staging()
             writer = forms.bad_rows(rows).write.mode("overwrite").partitionBy(forms.DAY)
@@ -399,9 +413,14 @@ class TopicArchive:
         commit = Commit(
             adds=adds,
             batch=(self._stream_id, number),
-            info={"rows": count, "quarantined": bad},
+            info={"rows": count, "quarantined": bad, "rescued": written.rescued},
         )
         self.table.commit(commit, "STREAMING UPDATE")
+        if written.rescued and not self._rescued:
+            self._job.progress.say(
+                f"warning: messages of {self.topic} have fields without a column: see column {forms.RESCUED}"
+            )
+        self._rescued += written.rescued
         self.batches.done(number, count + bad, time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
@@ -454,6 +473,8 @@ class TopicArchive:
             snapshot=self.table.snapshot,
             quarantined=0 if self.quarantine is None else self.quarantine.snapshot.rows,
             reasons=self._reasons(),
+            rescued=self._rescued,
+            fields=rescued_fields(self.table.frame(self._spark)),
             batches=self.batches,
             compaction=self._compaction,
             counts=self._counts,
@@ -466,10 +487,6 @@ class TopicArchive:
             return []
         rows = self.quarantine.frame(self._spark).groupBy(forms.ERROR).count().collect()
         return sorted(((row[0], row[1]) for row in rows), key=lambda row: -row[1])
-
-
-def _form_dict(form: forms.RowForm) -> dict[str, Any]:
-    return {name: getattr(form, name) for name in form.__slots__}
 
 
 PIPELINE: Pipeline[ArchiveOptions] = Pipeline(

@@ -1,5 +1,6 @@
 """Batches of an archive: writing one's good rows, and counting at the end what the tables have."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roquette.spark.pipelines import archive_rows as forms
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Offsets = dict[tuple[str, int], int]  # by broker and queue
+_NAMES = 100  # of fields, in a report
 PLACE = ("broker_name", "queue_id", "queue_offset")
 
 
@@ -50,20 +52,47 @@ def count_places(
     return counts
 
 
-def write_rows(rows: "DataFrame", form: forms.RowForm, table: Table, staging: str) -> int:
-    """Write the good rows; returns how many are bad, counted in the same pass."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Of one batch: rows that are bad, and good ones that have fields without a column."""
+
+    bad: int = 0
+    rescued: int = 0
+
+
+def write_rows(rows: "DataFrame", form: forms.RowForm, table: Table, staging: str) -> Written:
+    """Write the good rows; the others are counted in the same pass."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
     address = table.files.address(staging)
     if form.kind == "raw":
         forms.good_rows(rows, form).write.mode("overwrite").partitionBy(forms.DAY).parquet(address)
-        return 0
+        return Written()
     seen = Observation()
-    watched = rows.observe(seen, f.count(f.col(forms.BAD)).alias("bad"))
+    rescued = f"{forms.LOOKED}.rescued" if form.kind == "json" else "null"
+    watched = rows.observe(
+        seen,
+        f.count(f.col(forms.BAD)).alias("bad"),
+        f.count(f.expr(f"if({forms.BAD} is null, {rescued}, null)")).alias("rescued"),
+    )
     good = forms.good_rows(watched, form)
     good.write.mode("overwrite").partitionBy(forms.DAY).parquet(address)
-    return int(seen.get["bad"] or 0)
+    found = seen.get
+    return Written(int(found["bad"] or 0), int(found["rescued"] or 0))
+
+
+def rescued_fields(table: "DataFrame") -> list[tuple[str, int]]:
+    """Names of the fields that no column takes, and in how many rows; the most frequent first."""
+    from pyspark.sql import functions as f
+
+    if forms.RESCUED not in table.columns:
+        return []
+    names = table.where(f.col(forms.RESCUED).isNotNull()).select(
+        f.explode(f.json_object_keys(forms.RESCUED)).alias("name")
+    )
+    rows = names.groupBy("name").count().orderBy(f.desc("count"), "name").limit(_NAMES).collect()
+    return [(row[0], row[1]) for row in rows]
 
 
 def expect_rows(wanted: int, found: int, number: int) -> None:

@@ -24,13 +24,20 @@ class QueueCount:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """One topic after a run. `counts` is None when nothing was compared."""
+    """One topic after a run. `counts` is None when nothing was compared.
+
+    Attributes:
+        rescued: rows of this run with fields that no column takes.
+        fields: such fields in all of the table, and in how many rows.
+    """
 
     topic: str
     root: str
     snapshot: Snapshot
     quarantined: int
     reasons: list[tuple[str, int]]
+    rescued: int
+    fields: list[tuple[str, int]]
     batches: Batches
     compaction: Compaction
     counts: list[QueueCount] | None
@@ -51,6 +58,9 @@ class TopicResult:
             "files": len(self.snapshot.files),
             "bytes": self.snapshot.size,
             "quarantined": self.quarantined,
+            "reasons": dict(self.reasons),
+            "rescued": self.rescued,
+            "rescued_fields": dict(self.fields),
             "this_run": summary_of(self.batches),
             "files_joined": self.compaction.files_before,
             "checked": counts is not None,
@@ -64,11 +74,13 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
     rows = sum(each.snapshot.rows for each in topics)
     bad = sum(each.quarantined for each in topics)
     new = sum(each.batches.rows for each in topics)
+    rescued = sum(each.rescued for each in topics)
     ok = all(each.ok for each in topics)
     summary = {
         "rows": rows,
         "quarantined": bad,
         "new_rows": new,
+        "rescued": rescued,
         "topics": {each.topic: each.summary() for each in topics},
     }
     page = Page(
@@ -78,6 +90,7 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
             (f"{rows:,}", "rows in the tables"),
             (f"{new:,}", "of them in this run" if new != rows else "new in this run"),
             (f"{bad:,}", "messages in quarantine"),
+            (f"{rescued:,}", "rows of this run with fields without a column"),
             (f"{sum(len(each.snapshot.files) for each in topics):,}", "files"),
             (_size(sum(each.snapshot.size for each in topics)), "of Parquet"),
             (f"{seconds:.0f} s", "with Spark"),
@@ -91,6 +104,8 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
         twice = sum(count.twice for each in checked for count in each.counts or ())
         verdict = f"; compared with the topics: {missing:,} missing, {twice:,} twice"
     line = f"{new:,} messages archived, {rows:,} rows in the tables, {bad:,} in quarantine{verdict}"
+    if rescued:
+        line += f"; warning: {rescued:,} rows with fields without a column, kept in _rescued"
     return Result(ok=ok, summary=summary, page=page, last_line=line)
 
 
@@ -140,6 +155,14 @@ def _sections(topic: TopicResult) -> list[Section]:
                         for each in topic.counts
                     ],
                 ),
+            )
+        )
+    if topic.fields:
+        sections.append(
+            Section(
+                f"{topic.topic}: fields without a column",
+                "They are in the column _rescued, as JSON. A table with columns for them: --schema and another --to.",
+                table(["field", "rows"], topic.fields),
             )
         )
     if topic.reasons:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from roquette.errors import ConfigError
 from roquette.spark.pipelines.frame import PipelineError
+from roquette.spark.pipelines.json_bodies import MALFORMED, looked_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,7 +47,18 @@ BESIDE_COLUMNS = (
     "born_timestamp",
     "store_timestamp",
 )
+# And what a producer gave beside the body, and fields of a body without a column, as JSON. Tables of 1b94d96 were begun
+# without them and are widened.
+EXTRA_COLUMNS = {
+    "_properties": "properties",
+    "_message_group": "message_group",
+    "_flag": "flag",
+    "_rescued": "_looked.rescued",
+}
+RESCUED, LOOKED = "_rescued", "_looked"
 FORMATS = ("json", "raw", "avro")
+# In the settings of a table with these columns, so that versions that would drop them stop there.
+NEWER = "made_by_a_newer_roquette_than_this"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,24 @@ class RowForm:
     avro_schema: str = ""
     keep_body: bool = False
     day_of: str = "store_timestamp"
+
+    @classmethod
+    def of_settings(cls, text: str) -> "RowForm":
+        """From a table's settings."""
+        return cls(**{name: value for name, value in json.loads(text).items() if name != NEWER})
+
+    def settings(self) -> str:
+        """For a table's settings."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(found if self.kind == "raw" else {**found, NEWER: True})
+
+    def extra_names(self) -> list[str]:
+        """Those of EXTRA_COLUMNS that its rows have."""
+        if self.kind == "raw":
+            return []
+        taken = {field.name.lower() for field in _struct(self.body_schema).fields}
+        names = [name for name in EXTRA_COLUMNS if name not in taken]
+        return names if self.kind == "json" else [name for name in names if name != RESCUED]
 
 
 def source_schema() -> str:
@@ -87,17 +117,17 @@ def marked(messages: "DataFrame", form: RowForm) -> "DataFrame":
 
         return with_parsed(messages, schema, form.avro_schema, PARSED, BAD)
     text = f.col("body").cast("string")
+    looked = messages.withColumn(LOOKED, looked_at(f.col("body"), form.body_schema))
+    fitted = f.coalesce(f.col(f"{LOOKED}.text"), text)
     with_corrupt = _struct(form.body_schema).add(CORRUPT, "string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    parsed = messages.withColumn(PARSED, f.from_json(text, with_corrupt, options))
+    parsed = looked.withColumn(PARSED, f.from_json(fitted, with_corrupt, options))
     reason = (
         f.when(f.col("body").isNull() | (f.length("body") == 0), "the body is empty")
         .when(~f.is_valid_utf8(text), "the body is not UTF-8")
         .when(~text.rlike(r"^\s*\{"), "the body is no JSON object")
-        .when(
-            f.col(PARSED).isNull() | f.col(f"{PARSED}.{CORRUPT}").isNotNull(),
-            "the body is malformed JSON, or a value is not of its column's type",
-        )
+        .when(f.col(f"{LOOKED}.error").isNotNull(), f.col(f"{LOOKED}.error"))
+        .when(f.col(PARSED).isNull() | f.col(f"{PARSED}.{CORRUPT}").isNotNull(), MALFORMED)
     )
     return parsed.withColumn(BAD, reason)
 
@@ -109,8 +139,9 @@ def good_rows(rows: "DataFrame", form: RowForm) -> "DataFrame":
     if form.kind == "raw":
         return rows.select(*RAW_COLUMNS, day_column(form, ()).alias(DAY))
     names = [field.name for field in _struct(form.body_schema).fields]
-    selected = [f.col(f"{PARSED}.`{name}`").alias(name) for name in names]
+    selected = [f.col(_field(name)).alias(name) for name in names]
     selected += [f.col(name).alias(f"_{name}") for name in BESIDE_COLUMNS]
+    selected += [f.col(EXTRA_COLUMNS[name]).alias(name) for name in form.extra_names()]
     if form.keep_body:
         selected.append(f.col("body").alias("_body"))
     day = day_column(form, names).alias(DAY)
@@ -136,7 +167,12 @@ def day_column(form: RowForm, names: "list[str] | tuple[()]") -> "Column":
             f"archive: --day-of {form.day_of} is neither store_timestamp, born_timestamp nor a column "
             f"of the body; those are: {', '.join(names) or 'none, with --format raw'}"
         )
-    return f.try_to_date(f.col(f"{PARSED}.`{form.day_of}`"))
+    return f.try_to_date(f.col(_field(form.day_of)))
+
+
+def _field(name: str) -> str:
+    """A field of PARSED as an expression."""
+    return f"{PARSED}.`{name.replace('`', '``')}`"
 
 
 def check_names(form: RowForm) -> None:
@@ -148,7 +184,7 @@ def check_names(form: RowForm) -> None:
     if form.kind == "raw":
         return
     names = [field.name for field in _struct(form.body_schema).fields]
-    ours = {DAY, "_body", CORRUPT, *(f"_{name}" for name in BESIDE_COLUMNS)}
+    ours = {DAY, "_body", CORRUPT, *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
     seen: set[str] = set()
     for name in names:
         if name.lower() in ours or name.lower() in seen:

@@ -1,5 +1,6 @@
 """Change events as rows of a current state: which is the key, the version, a deletion; which rows are bad."""
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,16 @@ class Changes:
     version: str
     delete_when: str
     envelope: str
+
+    @classmethod
+    def of_settings(cls, text: str) -> "Changes":
+        """From a table's settings."""
+        found = {name: value for name, value in json.loads(text).items() if name != forms.NEWER}
+        return cls(**{**found, "key": tuple(found["key"])})
+
+    def settings(self) -> str:
+        """For a table's settings."""
+        return json.dumps({**{n: getattr(self, n) for n in self.__slots__}, forms.NEWER: True})
 
 
 def mark_changes(messages: "DataFrame", changes: Changes) -> "DataFrame":
@@ -112,6 +123,8 @@ def changes_of(rows: "DataFrame", changes: Changes) -> "DataFrame":
         ) from None
     columns = [_column(changes, root, name).alias(name) for name in names if name != forms.CORRUPT]
     columns += [f.col(name.removeprefix("_")).alias(name) for name in TIES]
+    if forms.RESCUED not in names:
+        columns.append(f.col(f"{forms.LOOKED}.rescued").alias(forms.RESCUED))
     return marked.select(*columns, VERSION, DELETED)
 
 

@@ -130,8 +130,7 @@ def kept_changes(table: Table, options: CurrentStateOptions) -> Changes | None:
     kept = table.snapshot.settings.get(CHANGES_SETTING)
     if kept is None:
         return None
-    found = json.loads(kept)
-    changes = Changes(**{**found, "key": tuple(found["key"])})
+    changes = Changes.of_settings(kept)
     given = (options.key, options.version, options.delete_when, options.envelope)
     if given != (changes.key, changes.version, changes.delete_when, changes.envelope):
         raise ConfigError(
@@ -169,6 +168,7 @@ class CurrentState:
         spark: "SparkSession",
     ) -> None:
         self.batches = Batches(job)
+        self._rescued = 0  # changes of this run with fields without a column
         self._options = options
         self._states = states
         self._job = job
@@ -225,14 +225,17 @@ class CurrentState:
         self.table.clean()
         self.quarantine.clean()
         if self.table.snapshot.version < 0:
-            kept = {name: getattr(self.changes, name) for name in type(self.changes).__slots__}
             settings = {
                 STREAM_SETTING: f"current-state-{Entropy().token(8)}",
                 TOPIC_SETTING: self._options.topic,
-                CHANGES_SETTING: json.dumps(kept),
+                CHANGES_SETTING: self.changes.settings(),
             }
             self.table.files.remove_tree(CHECKPOINT)
             self.table.create(schema.json(), (DELETED,), settings)
+        there = {each["name"] for each in json.loads(self.table.snapshot.schema)["fields"]}
+        new = [each for each in json.loads(schema.json())["fields"] if each["name"] not in there]
+        if new:  # a table of 1b94d96
+            self.table.widen(new, {CHANGES_SETTING: self.changes.settings()})
         stream: str = self.table.snapshot.settings[STREAM_SETTING]
         if self.quarantine.snapshot.version < 0:
             self.quarantine.create(
@@ -272,7 +275,13 @@ class CurrentState:
         begin = time.monotonic()
         rows = mark_changes(messages, self.changes)
         seen = Observation()
-        watched = rows.observe(seen, f.count("*").alias("rows"), f.count(forms.BAD).alias("bad"))
+        rescued = f.expr(f"if({forms.BAD} is null, {forms.LOOKED}.rescued, null)")
+        watched = rows.observe(
+            seen,
+            f.count("*").alias("rows"),
+            f.count(forms.BAD).alias("bad"),
+            f.count(rescued).alias("rescued"),
+        )
         # Written down first: the topic is read once, and the plan that is observed has no shuffle
         # (behind one, Spark 4.3 never delivers what was observed).
         found_changes = changes_of(watched, self.changes)
@@ -303,6 +312,7 @@ class CurrentState:
             "MERGE",
         )
         self._point()
+        self._rescued += int(found["rescued"])
         self.batches.done(number, int(found["rows"]), time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
@@ -365,6 +375,7 @@ class CurrentState:
             "deleted_remembered": snapshot.rows - live,
             "quarantined": self.quarantine.snapshot.rows,
             "keys_twice": twice,
+            "rescued": self._rescued,
             "this_run": summary_of(self.batches),
         }
         page = Page(
@@ -398,6 +409,8 @@ class CurrentState:
             ],
         )
         line = f"{self.batches.rows:,} changes applied, {live:,} rows now"
+        if self._rescued:
+            line += f"; warning: {self._rescued:,} changes with fields without a column, kept in {forms.RESCUED}"
         return Result(ok=twice == 0, summary=summary, page=page, last_line=line)
 
 

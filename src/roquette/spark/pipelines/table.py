@@ -27,6 +27,7 @@ from roquette.spark.pipelines.table_log import (
     checkpoint_name,
     encode_commit,
     encode_creation,
+    encode_widening,
     entry_name,
     partition_of,
     replay,
@@ -168,6 +169,18 @@ class Table:
         )
         self._write_entry(0, data)
 
+    def widen(self, columns: Sequence[Mapping[str, Any]], settings: Mapping[str, str]) -> None:
+        """Add columns (fields of Spark's JSON, nullable) to the rows that come, and change settings."""
+        schema = json.loads(self.snapshot.schema)
+        schema["fields"] = [*schema["fields"], *columns]
+        data = encode_widening(
+            self.snapshot,
+            json.dumps(schema),
+            {**self.snapshot.settings, **settings},
+            now_ms=self._clock.now_ms(),
+        )
+        self._write_entry(self.snapshot.version + 1, data)
+
     def drop(self) -> None:
         """Forget a table without rows, so that it can be created anew."""
         assert not self.snapshot.files, self.files.root
@@ -300,13 +313,19 @@ class Table:
         small: Sequence[DataFile],
         target_bytes: int,
     ) -> list[DataFile]:
+        from pyspark.sql.types import StructType
+
         staging = self.new_staging()
         count = max(1, -(-sum(file.size for file in small) // target_bytes))
         folder = small[0].path.rpartition("/")[0]
         place = f"{staging}/{folder}".rstrip("/")
-        frame = spark.read.parquet(*(self.files.address(file.path) for file in small))
-        # The partition's columns are in the folders' names, not in the files.
-        frame = frame.drop(*(name for name, _ in partition)).coalesce(count)
+        # Not the schema of one of the files: older ones may have fewer columns. Those of the partition are in the
+        # folders' names.
+        schema = json.loads(self.snapshot.schema)
+        partitioned = {name for name, _ in partition}
+        schema["fields"] = [each for each in schema["fields"] if each["name"] not in partitioned]
+        reader = spark.read.schema(StructType.fromJson(schema))
+        frame = reader.parquet(*(self.files.address(file.path) for file in small)).coalesce(count)
         frame.write.mode("overwrite").parquet(self.files.address(place))
         after = self.publish(staging, f"compact-{self._entropy.token()}")
         before, now = sum(file.rows for file in small), sum(file.rows for file in after)

@@ -135,6 +135,16 @@ def _metadata(
     }
 
 
+def encode_widening(
+    snapshot: Snapshot, schema: str, settings: Mapping[str, str], *, now_ms: int
+) -> bytes:
+    """A version with other columns and settings and the same rows: the files there are lack the new columns."""
+    info = {"timestamp": now_ms, "operation": "ADD COLUMNS", "engineInfo": "Roquette"}
+    there = snapshot
+    metadata = _metadata(schema, there.partitioned_by, settings, there.table_id, there.created_ms)
+    return _lines({"commitInfo": info}, {"metaData": metadata})
+
+
 def encode_commit(commit: Commit, *, operation: str, now_ms: int) -> bytes:
     """The JSON lines of one version."""
     info = {"timestamp": now_ms, "operation": operation, "engineInfo": "Roquette", **commit.info}
