@@ -22,6 +22,8 @@ from roquette.message.record import decode_records
 from roquette.store.index_file import index_file_size
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
+from roquette.store.offline.repair import repair
+from roquette.store.offline.repair_plan import plan_repair
 from roquette.store.offline.store_dir import find_store
 from roquette.testing.faulty_files import FaultyFiles
 
@@ -160,6 +162,17 @@ def damaged(ending: str, field: Field, kind: str, seed: int) -> dict[str, bytes]
     return damage(good.files, field, kind, random.Random(f"{field.name} {kind} {seed}"), alive)
 
 
+def repaired(ending: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of a damaged store as `roquette store repair --to` copies them."""
+    holding = FaultyFiles.holding(files, pristine(ending).directories)
+    seam = SeamReadFiles(holding)
+    store = find_store(seam, ROOT)
+    plan = plan_repair(seam, store, SLOTS, CAPACITY, 20 * 64)
+    repair(seam, holding, store, plan, "/copy")
+    images = holding.snapshot()[0]
+    return {ROOT + p.removeprefix("/copy"): data for p, data in images.items() if "/copy/" in p}
+
+
 def is_unnamed(field: Field, files: dict[str, bytes]) -> bool:
     """May fsck be silent? Also of due times in a delay level's queue: it does not know the broker's levels."""
     changed = [path for path, data in files.items() if data != pristine("closed").files[path]]
@@ -229,6 +242,34 @@ def test_fields(caplog: pytest.LogCaptureFixture) -> None:
     tally = run(range(1))
     print(dict(tally))
     assert sum(tally.values()) > 200
+
+
+def sweep_repairs(seeds: range, every: int) -> int:
+    done, faults = 0, []
+    for number, (ending, field, kind, seed) in enumerate(combinations(seeds)):
+        files = damaged(ending, field, kind, seed) if number % every == 0 else None
+        if files is None:
+            continue
+        done += 1
+        try:
+            mended = repaired(ending, files)
+            assert check(ending, mended) == "served"
+        except Exception as error:  # noqa: BLE001 - all are told at once
+            faults.append(f"{ending}, {field.name}, {kind}, seed {seed}: {error!r}")
+    assert not faults, f"{len(faults)} of {done}:\n" + "\n".join(faults)
+    return done
+
+
+def test_repaired_stores(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "roquette")
+    assert sweep_repairs(range(1), 7) > 30
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_many_repaired_stores(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "roquette")
+    assert sweep_repairs(range(1, 3), 1) > 400
 
 
 @pytest.mark.long

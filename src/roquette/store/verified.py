@@ -38,6 +38,7 @@ class VerifiedRead:
     """One read of a queue whose offset is within it; `run` may block when the source does."""
 
     __slots__ = (
+        "_budget",
         "_bytes_limit",
         "_checked",
         "_codes",
@@ -77,9 +78,8 @@ class VerifiedRead:
     ) -> None:
         """`budget`: bytes of the log gone through for damaged units."""
         self._source: Source = source
-        self._search: UnitSearch = UnitSearch(
-            source, queue.topic.encode(), queue.queue_id, segment_size, budget
-        )
+        self._budget: i64 = budget
+        self._search: UnitSearch | None = None
         self._checked: set[int] = queue.checked_codes
         self._queue: ConsumeQueue = queue
         self._floor: i64 = -1  # end of the last sound record, -1: not known
@@ -148,7 +148,8 @@ class VerifiedRead:
             if not sound and not self._is_at_home(record, place, size):
                 record = self._find(position, place)
                 sound = len(record) > 0
-                offset, size = self._search.found_at, len(record)
+                if self._search is not None:
+                    offset, size = self._search.found_at, len(record)
             position += UNIT_SIZE
             if not sound:
                 self._tell(place, offset)
@@ -216,10 +217,16 @@ class VerifiedRead:
                 high = read_i64_be(units, after)
                 break
             after += UNIT_SIZE
+        search = self._search
+        if search is None:
+            search = UnitSearch(
+                self._source, self._topic, self._queue_id, self._segment_size, self._budget
+            )
+            self._search = search
         if low >= 0:
-            record = self._search.between(low, high, place)
+            record = search.between(low, high, place)
         else:
-            record = self._search.before(high, self._min_physical, place)
+            record = search.before(high, self._min_physical, place)
         if record:
             self._tell_unit(place)
         return record
