@@ -6,6 +6,7 @@ queue stand in one store; then a message goes each of the broker's ways, and aga
 
 import asyncio
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -148,7 +149,7 @@ async def runtime(client: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_hostile_properties_stop_nothing(run_broker: Any, topic: str) -> None:
+def test_hostile_properties_stop_nothing(run_broker: Any, tmp_path: Any, topic: str) -> None:
     """405 cases a topic: all of them put past every check, as older versions and Apache's broker let them in."""
 
     async def scenario(case: Any) -> None:
@@ -172,8 +173,15 @@ def test_hostile_properties_stop_nothing(run_broker: Any, topic: str) -> None:
         assert after.counts == before.counts
         assert all("failures=0" in v for k, v in (await runtime(client)).items() if "task_" in k)
 
+    async def once_more(case: Any) -> None:
+        await everything_goes_on(case, await case.client(), "third")
+
     run_broker(scenario, **SETTINGS)
     run_broker(again, **SETTINGS)
+    for name in ("consumequeue", "index"):  # after a crash all is made anew out of the log
+        shutil.rmtree(tmp_path / "store" / name)
+    (tmp_path / "store" / "abort").touch()
+    run_broker(once_more, **SETTINGS)
 
 
 async def popped_and_returned(case: Any, client: Any, topic: str) -> None:

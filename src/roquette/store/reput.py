@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from roquette.base.javatypes import java_hash
+from roquette.base.javatypes import java_hash, whole_number
 from roquette.errors import ConfigError
 from roquette.message.record import StoredRecord
 from roquette.store.consume_queue import ConsumeQueue, encode_unit
@@ -65,9 +65,9 @@ class Reput:
         Apache: CommitLog.checkMessageAndReturnSize, MessageExtBrokerInner.tagsString2tagsCode.
         """
         if record.topic == SCHEDULE_TOPIC:
-            level = property_value(record.properties, "DELAY")
-            if level is not None and level.isdecimal() and int(level) > 0:
-                place = min(int(level), len(self._delay_ms)) - 1
+            level = whole_number(property_value(record.properties, "DELAY"), 0x7FFFFFFF)
+            if level > 0:
+                place = min(level, len(self._delay_ms)) - 1
                 return record.store_timestamp_ms + self._delay_ms[place]
         tags = tags_of(record.properties)
         return java_hash(tags) if tags else 0
