@@ -27,6 +27,7 @@ from tests.store.offline.stores import (
 
 from roquette.base.files import OsFiles
 from roquette.base.generations import save
+from roquette.base.javatypes import java_hash
 from roquette.base.read_files import SeamReadFiles
 from roquette.message.record import StoredRecord
 from roquette.store.message_store import MessageStore
@@ -477,3 +478,43 @@ def test_opening_a_store_again_keeps_it_sound(root: Path) -> None:
     store.close(0)
 
     assert fsck(root).findings == []
+
+
+@pytest.mark.parametrize("unique_key", [None, "ck-1"])
+def test_check_points_of_pop_are_no_damage_whether_their_ids_are_indexed_or_not(
+    tmp_path: Path, unique_key: str | None
+) -> None:
+    """Our first versions indexed them by their tag alone; Apache's broker by both."""
+    root = tmp_path / "store"
+    make_store(root, 20)
+    store = MessageStore(config(root), OsFiles(), HOST)
+    store.open(0)
+    for number in range(20, 40):
+        text = f"TAGS\x01ck\x02UNIQ_KEY\x01{unique_key or 'ck-1'}\x02"
+        now_ms = 1_700_000_000_000 + number * 100
+        store.append(
+            "rmq_sys_REVIVE_LOG_c", 0, 0, 0, now_ms, HOST, 0, text, java_hash("ck"), b"{}", now_ms,
+            uniq_key=unique_key,
+        )  # fmt: skip
+        append(store, number)
+    store.close(0)
+
+    assert fsck(root).findings == []
+
+
+def test_an_index_file_that_is_missing_is_named_and_made_again(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    make_store(root, 150)
+    names = sorted(os.listdir(root / "index"))
+    assert len(names) > 2
+    for name in (names[0], names[1], names[-1]):
+        copy = Path(shutil.copytree(root, tmp_path / name))
+        (copy / "index" / name).unlink()
+        assert any(name in finding.file for finding in fsck(copy).findings)
+        store = MessageStore(config(copy), OsFiles(), HOST)
+        store.open(0)
+        for number in range(150):
+            topic = ("Orders", "Payments")[number % 2]
+            assert len(store.query(topic, f"key{number}", 8, 0, 1 << 62)) == 1
+        store.close(0)
+        assert fsck(copy).findings == []
