@@ -159,3 +159,14 @@ def test_a_sync_that_failed_is_never_tried_again(
     lost = error == errno.EIO  # a full disk loses nothing that was promised
     assert len(calls) == (1 if lost else 2)
     assert (files.sync_error is not None) is lost
+
+
+def test_a_run_of_the_system_is_told_from_another() -> None:
+    assert len(OsFiles().boot_id) in (0, 16)
+    assert OsFiles().boot_id == OsFiles().boot_id
+    files = FaultyFiles()
+    before = files.boot_id
+    files.kill()
+    assert files.boot_id == before
+    files.restart()
+    assert files.boot_id != before != files.crash().boot_id
