@@ -44,7 +44,7 @@ READERS: dict[str, tuple[str, str]] = {
         STORED,
         "_append_batch _create_topic _dead_letter _send_special admit send_message",
     ),
-    "broker/processors/send_back.py": (STORED, "_put send_back"),
+    "broker/processors/send_back.py": (STORED, "_put put send_back"),
     "broker/processors/topics.py": (VERSIONS, "_put create_topic delete_topic one_topic"),
     "broker/processors/transaction.py": (STORED, "end_transaction resume_check"),
     "broker/service.py": (
@@ -67,7 +67,7 @@ READERS: dict[str, tuple[str, str]] = {
         "the version of a subscription; the start, which tools are shown",
         "__init__",
     ),
-    "remoting/dispatcher.py": ("it hands both times to processors", "_turn receive rerun"),
+    "remoting/dispatcher.py": ("it hands both times to processors", "_turn rerun"),
 }
 
 

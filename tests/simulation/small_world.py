@@ -79,7 +79,7 @@ class SmallWorld:
         await self._build()
         await self._batch(4)
         tasks = self._tasks()
-        trouble = cluster.loop.create_task(cluster.move_clocks(SERVERS, 4.0))
+        trouble = cluster.loop.create_task(cluster.move_clocks((BROKER, BROKER, *SERVERS), 1.5))
         await self._batch(6)
         if self.kills:
             cluster.kill(BROKER)
@@ -91,6 +91,10 @@ class SmallWorld:
                 break
             await asyncio.sleep(1)
         trouble.cancel()
+        hours = cluster.loop.random.uniform(0.1, 6) * (
+            -1 if cluster.loop.random.random() < 0.7 else 1
+        )
+        cluster.set_clock(BROKER, int(hours * 3_600_000))  # what waits now must not wait for hours
         await self._batch(4)
         await self._until(lambda: not any(self._missing(timers=False).values()))
         cluster.set_clock(BROKER, FAR_MS)  # what was promised for a wall time is due

@@ -20,27 +20,27 @@ MAX_STEPS: Final = 1_000
 
 
 class StoredTimes:
-    """The settings of the wall clock in this life of the broker. Pure; bounded."""
+    """The settings of the wall clock in this life of the broker. Pure; bounded.
+
+    Attributes:
+        shift: steady minus wall time, by the setting that was noted last.
+    """
 
     def __init__(self, now_ms: int, steady_ms: int, place: int = 0) -> None:
         """`place`: the end of the log. What stands before it was stored by former lives, by this setting at best."""
         # place in the log, steady time, and steady minus wall time, from that place on
         self._steps: list[tuple[int, int, int]] = [(place, steady_ms, steady_ms - now_ms)]
-        self._known = steady_ms - now_ms
+        self.shift = steady_ms - now_ms
 
     def begin(self, place: int) -> None:
         """The log has been opened: nothing before `place` is of this life."""
         _, steady_ms, shift = self._steps[-1]
         self._steps = [(place, steady_ms, shift)]
 
-    def differs(self, now_ms: int, steady_ms: int) -> bool:
-        """Whether the clock was set since the last time that was noted."""
-        return abs(steady_ms - now_ms - self._known) > STEP_MS
-
     def note(self, now_ms: int, steady_ms: int, place: int) -> None:
         """The clock was set; all that is stored from `place` on carries the new time."""
-        self._known = steady_ms - now_ms
-        self._steps.append((place, steady_ms, self._known))
+        self.shift = steady_ms - now_ms
+        self._steps.append((place, steady_ms, self.shift))
         if len(self._steps) > MAX_STEPS:
             del self._steps[1]
 
@@ -84,9 +84,9 @@ class BrokerClock:
     def now_ms(self) -> int:
         """Wall time."""
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
-        if self.times.differs(now_ms, steady_ms):
+        if not -STEP_MS <= steady_ms - now_ms - self.times.shift <= STEP_MS:
             now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()  # no wait between
-            if self.times.differs(now_ms, steady_ms):
+            if not -STEP_MS <= steady_ms - now_ms - self.times.shift <= STEP_MS:
                 place = 0 if self._store is None else self._store.max_physical_offset
                 self.times.note(now_ms, steady_ms, place)
                 log.warning("the clock was set: it shows %d, steady time %d", now_ms, steady_ms)

@@ -155,14 +155,12 @@ class RequestContext:
         "steady_ms",
     )
 
-    def __init__(
-        self, peer: Peer, command: Command, row: Row, now_ms: int, arrived_ms: int
-    ) -> None:
+    def __init__(self, peer: Peer, command: Command, row: Row, arrived_ms: int) -> None:
         self.peer: Peer = peer
         self.command: Command = command
         self.row: Row = row
         self.arrived_ms: int = arrived_ms
-        self.now_ms: int = now_ms
+        self.now_ms: int = 0  # until it runs
         self.steady_ms: int = arrived_ms
         self.may_hold: bool = True
         self.header: Any = None
@@ -229,7 +227,7 @@ class Dispatcher:
 
     def receive(self, peer: Peer, commands: list[Command]) -> None:
         """Take in complete commands: answers go to their futures, requests into their lanes."""
-        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
+        steady_ms = self._clock.steady_ms()
         rows = self._rows
         for command in commands:
             if command.flag & 1:
@@ -261,7 +259,7 @@ class Dispatcher:
                 self.refused += 1
                 self._answer(peer, command, SYSTEM_BUSY, OVERLOAD, b"", b"")
                 continue
-            lane.jobs.append(RequestContext(peer, command, row, now_ms, steady_ms))
+            lane.jobs.append(RequestContext(peer, command, row, steady_ms))
         self._schedule()
 
     def _schedule(self) -> None:
