@@ -172,6 +172,7 @@ def table_pipeline(
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("place", DESTINATIONS)
 @pytest.mark.parametrize("name", ["archive", "state"])

@@ -199,6 +199,7 @@ def sample(count: int) -> list[bytes]:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_a_table_and_its_quarantine_have_all_of_every_body(spark: Any, tmp_path: Path) -> None:
     queue, given_bodies = MessageQueue("T", "broker-a", 0), sample(400)
     properties = {"colour": "red", "__SHARDINGKEY": "g"}

@@ -22,7 +22,7 @@ from roquette.spark.pipelines.replay_state import open_state
 from roquette.spark.pipelines.running import run_pipeline
 from roquette.spark.pipelines.table import open_table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # of a busy machine
 
 Place = tuple[str, int, int]
 COLUMNS = "topic string, broker_name string, queue_id int, queue_offset long, body binary"

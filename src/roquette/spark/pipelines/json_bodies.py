@@ -6,10 +6,9 @@ fields of one name. So each body is looked at here as well; values still become 
 
 import json
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -36,19 +35,14 @@ def looked_at(body: "Column", schema: str) -> "Column":
     """LOOKED of each body. `schema` is Spark's JSON of the columns."""
     from pyspark.sql import functions as f
 
-    return f.arrow_udf(looker(schema), LOOKED)(body)
+    # Not by Arrow: PySpark 4.2 would want pandas for it.
+    return f.udf(looker(schema), LOOKED, useArrow=False)(body)
 
 
-def looker(schema: str) -> Any:
-    """What runs in the workers: an array of bodies to an array of LOOKED."""
-    kind = pa.struct([(name, pa.string()) for name in ("rescued", "text", "error")])
-
-    def look(bodies: pa.Array) -> pa.Array:
-        known = json.loads(schema)
-        return pa.array([look_at(body, known) for body in bodies.to_pylist()], type=kind)
-
-    look.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
-    return look
+def looker(schema: str) -> Callable[[bytes | None], dict[str, str | None] | None]:
+    """What runs in the workers."""
+    known = json.loads(schema)
+    return lambda body: look_at(body, known)
 
 
 def look_at(body: bytes | None, known: Any) -> dict[str, str | None] | None:
