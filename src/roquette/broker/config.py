@@ -297,6 +297,8 @@ class BrokerConfig:
         java="splitRegistrationSize",
         help="Topics of one part of a registration.",
         mutable=True,
+        least=1,
+        most=100_000,
     )
     compressed_register: bool = setting(
         False, java="compressedRegister", help="Register in the compressed form.", mutable=True
