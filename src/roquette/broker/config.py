@@ -298,7 +298,7 @@ class BrokerConfig:
         help="Topics of one part of a registration.",
         mutable=True,
         least=1,
-        most=100_000,
+        most=4_000,
     )
     compressed_register: bool = setting(
         False, java="compressedRegister", help="Register in the compressed form.", mutable=True
