@@ -149,10 +149,10 @@ def test_a_store_of_1b94d96_is_served_and_goes_on(kind: str, later_ms: int) -> N
 
 
 def damage_of(root: Path) -> list[Any]:
-    """What fsck finds, but for the index at records of POP, which it does not know yet."""
+    """What fsck calls damage."""
     files = OsReadFiles()
     report = check_store(files, find_store(files, str(root)), FsckOptions())
-    return [f for f in report.findings if f.severity == "damage" and f.kind != "index_missing"]
+    return [f for f in report.findings if f.severity == "damage"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
