@@ -358,7 +358,7 @@ class Broker:
         self._wake()
         if popped and not self._write_log():  # check-points of the pops that were woken
             return
-        if not self.changes.end_turn(self.store.max_physical_offset):
+        if self.offsets.moved and not self.changes.end_turn(self.store.max_physical_offset):
             self._doors.drop_replies()
         if self.sync_flush and self.store.synced_offset < self.store.max_physical_offset:
             self.log_sync.request()  # whoever appended it: only a sync makes it safe, and visible
