@@ -386,6 +386,28 @@ def test_a_record_with_a_damaged_time_stops_no_start(store_ms: int) -> None:
     check_served(opened(files), good.sent[:20] + good.sent[21:], good.sent)
 
 
+@pytest.mark.parametrize("queues", ["whole", "gone"])
+@pytest.mark.parametrize("bit", range(63))
+def test_a_queue_offset_of_a_damaged_header_fills_no_disk(bit: int, queues: str) -> None:
+    """No CRC covers it: a queue made again was filled up to it, file by file."""
+    good = pristine("killed")
+    one = good.sent[20]
+    name = f"commitlog/{one.physical - one.physical % SIZE:020d}"
+    image = bytearray(good.images[f"/s/{name}"])
+    image[one.physical % SIZE + 27 - bit // 8] ^= 1 << bit % 8
+    files = remade(good, **{name: bytes(image)})
+    if queues == "gone":
+        files.remove_tree("/s/consumequeue")
+
+    store = opened(files)
+
+    for topic, queue_id in QUEUES:
+        names = files.list_dir(f"/s/consumequeue/{topic}/{queue_id}")
+        assert len(names) < 800
+    if bit >= 15 or queues == "whole":
+        check_served(store, good.sent[:20] + good.sent[21:], good.sent)
+
+
 def test_a_hole_in_the_last_synced_file_after_a_power_cut_is_not_filled() -> None:
     """Behind what is known to have been synced a crash tears by right: the log ends there, and nothing is refused."""
     good = pristine("restarted")

@@ -15,7 +15,7 @@ from roquette.message.record import MAX_TOPIC_V1, RECORD_MAGIC_V1, RECORD_MAGIC_
 from roquette.store.consume_queues import ConsumeQueues, TopicQueues
 
 _FIXED_SIZE: Final = 75  # everything of a V1 record but hosts, body, topic and properties
-_SMALLEST: Final = 91
+SMALLEST_RECORD: Final = 91
 _BORN_V6: Final = 0x10
 _STORE_V6: Final = 0x20
 _PREPARED: Final = 0x4
@@ -47,13 +47,17 @@ def scan_sound(data: bytes, position: i64, base: i64, check_crc: bool, scanned: 
     """
     limit: i64 = len(data)
     good = b""
-    while position + _SMALLEST <= limit:
+    while position + SMALLEST_RECORD <= limit:
         size: int = read_i32_be(data, position)
         magic: int = read_i32_be(data, position + 4)
         end: i64 = position + size
         if magic != RECORD_MAGIC_V1 and magic != RECORD_MAGIC_V2:  # noqa: PLR1714
             return position
-        if size < _SMALLEST or end > limit or read_i64_be(data, position + 28) != base + position:
+        if (
+            size < SMALLEST_RECORD
+            or end > limit
+            or read_i64_be(data, position + 28) != base + position
+        ):
             return position
         sys_flag: int = read_i32_be(data, position + 36)
         born_len: i64 = 20 if sys_flag & _BORN_V6 else 8
@@ -115,14 +119,14 @@ def scan_dispatched(
     limit: i64 = len(data)
     name = b""
     entry: TopicQueues | None = None
-    while position + _SMALLEST <= limit:
+    while position + SMALLEST_RECORD <= limit:
         physical = base + position
         size: int = read_i32_be(data, position)
         magic: int = read_i32_be(data, position + 4)
         end: i64 = position + size
         if magic != RECORD_MAGIC_V1 and magic != RECORD_MAGIC_V2:  # noqa: PLR1714
             return position
-        if size < _SMALLEST or end > limit or read_i64_be(data, position + 28) != physical:
+        if size < SMALLEST_RECORD or end > limit or read_i64_be(data, position + 28) != physical:
             return position
         sys_flag: int = read_i32_be(data, position + 36)
         kind = sys_flag & _ROLLBACK

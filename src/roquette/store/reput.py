@@ -9,12 +9,14 @@ from roquette.store.consume_queue import ConsumeQueue, encode_unit
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
 from roquette.store.keys import keys_of, property_value, tags_of, unique_key_of
+from roquette.store.log_scan import SMALLEST_RECORD
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TRANSACTION_MASK: Final = 0xC
 TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_ROLLBACK: Final = 0xC
 _ASKS: Final = 1_000_000  # of queues, for the unit of a record that fits nowhere: some seconds
+_STRANGE_OFFSETS: Final = 10_000  # places that a queue may have without any record
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -122,6 +124,9 @@ class Reput:
         without end: a power cut may have torn thousands of queues.
         """
         offset, place = record.queue_offset, (record.topic, record.queue_id)
+        if offset > record.physical_offset // SMALLEST_RECORD + _STRANGE_OFFSETS:
+            self.misplaced[record.physical_offset] = None  # so many records are not in front of it
+            return True
         if offset == queue.next_offset or (
             0 < offset < queue.next_offset and place in self.shifted
         ):
