@@ -123,7 +123,7 @@ class OsReadFiles:
         return os.stat(path).st_mtime_ns // 1_000_000
 
 
-class _SeamFile:
+class SeamFile:
     """An open file of a `Files`."""
 
     def __init__(self, file: File) -> None:
@@ -147,7 +147,7 @@ class SeamReadFiles:
         self._files = files
 
     def open(self, path: str) -> ReadAt:
-        return _SeamFile(self._files.open_file(path))
+        return SeamFile(self._files.open_file(path))
 
     def list_dir(self, path: str) -> list[str]:
         try:

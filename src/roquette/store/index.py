@@ -13,7 +13,6 @@ from roquette.store.index_file import IndexFile, index_file_size, positive_hash
 from roquette.store.layout import index_name
 
 log = logging.getLogger("roquette.store")
-_TOLD: dict[str, None] = {}  # damaged files that were named in the log
 
 
 class KeySearch:
@@ -61,8 +60,8 @@ class KeySearch:
             self._number, self._hash, self.found, self._max, self._begin_ms, self._end_ms, budget
         )
         index_file = self._files[self._place]
-        if index_file.damaged and index_file.path not in _TOLD:
-            _TOLD[index_file.path] = None
+        if index_file.damaged and not index_file.told:
+            index_file.told = True
             log.error(
                 "index file damaged, not every message is found by its keys path=%s: it is made again at a start "
                 "without it; see `roquette store fsck`",

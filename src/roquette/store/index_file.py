@@ -79,6 +79,7 @@ class IndexFile:
         "path",
         "slots_used",
         "summed",
+        "told",
     )
 
     def __init__(self, file: File, path: str, slots: i64, capacity: i64) -> None:
@@ -96,6 +97,7 @@ class IndexFile:
         self.dirty: bool = False
         self.summed: bool = False  # `index.sums` has a line of it, or will
         self.damaged: bool = False  # a search has met an entry that cannot be where it is
+        self.told: bool = False  # the log names the damage
         self.begin_timestamp_ms: i64 = 0
         self.end_timestamp_ms: i64 = 0
         self.begin_physical: i64 = 0

@@ -8,6 +8,7 @@ import os
 from typing import Final
 
 from roquette.base.files import File, Files
+from roquette.base.read_files import SeamFile
 from roquette.errors import StoreError
 from roquette.message.record import record_size
 from roquette.store.commit_log import BLANK_SIZE, CommitLog
@@ -43,25 +44,10 @@ class SegmentBytes:
 
 def holds_record(file: File, base: int, nominal: int) -> bool:
     """Does any sound record stand in a file?"""
-    scanner = Scanner(_FileBytes(file), base, True, nominal=nominal)
+    scanner = Scanner(SeamFile(file), base, True, nominal=nominal)
     while (found := scanner.advance()) == FAULT:
         pass
     return found == RECORD
-
-
-class _FileBytes:
-    def __init__(self, file: File) -> None:
-        self._file = file
-
-    @property
-    def size(self) -> int:
-        return self._file.size
-
-    def read(self, position: int, size: int) -> bytes:
-        return self._file.pread(size, position)
-
-    def close(self) -> None:
-        """Who opened it closes it."""
 
 
 class Beyond:
