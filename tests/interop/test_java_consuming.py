@@ -79,12 +79,25 @@ def test_pull_with_assign_and_seek(bench: Bench) -> None:
     lite = bench.consumer("lite", "lite", assigned=1)
     (queue,) = bench.client("assign", name=lite, topic=bench.topic, queue=2)["queues"]
     assert queue == f"{bench.topic}@{bench.cluster.broker.name}@2"
-    bench.client("seek", name=lite, topic=bench.topic, queue=2, offset=6)
-    found = bench.client("poll", name=lite, min=4, timeout=50_000)["messages"]
+    found = _polled_after_seek(bench, lite, 6, 4)
     assert [message["queueOffset"] for message in found] == [6, 7, 8, 9]
-    bench.client("seek", name=lite, topic=bench.topic, queue=2, offset=0)
-    again = bench.client("poll", name=lite, min=10, timeout=50_000)["messages"]
+    again = _polled_after_seek(bench, lite, 0, 10)
     assert [message["body"] for message in again] == [f"m-{i}" for i in range(10)]
+
+
+def _polled_after_seek(bench: Bench, lite: str, offset: int, count: int) -> list[Any]:
+    """What Apache's lite consumer polls once it has moved to `offset` in queue 2.
+
+    Its seek can be lost without a request to the broker: a pull task that begins just then takes the new offset, is
+    cancelled by the seek, and throws away what it pulled (`nextPullOffset` is called outside the queue's lock). Its
+    user has to seek again, and so does the test.
+    """
+    for _ in range(5):
+        bench.client("seek", name=lite, topic=bench.topic, queue=2, offset=offset)
+        found: list[Any] = bench.client("poll", name=lite, min=count, timeout=10_000)["messages"]
+        if found:
+            break
+    return found
 
 
 @pytest.mark.feature("retry")
