@@ -6,15 +6,17 @@ Order: defaults < file < environment < overrides. Every field carries Apache's k
 import dataclasses
 import difflib
 import enum
+import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from roquette.errors import ConfigError
 
 C = TypeVar("C")
+SHOWN = 80  # characters of a value in a refusal
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -201,8 +203,8 @@ def convert(
                 raise ValueError("true or false expected")
             return text.lower() == "true"
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
-            return kind(text)
-        value = kind(text)
+            return _parsed(kind, text)
+        value = _parsed(kind, text)
         default: Any = field.default
         if kind in (int, float) and value < 0 and (default is None or default >= 0):
             raise ValueError("0 or more")
@@ -212,9 +214,22 @@ def convert(
         wanted = getattr(kind, "__name__", str(kind))
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
             wanted = "one of " + ", ".join(str(item.value) for item in kind)
+        why = f" ({error})" if str(error) else ""
+        shown = repr(text if len(text) <= SHOWN else text[:SHOWN] + "...")
         raise ConfigError(
-            f"{key}={text!r} in {where} is not valid: {wanted} expected ({error})"
+            f"{key}={shown} in {where} is not valid: {wanted} expected{why}"
         ) from None
+
+
+def _parsed(kind: Callable[[str], Any], text: str) -> Any:
+    """A value without Python's words when it is none."""
+    try:
+        value = kind(text)
+    except ValueError:
+        raise ValueError from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError
+    return value
 
 
 def _check_bounds(value: Any, field: "dataclasses.Field[Any]") -> None:

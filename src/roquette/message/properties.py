@@ -108,5 +108,14 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def encode_properties(properties: dict[str, str]) -> str:
-    """The property string, in the dict's order; every property is closed by its separator."""
-    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    """The property string, in the dict's order; every property is closed by its separator.
+
+    A value cannot hold that separator: it is left out, of `properties` too, so that no name a peer chose adds
+    properties and who indexes a value indexes what is stored.
+    """
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    if text.count(PROPERTY_SEPARATOR) != len(properties):
+        for name, value in list(properties.items()):
+            properties[name] = value.replace(PROPERTY_SEPARATOR, "")
+        text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    return text

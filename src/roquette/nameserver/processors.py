@@ -416,8 +416,10 @@ class ConfigProcessor:
         """UPDATE_NAMESRV_CONFIG: only what may change while running, never an address or a path."""
         try:
             changes = parse_properties(body.decode())
-        except UnicodeDecodeError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"the body is not UTF-8: {error}") from None
+        except UnicodeDecodeError:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "the body is not properties text in UTF-8"
+            ) from None
         if forbidden_keys(changes):
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:

@@ -41,8 +41,12 @@ def read_json(data: bytes) -> Any:
     """
     try:
         values = _parse(data)
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise RemoteProtocolError(f"the body is not JSON: {error}") from None
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(
+            f"the body is not JSON: it is not UTF-8 at byte {error.start}"
+        ) from None
+    except RecursionError:
+        raise RemoteProtocolError("the body is not JSON: it is nested too deep") from None
     if b"null" in data:
         values = _without_nulls(values)
     if b"$ref" in data:

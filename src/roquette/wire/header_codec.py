@@ -22,6 +22,9 @@ _MAX_DIGITS = 100  # leading zeros included: Python's own limit raises ValueErro
 _EMPTY = msgspec.Raw(b"{}")
 
 
+NOT_FAST: typing.Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 class BadHeader(RemoteProtocolError):
     """The peer's ext fields do not fit the header of this code."""
 
@@ -29,8 +32,8 @@ class BadHeader(RemoteProtocolError):
 class HeaderDecoder:
     """Reads ext fields as one header class.
 
-    Hot callers try `fast`, msgspec's own decoder without a frame of Python around it, and when that raises
-    `msgspec.DecodeError`, `coerce`, which accepts what Java does or raises `BadHeader`.
+    Hot callers try `fast`, msgspec's own decoder without a frame of Python around it, and when that raises one
+    of `NOT_FAST`, `coerce`, which accepts what Java does or raises `BadHeader`.
     """
 
     __slots__ = ("_header", "fast")
@@ -51,7 +54,7 @@ class HeaderDecoder:
             ext = _EMPTY
         try:
             return self.fast(ext)
-        except msgspec.DecodeError:
+        except NOT_FAST:
             return self.coerce(ext)
 
 
@@ -116,7 +119,7 @@ def ext_dict(ext: msgspec.Raw | None) -> dict[str, str]:
     if ext is None:
         return {}
     try:
-        values = msgspec.json.decode(ext)
+        values = _json(ext)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadHeader(f"ext fields are not JSON: {error}") from None
     if values is None:
@@ -128,6 +131,14 @@ def ext_dict(ext: msgspec.Raw | None) -> dict[str, str]:
         for name, value in values.items()
         if value is not None
     }
+
+
+def _json(ext: msgspec.Raw) -> typing.Any:
+    """Bytes that are not UTF-8 become U+FFFD, as Java reads them (C++ clients send such properties)."""
+    try:
+        return msgspec.json.decode(ext)
+    except UnicodeDecodeError:
+        return msgspec.json.decode(bytes(ext).decode("utf-8", "replace"))
 
 
 def encoder(header: type[H], constants: dict[str, str] | None = None) -> Callable[[H], bytes]:

@@ -65,7 +65,7 @@ class ReviveLog:
                 self._writer.tags_code(tag),
                 encode(entry),
                 now_ms,
-                uniq_key=entry.unique_key,
+                uniq_key=named[properties.UNIQ_KEY],
             )
         except StoreError as error:
             raise self._writer.refusal(error) from None

@@ -136,16 +136,17 @@ class ClientCallProcessor:
 
 async def _statuses(asked: list[ClientChannel], ext: bytes) -> Reply:
     code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
-    calls: dict[str, asyncio.Future[Command]] = {}
+    calls: list[tuple[str, asyncio.Future[Command]]] = []  # an id may have several connections
     for channel in asked:
         try:
-            calls[channel.client_id] = channel.peer.invoke(code, ext, b"", STATUS_CALL_MS)
+            call = channel.peer.invoke(code, ext, b"", STATUS_CALL_MS)
+            calls.append((channel.client_id, call))
         except ClientError as error:
             log.warning("consumer status: not asked id=%s error=%s", channel.client_id, error)
     if calls:
-        await asyncio.wait(calls.values(), timeout=STATUS_CALL_MS / 1000)
+        await asyncio.wait([call for _, call in calls], timeout=STATUS_CALL_MS / 1000)
     table: dict[str, dict[MessageQueue, int]] = {}
-    for client_id, call in calls.items():
+    for client_id, call in calls:
         if not call.done():
             call.cancel()
             log.warning("consumer status: no answer client_id=%s", client_id)
