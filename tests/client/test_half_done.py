@@ -11,6 +11,7 @@ from tests.client.test_push_consumer import A, Inbox, small, until
 
 from roquette.client.core.process_queue import Prefetch, ProcessQueue
 from roquette.client.orderly import OrderlyQueues
+from roquette.client.queue_locks import Membership, QueueLocks
 from roquette.client.send_request import SendRequest
 from roquette.errors import BrokerError, ClientClosed, ClientError, ConfigError, MessageIllegal
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
@@ -408,10 +409,23 @@ def test_a_queue_locked_while_locks_are_renewed_stays_locked() -> None:
         api=Api(), master_of=lambda queue: "b:1", client_id="c", tasks=None
     )
     nothing: Any = None
-    orderly = OrderlyQueues(
-        session, nothing, "g", -1, handle=nothing, save=nothing, changed=nothing, shares=True
-    )
-    asyncio.run(orderly.renew(states))
+
+    async def renew() -> None:
+        member = Membership(
+            session=session,
+            producer=nothing,
+            group="g",
+            max_reconsume_times=-1,
+            shares=True,
+            handle=nothing,
+            save=nothing,
+            changed=nothing,
+            idle=nothing,
+        )
+        locks = QueueLocks(member, orderly=True)
+        await OrderlyQueues(member, locks).renew(states)
+
+    asyncio.run(renew())
 
     assert [state.locked for state in states.values()] == [True, True]
 

@@ -205,6 +205,29 @@ def test_leaving_a_loop_by_break_does_not_delay_the_end_of_the_client() -> None:
 # words
 
 
+@pytest.mark.parametrize("whom", ["stream", "client"])
+@pytest.mark.parametrize("joining", [True, False])
+def test_who_waits_for_the_next_message_is_told_when_the_stream_closes(
+    whom: str, joining: bool
+) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await small(cluster, 0)
+        client = await cluster.client("10.0.3.1")
+        stream = client.consume("orders", group="g")
+
+        async def iterate() -> int:
+            return len([message async for message in stream])
+
+        waiting = asyncio.create_task(iterate())
+        await asyncio.sleep(0.001 if joining else 5)
+        await (stream.aclose() if whom == "stream" else client.close())
+        async with asyncio.timeout(20):
+            assert await waiting == 0
+            assert await anext(stream, None) is None
+
+    simulate(main)
+
+
 def test_send_arguments_become_a_message() -> None:
     message = as_message("t", "größe", "k", "tag", {"a": "b"}, "shard", 3)
 

@@ -261,6 +261,43 @@ def test_a_group_goes_on_where_it_stopped(cluster: Cluster) -> None:
     run(case())
 
 
+def test_members_that_come_and_go_repeat_no_finished_message(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group, total = name("handover"), name("group"), 6_000
+        finished: Counter[bytes] = Counter()
+
+        async def handler(message: ReceivedMessage) -> None:
+            await asyncio.sleep(0.002)
+            finished[message.body] += 1
+
+        async def member(stack: contextlib.AsyncExitStack) -> None:
+            mq = await stack.enter_async_context(cluster.client(rebalance_ms=20_000))
+            await mq.subscribe(topic, group=group, handler=handler, where="first")
+
+        async def send(mq: Client) -> None:
+            for first in range(0, total, 20):
+                await mq.send_batch(topic, [f"{n}" for n in range(first, first + 20)])
+                await asyncio.sleep(0.02)
+
+        async with cluster.client() as mq, contextlib.AsyncExitStack() as stays:
+            await create(mq, topic)
+            await member(stays)
+            sending = asyncio.create_task(send(mq))
+            for _ in range(5):
+                async with contextlib.AsyncExitStack() as comes:
+                    await member(comes)
+                    await asyncio.sleep(0.7)
+                await asyncio.sleep(0.4)
+            await sending
+            await until(lambda: len(finished) == total + 1)
+            await asyncio.sleep(0.5)  # the group is idle now
+            await member(stays)
+            await asyncio.sleep(1)
+        assert {body: count for body, count in finished.items() if count > 1} == {}
+
+    run(case())
+
+
 def test_a_new_group_begins_at_the_end_the_start_or_a_time(cluster: Cluster) -> None:
     async def case() -> None:
         topic = name("where")

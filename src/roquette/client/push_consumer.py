@@ -15,6 +15,7 @@ from typing import Final
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health
 from roquette.client.answers import running_info
+from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.consume_loop import pull_loop, subscription
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
@@ -23,7 +24,7 @@ from roquette.client.handler import Handler, HandlerRunner
 from roquette.client.offset_store import OffsetStore, StartFrom
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
-from roquette.client.retries import DEAD, hand_back
+from roquette.client.queue_locks import Membership, QueueLocks
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -39,7 +40,7 @@ from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.client")
 
-EXPIRY_BEAT_S: Final = 60.0
+IDLE_S: Final = 0.2  # a queue without work for so long is at rest
 CLOSE_S: Final = 10.0  # how long `close` waits for handlers at work
 LAST_COMMIT_S: Final = 3.0  # and how long it tries to save the last offsets
 
@@ -88,7 +89,6 @@ class PushConsumer:
         self.session = session
         self.options = options
         self.queues: dict[MessageQueue, ProcessQueue] = {}
-        self.work: asyncio.Queue[tuple[ProcessQueue, ReceivedMessage]] = asyncio.Queue()
         self._producer = producer
         self._handler = HandlerRunner(handler, group)
         self._subscriptions = {
@@ -101,23 +101,27 @@ class PushConsumer:
             t: frozenset(d.tags_set) or None for t, d in self._subscriptions.items()
         }
         self.offsets = OffsetStore(session, group, options.start_from, self._local_file(files))
-        self._orderly = (
-            OrderlyQueues(
-                session,
-                producer,
-                group,
-                options.max_reconsume_times,
-                handle=self._handle,
-                save=self._save_state,
-                changed=self.rebalance_soon,
-                shares=options.model is Model.CLUSTERING,
-            )
+        self._idle = asyncio.Event()
+        member = Membership(
+            session=session,
+            producer=producer,
+            group=group,
+            max_reconsume_times=options.max_reconsume_times,
+            shares=options.model is Model.CLUSTERING,
+            handle=self._handle,
+            save=self.offsets.save,
+            changed=self.rebalance_soon,
+            idle=self._idle,
+        )
+        self._locks = QueueLocks(member, orderly=options.orderly)
+        self._work = (
+            OrderlyQueues(member, self._locks)
             if options.orderly
-            else None
+            else ConcurrentQueues(member, self._locks, options.concurrency)
         )
         self._rebalance_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._at_work: dict[int, tuple[ProcessQueue, ReceivedMessage, int]] = {}  # by worker
+        self._again: asyncio.Task[None] | None = None
         self._closing = False
         self._leaving: asyncio.Task[None] | None = None
         self._unreadable = 0
@@ -156,13 +160,11 @@ class PushConsumer:
             tasks.keep(f"{name}-rebalance", self._rebalance_loop),
             tasks.every(f"{name}-persist", config.persist_offsets_ms / 1000, self.persist),
         ]
-        if self._orderly is not None:
+        if self.options.model is Model.CLUSTERING:
             step = config.lock_interval_ms / 1000
             self._tasks.append(tasks.every(f"{name}-locks", step, self._renew_locks))
-        if not self.options.orderly and self.options.model is Model.CLUSTERING:
-            self._tasks.append(tasks.every(f"{name}-timeouts", EXPIRY_BEAT_S, self._expire))
-        for index in range(0 if self.options.orderly else self.options.concurrency):
-            self._tasks.append(tasks.keep(f"{name}-worker-{index}", partial(self._worker, index)))
+            self._tasks.append(tasks.keep(f"{name}-idle", self._commit_idle))
+        self._tasks += self._work.start(name)
 
     async def close(self) -> None:
         """Stop pulling, let handlers at work finish (`CLOSE_S` at most), save offsets, leave the group.
@@ -183,15 +185,12 @@ class PushConsumer:
         if self._leaving is None:
             self._closing = True
             for queue in self.queues.values():
-                queue.drop()  # at once: what handlers still do does not count as failed
+                self._work.drop(queue)  # at once: what handlers still do does not count as failed
             self._leaving = self.session.tasks.start(f"leave-{self.group}", self._leave())
         return self._leaving
 
     async def _leave(self) -> None:
-        while not self.work.empty():
-            self.work.get_nowait()  # taken by nobody: whoever gets the queue next pulls them again
-        if self._orderly is not None:
-            await self._orderly.close(CLOSE_S)
+        await self._work.close(CLOSE_S)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLOSE_S
         while self._handler.busy and loop.time() < deadline:
@@ -200,8 +199,7 @@ class PushConsumer:
         worked = [s for s in self.queues.values() if self.started or s.moved()]
         while not await self.offsets.save(worked) and loop.time() < deadline:
             await asyncio.sleep(0.1)  # whoever gets the queues next would do that work again
-        if self._orderly is not None:
-            await self._orderly.unlock(list(self.queues))
+        await self._locks.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -275,8 +273,7 @@ class PushConsumer:
         """Go on elsewhere in a queue; what its handlers still do of the old place counts no more."""
         state.drop()
         try:
-            if self._orderly is not None:
-                await self._orderly.rest(state.queue)
+            await self._work.rest(state.queue)
         finally:
             if self.queues.get(state.queue) is state and not self._closing:
                 await self.begin(state.queue, offset)
@@ -320,7 +317,11 @@ class PushConsumer:
                 log.warning("rebalance failed group=%s error=%s", self.group, error)
 
     async def _rebalance(self) -> None:
-        """Work out our queues of each topic and take up or give up the difference (RebalanceImpl)."""
+        """Work out our queues of each topic and give up and take up the difference (RebalanceImpl).
+
+        What is given up comes first, of all topics: others wait for it, perhaps those for which we wait.
+        """
+        shares: dict[str, list[MessageQueue]] = {}
         for topic in self.topics():
             route = self.session.known_route(topic)
             if route is None:
@@ -334,7 +335,15 @@ class PushConsumer:
                 if self.session.client_id not in members:
                     continue  # not known there yet: keep what we have until the next turn
                 queues = self.options.strategy(self.session.client_id, members, queues)
-            await self._change_to(topic, queues)
+            shares[topic] = queues
+        wanted = {queue for queues in shares.values() for queue in queues}
+        gone = [q for q in self.queues if q.topic in shares and q not in wanted]
+        if gone and not self._closing:
+            self._work.give_up([self.queues.pop(queue) for queue in gone])
+        for topic, queues in shares.items():
+            await self._take_up(topic, queues)
+        if gone:
+            log.info("queues given up group=%s count=%d", self.group, len(gone))
 
     async def _members(self, topic: str) -> list[str]:
         route = self.session.known_route(topic)
@@ -350,37 +359,27 @@ class PushConsumer:
                 return members
         return []
 
-    async def _change_to(self, topic: str, wanted: list[MessageQueue]) -> None:
-        mine = [queue for queue in self.queues if queue.topic == topic]
-        gone = [queue for queue in mine if queue not in wanted]
-        for queue in gone:
-            state = self.queues.pop(queue)
-            state.drop()
-            if self._orderly is not None:
-                self._orderly.give_up(state)
-            else:
-                await self._save_state(state)
-        added = [queue for queue in wanted if queue not in self.queues]
-        if added and self._orderly is not None:
-            asked = [queue for queue in added if not self._orderly.is_leaving(queue)]
-            added = await self._orderly.lock(asked)
-            if len(added) < len(asked):
-                self.session.tasks.start("rebalance-again", self._rebalance_later())
+    async def _take_up(self, topic: str, wanted: list[MessageQueue]) -> None:
+        leaving = self._work.leaving()
+        await self._locks.keep(topic, leaving | set(wanted))
+        asked = [q for q in wanted if q not in self.queues and q not in leaving]
+        added = await self._locks.lock(asked) if asked else []
+        if len(added) < len(asked):
+            self._rebalance_later(self._locks.pause_s())
         for queue in added:
             if self._closing:
                 return
             offset = await self._start_offset(queue)
             if offset is not None:
                 await self.begin(queue, offset)
-        if gone or added:
+        if added:
             log.info("queues changed group=%s topic=%s now=%d", self.group, topic, len(wanted))
 
     async def begin(self, queue: MessageQueue, offset: int) -> None:
         """Take up a queue at an offset."""
         state = ProcessQueue(queue, offset, self.session.prefetch)
         self.queues[queue] = state
-        if self._orderly is not None:
-            self._orderly.begin(state)
+        self._work.begin(state)
         name = f"pull-{queue.topic}-{queue.queue_id}"
         self.session.tasks.keep(name, partial(pull_loop, self, state))
 
@@ -390,16 +389,19 @@ class PushConsumer:
             return await self.offsets.begin_at(queue)
         except ClientError as error:
             log.warning("no start offset yet group=%s queue=%s error=%s", self.group, queue, error)
-            self.session.tasks.start("rebalance-again", self._rebalance_later())
+            self._rebalance_later(1.0)
             return None
 
-    async def _rebalance_later(self) -> None:
-        await asyncio.sleep(1.0)
+    def _rebalance_later(self, pause_s: float) -> None:
+        if self._again is None or self._again.done():
+            self._again = self.session.tasks.start("rebalance-again", self._wait(pause_s))
+
+    async def _wait(self, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
         self.rebalance_soon()
 
     async def _renew_locks(self) -> None:
-        if self._orderly is not None:
-            await self._orderly.renew(self.queues)
+        await self._work.renew(self.queues)
 
     # consuming
 
@@ -412,50 +414,8 @@ class PushConsumer:
         """The subscription of a topic."""
         return self._subscriptions[topic]
 
-    async def _worker(self, index: int, health: Health) -> None:
-        if (left := self._at_work.pop(index, None)) is not None:
-            self._failed(left[0], left[1])
-        while True:
-            health.worked()
-            state, message = await self.work.get()
-            if state.dropped:
-                continue
-            self._at_work[index] = (state, message, self.session.clock.steady_ms())
-            done = await self._handle(message)
-            if self._at_work.pop(index, None) is None:
-                continue  # it took too long: the message has gone back already
-            if done:
-                state.finish(message)
-            elif state.dropped:
-                continue  # whoever has the queue now gets the message again
-            else:
-                self._failed(state, message)
-
-    def _failed(self, state: ProcessQueue, message: ReceivedMessage) -> None:
-        if self.options.model is Model.BROADCASTING:
-            log.warning("message dropped, broadcasting has no retry id=%s", message.message_id)
-            state.finish(message)
-        else:
-            self.session.tasks.keep("hand-back", partial(self._hand_back, state, message))
-
     async def _handle(self, message: ReceivedMessage) -> bool:
         return (await self._handler.run(message))[0]
-
-    def _expire(self) -> None:
-        """Messages a handler works on for too long go back to the broker (ProcessQueue.cleanExpiredMsg)."""
-        limit_ms = self.session.config.consume_timeout_ms
-        now_ms = self.session.clock.steady_ms()
-        for index, (state, message, began_ms) in list(self._at_work.items()):
-            if now_ms - began_ms <= limit_ms or state.dropped:
-                continue
-            del self._at_work[index]
-            log.warning(
-                "handler takes too long, the message goes back group=%s id=%s ms=%d",
-                self.group,
-                message.message_id,
-                now_ms - began_ms,
-            )
-            self._failed(state, message)
 
     def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         """A message whose body nobody can decompress goes to the dead letters (broadcasting: it is skipped)."""
@@ -463,28 +423,11 @@ class PushConsumer:
         if self.options.model is Model.BROADCASTING:
             state.finish(message)
         else:
-            self.session.tasks.keep(
-                "bury", partial(self._hand_back, state, message, delay_level=DEAD)
-            )
-
-    async def _hand_back(
-        self, state: ProcessQueue, message: ReceivedMessage, health: Health, delay_level: int = 0
-    ) -> None:
-        most = self.options.max_reconsume_times
-        session, producer = self.session, self._producer
-        while not await hand_back(session, producer, self.group, message, most, delay_level):
-            await asyncio.sleep(5.0)  # neither way back worked: it stays ours, unacknowledged
-            if state.dropped:
-                return
-        state.finish(message)
+            self._work.bury(state, message)
 
     def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Queue pulled messages for the handlers; bounded by the pull loop's thresholds."""
-        if self._orderly is not None:
-            self._orderly.submit(state, messages)
-            return
-        for message in messages:
-            self.work.put_nowait((state, message))
+        """Hand what was pulled to those that work."""
+        self._work.submit(state, messages)
 
     # offsets
 
@@ -496,5 +439,14 @@ class PushConsumer:
         """Save the offsets that have changed; what a broker does not take is told in the log."""
         await self.offsets.save_changed(self.queues.values())
 
-    async def _save_state(self, state: ProcessQueue) -> None:
-        await self.offsets.save([state])
+    async def _commit_idle(self, health: Health) -> None:
+        """Commit where a queue came to rest, so that nobody repeats it: not each offset on the way there."""
+        while True:
+            await self._idle.wait()
+            self._idle.clear()
+            at = {state: state.next_offset for state in self.queues.values() if not state.count}
+            await asyncio.sleep(IDLE_S)
+            await self.offsets.save_changed(
+                [s for s, n in at.items() if not s.count and s.next_offset == n and not s.dropped]
+            )
+            health.worked()

@@ -1,7 +1,12 @@
 """Giving a failed message back: to the broker it came from, or as a new message to the retry topic."""
 
+import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 
+from roquette.base.lifecycle import Health
+from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.producer import Producer
 from roquette.client.session import Session
 from roquette.errors import ClientError, StoreError
@@ -55,6 +60,52 @@ async def hand_back(
             "send back failed, sending to the retry topic id=%s error=%s", message.message_id, error
         )
     return await resend(producer, group, message, message.reconsume_times + 1, most)
+
+
+class Returns:
+    """Messages of one member that go back to the broker.
+
+    Args:
+        finish: called with what has gone back.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        producer: Producer,
+        group: str,
+        max_reconsume_times: int,
+        finish: Callable[[ProcessQueue, ReceivedMessage], None],
+    ) -> None:
+        self._hand_back = partial(hand_back, session, producer, group)
+        self._most = max_reconsume_times
+        self._tasks = session.tasks
+        self._finish = finish
+        self._going: dict[ProcessQueue, int] = {}
+
+    def going(self, state: ProcessQueue) -> bool:
+        """Whether some of a queue are on their way."""
+        return state in self._going
+
+    def begin(self, state: ProcessQueue, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """Hand a message back, as often as it takes while its queue is ours."""
+        self._going[state] = self._going.get(state, 0) + 1
+        task = self._tasks.keep("hand-back", partial(self._go, state, message, delay_level))
+        task.add_done_callback(lambda _: self._gone(state))
+
+    def _gone(self, state: ProcessQueue) -> None:
+        self._going[state] -= 1
+        if not self._going[state]:
+            del self._going[state]
+
+    async def _go(
+        self, state: ProcessQueue, message: ReceivedMessage, delay_level: int, health: Health
+    ) -> None:
+        while not await self._hand_back(message, self._most, delay_level):
+            if state.dropped:
+                return
+            await asyncio.sleep(5.0)  # neither way back worked: it stays ours, unacknowledged
+        self._finish(state, message)
 
 
 async def resend(

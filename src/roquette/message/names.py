@@ -12,6 +12,7 @@ MAX_GROUP: Final = 120
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
+HANDOVER_PREFIX: Final = "%HANDOVER%"  # under it our clients lock what they consume side by side
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 REPLY_TOPIC_SUFFIX: Final = "REPLY_TOPIC"

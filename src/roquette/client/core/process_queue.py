@@ -29,6 +29,7 @@ class ProcessQueue:
         "_unfinished",
         "count",
         "dropped",
+        "finished_to",
         "last_pull_ms",
         "locked",
         "next_offset",
@@ -43,6 +44,7 @@ class ProcessQueue:
         self._first = next_offset
         self._prefetch = prefetch or Prefetch(0)
         self.next_offset = next_offset
+        self.finished_to = -1  # the largest offset that is finished
         self.count = 0
         self.size = 0
         self.dropped = False
@@ -69,6 +71,7 @@ class ProcessQueue:
         size = self._unfinished.pop(message.queue_offset, None)
         if size is not None:
             self.count -= 1
+            self.finished_to = max(self.finished_to, message.queue_offset)
             self.size -= size
             if not self.dropped:
                 self._prefetch.used -= size

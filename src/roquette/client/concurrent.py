@@ -1,0 +1,189 @@
+"""Concurrent consumption: so many handlers at a time, whatever the queue; failed messages go back to the broker.
+
+Apache: ConsumeMessageConcurrentlyService. A queue that is given up goes to its next member when the handlers at
+work on it have ended, `GIVE_UP_S` at most, and its offset is committed; then its lock is free.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from roquette.base.lifecycle import Health
+from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.queue_locks import Membership, QueueLocks
+from roquette.client.retries import DEAD, Returns
+from roquette.message.message import MessageQueue, ReceivedMessage
+
+log = logging.getLogger("roquette.client")
+
+EXPIRY_BEAT_S: Final = 60.0
+GIVE_UP_S: Final = 1.5  # with the next, less than others wait for a lock
+SETTLE_S: Final = 0.3
+
+
+class ConcurrentQueues:
+    """The queues one consumer works on side by side."""
+
+    def __init__(self, member: Membership, locks: QueueLocks, concurrency: int) -> None:
+        self._member = member
+        self._locks = locks
+        self._concurrency = concurrency
+        self._returns = Returns(
+            member.session,
+            member.producer,
+            member.group,
+            member.max_reconsume_times,
+            member.finish,
+        )
+        self._work: asyncio.Queue[tuple[ProcessQueue, ReceivedMessage]] = asyncio.Queue()
+        self._at_work: dict[int, tuple[ProcessQueue, ReceivedMessage, int]] = {}  # by worker
+        self._leaving: dict[ProcessQueue, list[ReceivedMessage]] = {}  # with what failed since
+        self._giving_up: dict[asyncio.Task[None], None] = {}
+
+    def start(self, name: str) -> list["asyncio.Task[None]"]:
+        """Begin to work."""
+        tasks = self._member.session.tasks
+        started = [
+            tasks.keep(f"{name}-worker-{index}", partial(self._worker, index))
+            for index in range(self._concurrency)
+        ]
+        if self._member.shares:
+            started.append(tasks.every(f"{name}-timeouts", EXPIRY_BEAT_S, self._expire))
+        return started
+
+    def begin(self, state: ProcessQueue) -> None:
+        """Work on a queue."""
+
+    def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Queue pulled messages for the handlers; bounded by the pull loop's thresholds."""
+        for message in messages:
+            self._work.put_nowait((state, message))
+
+    def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
+        """Send a message to the dead letters."""
+        self._returns.begin(state, message, DEAD)
+
+    async def rest(self, queue: MessageQueue) -> None:
+        """What is at work goes on and counts no more."""
+
+    # giving up
+
+    def drop(self, state: ProcessQueue) -> None:
+        """Begin nothing more of a queue that is about to be given up."""
+        state.drop()
+        self._leaving[state] = []
+
+    def leaving(self) -> set[MessageQueue]:
+        """The queues that are given up but whose offsets are not committed yet."""
+        return {state.queue for state in self._leaving}
+
+    def give_up(self, states: list[ProcessQueue]) -> None:
+        """Let others have queues as soon as their offsets are committed."""
+        for state in states:
+            self.drop(state)
+        task = self._member.session.tasks.start("leave-queues", self._give_up(states))
+        self._giving_up[task] = None
+        task.add_done_callback(self._giving_up.pop)
+
+    async def _give_up(self, states: list[ProcessQueue]) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + GIVE_UP_S
+        left = states
+        try:
+            while left:
+                late = loop.time() >= deadline
+                ready = [state for state in left if late or not self._busy(state)]
+                await self._settle(ready)
+                if ready and (await self._member.save(ready) or late):
+                    await self._locks.unlock([state.queue for state in ready])
+                    left = [state for state in left if state not in ready]
+                    self._forget(ready)
+                else:
+                    await asyncio.sleep(0.01)
+        finally:
+            self._forget(states)
+        self._member.changed()
+
+    def _forget(self, states: list[ProcessQueue]) -> None:
+        for state in states:
+            self._leaving.pop(state, None)
+
+    async def close(self, limit_s: float) -> None:
+        """Wait until all that was dropped is at rest, `limit_s` seconds at most."""
+        while not self._work.empty():
+            self._work.get_nowait()  # taken by nobody: whoever gets the queue next pulls them again
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        if self._giving_up:
+            await asyncio.wait(self._giving_up, timeout=limit_s)
+        while any(self._busy(state) for state in self._leaving) and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        await self._settle(list(self._leaving))
+
+    def _busy(self, state: ProcessQueue) -> bool:
+        return self._returns.going(state) or any(
+            state is other for other, _, _ in self._at_work.values()
+        )
+
+    async def _settle(self, states: list[ProcessQueue]) -> None:
+        """What failed meanwhile goes back if what came after it is finished, or that would be repeated."""
+        deadline = asyncio.get_running_loop().time() + SETTLE_S
+        for state in states:
+            failed, self._leaving[state] = self._leaving[state], []
+            for message in failed:
+                if message.queue_offset < state.finished_to:
+                    self._returns.begin(state, message)
+        while any(self._returns.going(state) for state in states):
+            if asyncio.get_running_loop().time() >= deadline:
+                return
+            await asyncio.sleep(0.01)
+
+    # the work
+
+    async def _worker(self, index: int, health: Health) -> None:
+        if (left := self._at_work.pop(index, None)) is not None:
+            self._failed(left[0], left[1])
+        while True:
+            health.worked()
+            state, message = await self._work.get()
+            if state.dropped:
+                continue
+            self._at_work[index] = (state, message, self._member.session.clock.steady_ms())
+            done = await self._member.handle(message)
+            if self._at_work.pop(index, None) is None:
+                continue  # it took too long: the message has gone back already
+            if done:
+                self._member.finish(state, message)
+            else:
+                self._failed(state, message)
+
+    def _failed(self, state: ProcessQueue, message: ReceivedMessage) -> None:
+        if not self._member.shares:
+            log.warning("message dropped, broadcasting has no retry id=%s", message.message_id)
+            state.finish(message)
+        elif not state.dropped:
+            self._returns.begin(state, message)
+        elif state in self._leaving:
+            self._leaving[state].append(message)  # else: whoever has the queue now gets it again
+
+    def _expire(self) -> None:
+        """Messages a handler works on for too long go back to the broker (ProcessQueue.cleanExpiredMsg)."""
+        limit_ms = self._member.session.config.consume_timeout_ms
+        now_ms = self._member.session.clock.steady_ms()
+        for index, (state, message, began_ms) in list(self._at_work.items()):
+            if now_ms - began_ms <= limit_ms or state.dropped:
+                continue
+            del self._at_work[index]
+            log.warning(
+                "handler takes too long, the message goes back group=%s id=%s ms=%d",
+                self._member.group,
+                message.message_id,
+                now_ms - began_ms,
+            )
+            self._failed(state, message)
+
+    async def renew(self, queues: Mapping[MessageQueue, ProcessQueue]) -> None:
+        """Keep the locks, of those about to be left, too."""
+        await self._locks.renew({**queues, **{s.queue: s for s in self._leaving}})
