@@ -46,6 +46,7 @@ class Life:
         self.replayed = self.journal.load(crc, size, log_end)
         for change in self.replayed:
             self.table.apply(change)
+        self.table.count()
 
     def turn(self, rng: random.Random) -> None:
         """Some changes, and the end of the turn."""

@@ -6,7 +6,8 @@ import base64
 import pytest
 from tests.broker.pop_frames import ack, body, pop, pop_ext, popped
 
-from roquette.broker.stats import PAIRS, BrokerStats
+from roquette.base.bounds import Bound
+from roquette.broker.stats import BrokerStats
 from roquette.store.config import FlushDiskType
 from roquette.wire.bodies import BrokerStatsData
 from roquette.wire.json_body import decode_body
@@ -1058,9 +1059,9 @@ def test_acknowledgements_and_check_points_are_counted_by_topic_and_group(run_br
 
 
 def test_counted_pairs_of_names_that_clients_choose_are_bounded():
-    stats = BrokerStats(0)
-    for number in range(PAIRS + 10):
+    stats = BrokerStats(0, Bound("pairs", 50, ""))
+    for number in range(60):
         stats.acked("T", f"g{number}", 1)
     stats.acked("T", "g0", 4)
-    assert len(stats.acks) == PAIRS
+    assert len(stats.acks) == 50
     assert stats.acks["T", "g0"] == 5

@@ -16,6 +16,7 @@ import logging
 from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
+from roquette.broker.bounds import SLOW_BROKERS
 from roquette.broker.changes import Changes
 from roquette.broker.config import LiveConfig, name_servers
 from roquette.broker.outbound import Outbound
@@ -84,6 +85,8 @@ class AutoCreation:
                 await round_.done.wait()
         except TimeoutError:
             for who in round_.awaited:
+                while len(self._slow) >= SLOW_BROKERS:
+                    del self._slow[next(iter(self._slow))]
                 self._slow[who] = loop.time() + SLOW_S
             late = ",".join(round_.awaited)
             self._noise.warning(late, "auto-created topic=%s is late at %s", topic.name, late)

@@ -31,6 +31,10 @@ from roquette.wire.bodies import (
 
 log = logging.getLogger("roquette.broker")
 
+GROUPS_BEAT_S = (
+    1.0  # subscriptionGroup.json is written once in so long for groups that clients make
+)
+
 
 class Changes:
     """Loads the four tables, and follows their changes."""
@@ -58,11 +62,11 @@ class Changes:
         self._delays = delays
         self._registration = registration
         self._store = store
-        self._topic_file = Saver(files, persistence.TOPICS, self._topic_wrapper)
-        self._group_file = Saver(files, persistence.GROUPS, groups.to_wrapper)
+        self._topic_file = Saver(files, persistence.TOPICS, self._topic_wrapper, frozen=True)
+        self._group_file = Saver(files, persistence.GROUPS, groups.to_wrapper, frozen=True)
         self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper)
         self._delay_file = Saver(files, persistence.DELAYS, delays.to_wrapper)
-        self._deleted = DeletedTopics(files, store)
+        self._deleted = DeletedTopics(files, store, live.bounds.deleted)
         self._more = [self._deleted.file]
         self._journal = OffsetJournal(*files.place)
         self._offset_file.pictured = self._journal.pictured
@@ -98,6 +102,7 @@ class Changes:
             crc, size = offsets.mark.crc, offsets.mark.size
         for change in self._journal.load(crc, size, log_end):
             self._offsets.apply(change)
+        self._offsets.count()
         delays = self._files.load(persistence.DELAYS, DelayProgress)
         if delays is not None:
             self._delays.load(delays.offset_table, delays.data_version, delays.log_offset)
@@ -129,13 +134,11 @@ class Changes:
             self._deleted.deleted(name)
         else:
             self._deleted.made(name)
-        self._topic_file.mark()
         self._registration.topic_changed(name)
-        self._tasks.start("save-topics", self._topic_file.try_save())
+        self._topic_file.soon(self._tasks)
 
     def _group_changed(self, name: str) -> None:
-        self._group_file.mark()
-        self._tasks.start("save-groups", self._group_file.try_save())
+        self._group_file.soon(self._tasks, GROUPS_BEAT_S)
 
     def _settings_changed(self, keys: list[str]) -> None:
         log.info("settings changed keys=%s", ",".join(keys))
@@ -171,6 +174,10 @@ class Changes:
         self._offset_file.mark()
         files = (self._offset_file, self._group_file, *self._more, self._topic_file)
         return Task(self._confirmed(reply, *files, settle_s=SETTLE_S))
+
+    def topic_may_go(self, name: str) -> None:
+        """Raises Refused when there is no room to remember that the topic is deleted."""
+        self._deleted.make_room(name)
 
     def queues_dropped(self, topics: list[str], reply: Reply) -> Outcome:
         """`reply`, once it is on the disk that the queues of some unknown topics are gone."""

@@ -14,12 +14,13 @@ from roquette.base.config import (
     to_properties,
     update,
 )
+from roquette.broker.bounds import Bounds, BoundSettings
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(BoundSettings):
     """One immutable picture of the settings; `LiveConfig` holds the current one."""
 
     broker_name: str = setting(
@@ -437,11 +438,12 @@ class LiveConfig:
         changed: called with the names of the Java keys after each change.
     """
 
-    __slots__ = ("_version", "changed", "current", "store")
+    __slots__ = ("_version", "bounds", "changed", "current", "store")
 
     def __init__(self, current: BrokerConfig, store: StoreConfig, now_ms: int) -> None:
         self.current: BrokerConfig = current
         self.store: StoreConfig = store
+        self.bounds = Bounds(lambda: self.current)
         self.changed: Callable[[list[str]], None] = _ignore
         self._version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
 

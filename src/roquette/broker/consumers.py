@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
+from roquette.base.bounds import Bound, unbounded
+from roquette.broker.bounds import CHANNELS_OF_PEER, NAME
 from roquette.broker.filters import (
     MATCH_ALL,
     SubscriptionFilter,
@@ -134,15 +136,39 @@ class Watch(Protocol):
 
 
 class ConsumerTable:
-    """All groups that are online. Bounded by connections: each peer names at most the groups it heartbeats."""
+    """All groups that are online.
+
+    Attributes:
+        bound, of_peer: how many pairs of group and connection there are at most, and of one connection.
+    """
 
     def __init__(
-        self, filters: SubscriptionFilters | None = None, watch: Watch | None = None
+        self,
+        filters: SubscriptionFilters | None = None,
+        watch: Watch | None = None,
+        bound: Bound | None = None,
     ) -> None:
+        self.bound = bound or unbounded()
+        self.of_peer = CHANNELS_OF_PEER
+        self._count = 0
         self._filters = filters if filters is not None else SubscriptionFilters()
         self._watch = watch
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of_peer: dict[int, dict[str, None]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def admits(self, name: str, peer: Peer, client_id: str) -> bool:
+        """Whether a member of a group has its place, or there is room for it."""
+        group = self._groups.get(name)
+        if group is not None and peer.id in group.channels:
+            return len(client_id) <= NAME
+        return (
+            len(self._groups_of_peer.get(peer.id, ())) < self.of_peer
+            and len(client_id) <= NAME
+            and self.bound.room(self._count)
+        )
 
     def find(self, group: str) -> ConsumerGroup | None:
         """The group, when at least one member is connected."""
@@ -214,6 +240,7 @@ class ConsumerTable:
             return False
         if channel is not None and self._watch is not None:
             self._watch.left(group, channel)
+        self._count += channel is None
         added = group.channels[peer.id] = ClientChannel(peer, client_id, language, version, now_ms)
         self._groups_of_peer.setdefault(peer.id, {})[group.name] = None
         if self._watch is not None:
@@ -296,6 +323,7 @@ class ConsumerTable:
 
     def _drop(self, group: ConsumerGroup, number: int) -> None:
         channel = group.channels.pop(number, None)
+        self._count -= channel is not None
         if channel is not None and self._watch is not None:
             self._watch.left(group, channel)
         names = self._groups_of_peer.get(number)

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from roquette.base.bounds import Bound
 from roquette.broker.persistence import ConfigFiles, Saver
 from roquette.store.message_store import MessageStore
+from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.broker")
 
@@ -30,7 +32,8 @@ class DeletedTopics:
         file: to be written before a deletion is answered.
     """
 
-    def __init__(self, files: ConfigFiles, store: MessageStore) -> None:
+    def __init__(self, files: ConfigFiles, store: MessageStore, bound: Bound) -> None:
+        self.bound = bound
         self._files = files
         self._store = store
         self._ends: dict[str, int] = {}
@@ -48,10 +51,23 @@ class DeletedTopics:
 
     def deleted(self, name: str) -> None:
         """A topic is gone, its queues too."""
-        low = self._store.min_physical_offset
-        self._ends = {topic: end for topic, end in self._ends.items() if end > low}
+        self._expire()
+        self._ends.pop(name, None)
         self._ends[name] = self._store.max_physical_offset
         self.file.mark()
+
+    def _expire(self) -> None:
+        """Forget what the log has moved past: the oldest come first."""
+        low = self._store.min_physical_offset
+        while self._ends and self._ends[oldest := next(iter(self._ends))] <= low:
+            del self._ends[oldest]
+
+    def make_room(self, name: str) -> None:
+        """Before a deletion: raises Refused when too many names must be remembered."""
+        self._expire()
+        if name not in self._ends:
+            what = f"the topic {name} is not deleted"
+            self.bound.check(len(self._ends), ResponseCode.SYSTEM_ERROR, what)
 
     def made(self, name: str) -> None:
         """A topic is there, perhaps again."""

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import structs
 
+from roquette.broker.bounds import Bounds, BoundSettings
 from roquette.message import names
 from roquette.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from roquette.wire.codes import ResponseCode
 
 SYSTEM_GROUPS = (
     names.TOOLS_CONSUMER_GROUP,
@@ -37,6 +39,7 @@ class GroupTable:
     Args:
         auto_create: whether an unknown group is created when first seen (autoCreateSubscriptionGroup).
         changed: called with the group's name after each change. The broker persists then.
+        bounds: of the groups, and of the topics they may not read.
     """
 
     def __init__(
@@ -44,21 +47,46 @@ class GroupTable:
         now_ms: int,
         auto_create: Callable[[], bool] = _yes,
         changed: Callable[[str], None] = _ignore,
+        *,
+        bounds: Bounds | None = None,
     ) -> None:
         self._groups: dict[str, SubscriptionGroupConfig] = {
             name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS
         }
         self._forbidden: dict[str, dict[str, int]] = {}
+        self._forbidden_count = 0
+        bounds = bounds or Bounds(BoundSettings)
+        self.bound, self._pairs = bounds.groups, bounds.forbidden
         self._auto_create = auto_create
         self.changed: Callable[[str], None] = changed
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
 
     def find(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """The group's configuration, created when that is allowed and the name is good."""
+        """The group's configuration, created when that is allowed and the name is good.
+
+        Raises:
+            Refused: there is no room for another group.
+        """
         group = self._groups.get(name)
         if group is None and self._auto_create() and names.group_error(name) is None:
+            self.bound.check(
+                len(self._groups),
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist and is not created",
+            )
             group = self.put(SubscriptionGroupConfig(group_name=name), now_ms)
         return group
+
+    def make_room(self, wanted: Iterable[str]) -> None:
+        """An operator wants these groups: raises Refused when the new ones among them do not fit."""
+        new = len({name for name in wanted if name not in self._groups})
+        if new:
+            self.bound.check(
+                len(self._groups) + new - 1,
+                ResponseCode.SYSTEM_ERROR,
+                f"{new} new groups are not created",
+                known=True,
+            )
 
     def known(self, name: str) -> SubscriptionGroupConfig | None:
         """The group's configuration, or None; nothing is created."""
@@ -78,7 +106,7 @@ class GroupTable:
         """Forget a group; False when there is none."""
         if self._groups.pop(name, None) is None:
             return False
-        self._forbidden.pop(name, None)
+        self._forbidden_count -= len(self._forbidden.pop(name, ()))
         self._step(name, now_ms)
         return True
 
@@ -98,6 +126,9 @@ class GroupTable:
         """
         bits = self._forbidden.get(group, {}).get(topic, 0)
         wanted = bits & ~READ_FORBIDDEN if readable else bits | READ_FORBIDDEN
+        if wanted > 0 and not bits:
+            what = f"group {group} is not forbidden to read topic {topic}"
+            self._pairs.check(self._forbidden_count, ResponseCode.SYSTEM_ERROR, what)
         if wanted != bits:
             self.set_forbidden(group, topic, wanted, now_ms)
 
@@ -117,10 +148,12 @@ class GroupTable:
     def set_forbidden(self, group: str, topic: str, bits: int, now_ms: int) -> None:
         """Replace the forbidden bits of one group and topic; 0 clears."""
         topics = self._forbidden.setdefault(group, {})
+        before = len(topics)
         if bits > 0:
             topics[topic] = bits
         else:
             topics.pop(topic, None)
+        self._forbidden_count += len(topics) - before
         if not topics:
             del self._forbidden[group]
         self._step(group, now_ms)
@@ -136,6 +169,7 @@ class GroupTable:
             self._groups[config.group_name] = config
         for group, topics in (forbidden or {}).items():
             self._forbidden[group] = dict(topics)
+        self._forbidden_count = sum(map(len, self._forbidden.values()))
         if version is not None:
             self.data_version = version
 

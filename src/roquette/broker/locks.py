@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from roquette.base.bounds import Bound, unbounded
+from roquette.broker.bounds import NAME
 from roquette.message.message import MessageQueue
 
 LEASE_MS = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
@@ -10,18 +12,29 @@ LEASE_MS = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
 class LockTable:
     """Group -> queue -> (client id, time of the last lock). A lease ends after 60 s without renewal."""
 
-    def __init__(self, lease_ms: int = LEASE_MS) -> None:
+    def __init__(self, lease_ms: int = LEASE_MS, bound: Bound | None = None) -> None:
+        self.bound = bound or unbounded()
+        self._count = 0
         self._lease_ms = lease_ms
         self._locks: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+
+    def __len__(self) -> int:
+        return self._count
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
     ) -> list[MessageQueue]:
-        """Lock what is free, expired or already ours; returns the queues that are now the client's."""
+        """Lock what is free, expired or already ours, as far as there is room; returns the queues that are now the
+        client's."""
         held = self._locks.setdefault(group, {})
         locked: list[MessageQueue] = []
         for queue in queues:
             owner = held.get(queue)
+            if owner is None:
+                sizes = len(group), len(client_id), len(queue.topic), len(queue.broker_name)
+                if max(sizes) > NAME or not self.bound.room(self._count):
+                    continue
+                self._count += 1
             if owner is None or owner[0] == client_id or now_ms - owner[1] > self._lease_ms:
                 held[queue] = (client_id, now_ms)
                 locked.append(queue)
@@ -36,6 +49,7 @@ class LockTable:
             owner = held.get(queue)
             if owner is not None and owner[0] == client_id:
                 del held[queue]
+                self._count -= 1
         if group in self._locks and not held:
             del self._locks[group]
 
@@ -51,5 +65,6 @@ class LockTable:
             for queue, owner in list(held.items()):
                 if now_ms - owner[1] > 2 * self._lease_ms:
                     del held[queue]
+                    self._count -= 1
             if not held:
                 del self._locks[group]

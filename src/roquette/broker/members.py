@@ -9,6 +9,7 @@ costs no look at other members.
 import logging
 from collections.abc import Iterable
 
+from roquette.base.checksum import crc32
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
 from roquette.broker.consumers import ClientChannel, ConsumerGroup
@@ -16,6 +17,8 @@ from roquette.message.names import RETRY_PREFIX
 from roquette.wire.bodies import SubscriptionData
 
 log = logging.getLogger("roquette.broker")
+
+SHOWN = 1_024  # characters of what a member subscribes to
 
 
 class MemberWatch:
@@ -109,4 +112,7 @@ def signature_of(message_model: str, subscriptions: Iterable[SubscriptionData]) 
         if kind == "TAG":
             text = "||".join(sorted({tag.strip() for tag in text.split("||")}))
         parts.append(f"{data.topic}:{kind}:{text}")
-    return f"{message_model}[{', '.join(sorted(parts))}]"
+    signature = f"{message_model}[{', '.join(sorted(parts))}]"
+    if len(signature) <= SHOWN:
+        return signature
+    return f"{signature[:SHOWN]}... ({len(signature)} characters, CRC {crc32(signature.encode())})"

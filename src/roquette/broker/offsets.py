@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable
 
+from roquette.base.bounds import Bound, unbounded
 from roquette.broker.offset_journal import Change, Queues
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
+from roquette.wire.codes import ResponseCode
 
 NOT_FOUND = -1
-MAX_QUEUE_ID = 65_535  # bounds a table that clients fill
+MAX_QUEUE_ID = 65_535
 _VERSION_STEP = 500  # commits per data version step (consumerOffsetUpdateVersionStep)
 LONG_MAX = (1 << 63) - 1
 
@@ -27,9 +29,15 @@ class OffsetTable:
         overruled: how often somebody else than consumers moved offsets: resets, clones, deletions.
         log_end: the log up to there is in what was loaded, besides what the file says.
         unsafe: why changes can not be written down now; None when they can.
+        bound, pulled: of the committed offsets, and of the pairs of topic and group with a last pull.
     """
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(
+        self, now_ms: int, bound: Bound | None = None, pulled: Bound | None = None
+    ) -> None:
+        self.bound = bound or unbounded()
+        self.pulled = pulled or unbounded()
+        self._count = 0  # of the committed offsets
         self._offsets: dict[str, dict[int, int]] = {}
         self._pulls: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
@@ -61,26 +69,55 @@ class OffsetTable:
     ) -> bool:
         """Remember an offset, a smaller one too. Callers have checked that group and topic exist.
 
+        Args:
+            client: whose word it is; without, the broker's own, which there is always room for.
+
         Returns:
             False when nothing changed: a reset is pending, or the group refuses to move back.
+
+        Raises:
+            Refused: there is no room for a new offset.
         """
         key = f"{topic}@{group}"
         if self.pending_resets and queue_id in self._resets.get(key, ()):
             return False
         queues = self._offsets.get(key)
-        if queues is None:
-            queues = self._offsets[key] = {}
-        old = queues.get(queue_id, NOT_FOUND)
+        old = NOT_FOUND if queues is None else queues.get(queue_id, NOT_FOUND)
         if offset < old and not self.moved_back(group, topic, queue_id, offset, old, client):
             return False
         if offset != old:
-            queues[queue_id] = offset
+            if old == NOT_FOUND and client:
+                self.make_room(group, topic, [queue_id])
+            self._put(key, queue_id, offset)
             moved = self._moved.get(key)
             if moved is None:
                 moved = self._moved[key] = {}
             moved[queue_id] = offset
         self._changed(now_ms)
         return True
+
+    def _put(self, key: str, queue_id: int, offset: int) -> None:
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+        self._count -= len(queues)
+        queues[queue_id] = offset
+        self._count += len(queues)
+
+    def make_room(
+        self, group: str, topic: str, queue_ids: Iterable[int], *, by_operator: bool = False
+    ) -> None:
+        """Raises Refused when offsets of these queues do not fit. A group goes on with the other queues of a topic
+        of which it has one: up to twice the bound."""
+        queues = self._offsets.get(f"{topic}@{group}")
+        new = sum(queues is None or queue_id not in queues for queue_id in queue_ids)
+        if new:
+            self.bound.check(
+                self._count + new - 1,
+                ResponseCode.SYSTEM_ERROR if by_operator else ResponseCode.SYSTEM_BUSY,
+                f"the offset of group {group} on topic {topic} is not kept",
+                known=by_operator or queues is not None,
+            )
 
     def _changed(self, now_ms: int) -> None:
         self.dirty = True
@@ -95,10 +132,11 @@ class OffsetTable:
         if queue_id < 0 or offset < 0:
             return
         key = f"{topic}@{group}"
-        for table in (self._resets, self._offsets, self._moved, self._reset_moved):
+        self.pending_resets += queue_id not in self._resets.get(key, ())
+        for table in (self._resets, self._moved, self._reset_moved):
             table.setdefault(key, {})[queue_id] = offset
+        self._put(key, queue_id, offset)
         self.overruled += 1
-        self._count_resets()
         self._changed(now_ms)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
@@ -115,12 +153,14 @@ class OffsetTable:
         self._reset_moved.setdefault(key, {})[queue_id] = NOT_FOUND
         if not queues:
             del self._resets[key]
-        self._count_resets()
+        self.pending_resets -= 1
         self.dirty = True
         return offset
 
-    def _count_resets(self) -> None:
+    def count(self) -> None:
+        """Count what is pending and committed, after changes of many."""
         self.pending_resets = sum(map(len, self._resets.values()))
+        self._count = sum(map(len, self._offsets.values()))
 
     # What operators ask across groups.
 
@@ -145,6 +185,7 @@ class OffsetTable:
         if queues is None:
             return False
         key = f"{topic}@{target}"
+        self._count += len(queues) - len(self._offsets.get(key, ()))
         self._offsets[key] = dict(queues)
         self._dropped[key] = None
         self._moved[key] = dict(queues)
@@ -182,6 +223,8 @@ class OffsetTable:
         key = f"{topic}@{group}"
         queues = self._pulls.get(key)
         if queues is None:
+            if not self.pulled.room(len(self._pulls)):
+                return
             queues = self._pulls[key] = {}
         queues[queue_id] = offset
 
@@ -211,7 +254,7 @@ class OffsetTable:
                 self._moved.pop(key, None)
                 self._reset_moved.pop(key, None)
         self.overruled += 1
-        self._count_resets()
+        self.count()
         self.dirty = True
 
     # The journal: what has changed since it was told last.
@@ -230,7 +273,7 @@ class OffsetTable:
         self._dropped, self._moved, self._reset_moved = {}, {}, {}
 
     def apply(self, change: Change) -> None:
-        """Make a change again that it had."""
+        """Make a change again that it had. What it did is counted when all are made: `count`."""
         for key in change.dropped:
             self._offsets.pop(key, None)
             self._resets.pop(key, None)
@@ -241,7 +284,6 @@ class OffsetTable:
             self._resets[key] = {q: offset for q, offset in resets.items() if offset >= 0}
             if not self._resets[key]:
                 del self._resets[key]
-        self._count_resets()
         self.log_end = change.log_end
         self.dirty = True
 
@@ -251,7 +293,7 @@ class OffsetTable:
             self._offsets[key] = {int(queue_id): offset for queue_id, offset in queues.items()}
         for key, queues in (wrapper.reset_offset_table or {}).items():
             self._resets[key] = {int(queue_id): offset for queue_id, offset in queues.items()}
-        self._count_resets()
+        self.count()
         self.data_version = wrapper.data_version
 
     def to_wrapper(self, *, with_resets: bool = True) -> ConsumerOffsetSerializeWrapper:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from roquette.base import generations
 from roquette.base.executor import run_blocking
 from roquette.base.files import NO_SPACE, Files
+from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty
@@ -23,6 +24,8 @@ TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
+PAUSE_S = 0.4e-6  # for each byte of a file that was written, about four times what it cost,
+LONGEST_PAUSE_S = 1.0  # but not more than that
 
 
 def _no_room() -> bool:
@@ -99,6 +102,11 @@ class ConfigFiles:
 class Saver:
     """Writes one file after changes: at most one write at a time, what changes meanwhile goes with the next.
 
+    A write of much is followed by a pause: the file of a great table does not take the processor for itself.
+
+    Args:
+        frozen: nothing in a snapshot changes any more, so that it is encoded beside the loop.
+
     Attributes:
         before: called before each picture is taken.
         ready: waits until what the picture speaks of is on the disk; False puts the write off.
@@ -106,12 +114,17 @@ class Saver:
         written: told that the last picture is on the disk.
     """
 
-    def __init__(self, files: ConfigFiles, name: str, snapshot: Callable[[], Any]) -> None:
+    def __init__(
+        self, files: ConfigFiles, name: str, snapshot: Callable[[], Any], *, frozen: bool = False
+    ) -> None:
         self._files = files
         self._name = name
         self._snapshot = snapshot
         self._changes = 0
         self._saved = 0
+        self._frozen = frozen
+        self._soon = False
+        self._began_s = self._free_s = float("-inf")  # of the last write, loop time
         self._lock = asyncio.Lock()
         self.before: Callable[[], None] | None = None
         self.ready: Callable[[], Awaitable[bool]] | None = None
@@ -127,31 +140,63 @@ class Saver:
         """Something changed."""
         self._changes += 1
 
+    def soon(self, tasks: Tasks, least_s: float = 0.0) -> None:
+        """Something changed, and nobody waits: write in a task, `least_s` after the last write began at the earliest."""
+        self.mark()
+        if not self._soon:
+            self._soon = True
+            tasks.start(f"save-{self._name}", self._save_soon(least_s))
+
+    async def _save_soon(self, least_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            saved = True
+            while saved and self.dirty:
+                await asyncio.sleep(max(0.0, self._began_s + least_s - loop.time()))
+                saved = await self.try_save()
+        finally:
+            self._soon = False
+
     async def save(self) -> None:
         """Write what there is now, unless an earlier call has done so.
 
         Raises:
             OSError: it could not be written; the file keeps its older content, and the changes count as unsaved.
         """
+        wanted, loop = self._changes, asyncio.get_running_loop()
         async with self._lock:
-            changes = self._changes
-            if self._saved >= changes:
+            if self._saved >= wanted:
                 return
-            # Encoded on the loop, so that the picture is of one moment; only the write is elsewhere.
-            if self.before is not None:
-                self.before()
-            data = self._files.encode(self._name, self._snapshot())
-            if self.pictured is not None:
-                self.pictured(data)
-            if self.ready is not None and not await self.ready():
-                return
-            await run_blocking(self._files.write, self._name, data)
-            self._saved = changes
-            if self.written is not None:
-                self.written()
+            if self._free_s > loop.time():
+                await asyncio.sleep(self._free_s - loop.time())
+            self._began_s = loop.time()
+            await self._write()
+
+    async def _write(self) -> None:
+        changes = self._changes
+        # The picture is taken on the loop, so that it is of one moment.
+        if self.before is not None:
+            self.before()
+        picture = self._snapshot()
+        if self._frozen:
+            data = await run_blocking(self._files.encode, self._name, picture)
+        else:
+            data = self._files.encode(self._name, picture)
+        if self.pictured is not None:
+            self.pictured(data)
+        if self.ready is not None and not await self.ready():
+            return
+        await run_blocking(self._files.write, self._name, data)
+        pause_s = min(len(data) * PAUSE_S, LONGEST_PAUSE_S)
+        self._free_s = asyncio.get_running_loop().time() + pause_s
+        self._saved = changes
+        if self.written is not None:
+            self.written()
 
     async def try_save(self) -> bool:
-        """`save` for a beat: what fails is said in the log and tried again at the next one; True when it is saved."""
+        """`save` for a beat: what fails is said in the log and tried again at the next one; True when what was
+        changed before is saved."""
+        wanted = self._changes
         try:
             await self.save()
         except OSError as error:
@@ -161,7 +206,7 @@ class Saver:
                 error,
             )
             return False
-        return not self.dirty
+        return self._saved >= wanted
 
     async def confirm(self) -> None:
         """`save` for an answer: on return every change made before the call is on the disk.

@@ -1,31 +1,52 @@
 """Who produces: groups and their connections, as heartbeats told. Pure (Apache's ProducerManager)."""
 
+from roquette.base.bounds import Bound, unbounded
+from roquette.broker.bounds import CHANNELS_OF_PEER, NAME
 from roquette.broker.consumers import CHANNEL_EXPIRED_MS, ClientChannel
 from roquette.remoting.dispatcher import Peer
 
 
 class ProducerTable:
-    """Producer group -> channels by peer id."""
+    """Producer group -> channels by peer id.
 
-    def __init__(self) -> None:
+    Attributes:
+        bound, of_peer: how many channels there are at most, and of one connection.
+    """
+
+    def __init__(self, bound: Bound | None = None) -> None:
+        self.bound = bound or unbounded()
+        self.of_peer = CHANNELS_OF_PEER
+        self._count = 0
         self._groups: dict[str, dict[int, ClientChannel]] = {}
+        self._groups_of_peer: dict[int, dict[str, None]] = {}
         self._clients: dict[str, dict[str, ClientChannel]] = {}  # client id -> group -> channel
         self._turn = 0
 
+    def __len__(self) -> int:
+        return self._count
+
     def register(
         self, group: str, peer: Peer, *, client_id: str, language: str, version: int, now_ms: int
-    ) -> None:
-        """Take in one group of a heartbeat; `now_ms` is steady time."""
-        channels = self._groups.setdefault(group, {})
-        channel = channels.get(peer.id)
-        if channel is None or channel.client_id != client_id:
-            if channel is not None:
-                self._forget(group, channel)
-            channel = ClientChannel(peer, client_id, language, version, now_ms)
-            channels[peer.id] = channel
-            self._clients.setdefault(client_id, {})[group] = channel
-        else:
+    ) -> bool:
+        """Take in one group of a heartbeat; `now_ms` is steady time. False when there is no room for it."""
+        channel = self._groups.get(group, {}).get(peer.id)
+        if channel is not None and channel.client_id == client_id:
             channel.last_update_ms = now_ms
+            return True
+        if channel is not None:
+            self._drop(group, peer.id)
+        if (
+            len(self._groups_of_peer.get(peer.id, ())) >= self.of_peer
+            or max(len(group), len(client_id)) > NAME
+            or not self.bound.room(self._count)
+        ):
+            return False
+        channel = ClientChannel(peer, client_id, language, version, now_ms)
+        self._groups.setdefault(group, {})[peer.id] = channel
+        self._groups_of_peer.setdefault(peer.id, {})[group] = None
+        self._clients.setdefault(client_id, {})[group] = channel
+        self._count += 1
+        return True
 
     def unregister(self, group: str, peer: Peer) -> None:
         """A client leaves a group on its own connection."""
@@ -34,7 +55,7 @@ class ProducerTable:
 
     def remove_peer(self, peer: Peer) -> None:
         """A connection ended."""
-        for group in [name for name, channels in self._groups.items() if peer.id in channels]:
+        for group in list(self._groups_of_peer.get(peer.id, ())):
             self._drop(group, peer.id)
 
     def expire(self, now_ms: int) -> list[Peer]:
@@ -74,15 +95,16 @@ class ProducerTable:
 
     def _drop(self, group: str, number: int) -> None:
         channels = self._groups[group]
-        channel = channels.pop(number, None)
-        if channel is not None:
-            self._forget(group, channel)
+        channel = channels.pop(number)
+        self._count -= 1
         if not channels:
             del self._groups[group]
-
-    def _forget(self, group: str, channel: ClientChannel) -> None:
-        groups = self._clients.get(channel.client_id, {})
-        if groups.get(group) is channel:
-            del groups[group]
-            if not groups:
+        names = self._groups_of_peer[number]
+        del names[group]
+        if not names:
+            del self._groups_of_peer[number]
+        of_client = self._clients.get(channel.client_id, {})
+        if of_client.get(group) is channel:
+            del of_client[group]
+            if not of_client:
                 del self._clients[channel.client_id]

@@ -57,7 +57,7 @@ from roquette.broker.writer import MessageWriter
 from roquette.errors import StoreError
 from roquette.message.message_id import host_bytes
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.dispatcher import Peer, RequestContext
+from roquette.remoting.dispatcher import RequestContext
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
@@ -100,15 +100,18 @@ class Broker:
         self.fast_port = 0
         self.failure: str | None = None
         self._failed: asyncio.Event = asyncio.Event()
-        self.topics = TopicTable(now_ms)
-        self.groups = GroupTable(now_ms, lambda: self.live.current.auto_create_subscription_group)
-        self.offsets = OffsetTable(now_ms)
+        bounds = self.live.bounds
+        self.topics = TopicTable(now_ms, bound=bounds.topics, retry_bound=bounds.retry_topics)
+        self.groups = GroupTable(
+            now_ms, lambda: self.live.current.auto_create_subscription_group, bounds=bounds
+        )
+        self.offsets = OffsetTable(now_ms, bounds.offsets, bounds.pulled)
         self.filters = SubscriptionFilters()
         self.members = MemberWatch(clock)
-        self.consumers = ConsumerTable(self.filters, self.members)
-        self.producers = ProducerTable()
-        self.locks = LockTable()
-        self.stats = BrokerStats(now_ms)
+        self.consumers = ConsumerTable(self.filters, self.members, bounds.consumers)
+        self.producers = ProducerTable(bounds.producers)
+        self.locks = LockTable(bound=bounds.locks)
+        self.stats = BrokerStats(now_ms, bounds.counted)
         self.items = ItemStats()
         self.regressions = Regressions(self.groups, clock)
         self.offsets.moved_back = self.regressions.allow
@@ -195,7 +198,10 @@ class Broker:
                 timers, self.live, self.log_sync, self._clock, config_files, self._end_turn
             )
         self._build_transactions(store_host)
-        self._client = RemotingClient(self._clock, on_lost=self._name_server_lost)
+        self._client = RemotingClient(
+            self._clock,
+            on_lost=lambda name: self.registration.connection_lost(name),  # noqa: PLW0108 - later
+        )
         outbound = Outbound(self._client)
         self.registration = Registration(
             self.live,
@@ -246,7 +252,7 @@ class Broker:
             self.log_sync,
             end_turn=self._end_turn,
             held=self._waiting.held,
-            on_lost=self._connection_lost,
+            on_lost=lambda peer: self._heartbeat.connection_lost(peer, self._clock.now_ms()),
         )
 
     def _build_transactions(self, store_host: bytes) -> None:
@@ -323,7 +329,7 @@ class Broker:
             store_host=store_host,
             sync_flush=self.sync_flush,
             read_cold=self._store_work.read_cold,
-            lanes=self._lanes,
+            lanes=lambda: self._doors.lanes(),  # noqa: PLW0108 - the doors come later
             address=lambda: self.address,
             wake=self._waiting.wake_group,
             clean_files=self.disk.clean_manually,
@@ -388,12 +394,6 @@ class Broker:
     def _rerun(self, job: RequestContext, may_hold: bool) -> None:
         self._doors.rerun(job, may_hold)
 
-    def _connection_lost(self, peer: Peer) -> None:
-        self._heartbeat.connection_lost(peer, self._clock.now_ms())
-
-    def _name_server_lost(self, address: str) -> None:
-        self.registration.connection_lost(address)
-
     def _delivered(self, topic: str, size: int) -> None:
         found = self.topics.find(topic)
         if found is not None:
@@ -404,9 +404,6 @@ class Broker:
         """Topics the name servers list as ordered become so here (updateOrderTopicConfig)."""
         for name in names:
             self.topics.set_order(name, self._clock.now_ms())
-
-    def _lanes(self) -> list[tuple[str, int, int, int]]:
-        return self._doors.lanes()
 
     # Beats.
 
@@ -445,6 +442,7 @@ class Broker:
         self._heartbeat.expire(self._clock.now_ms(), steady_ms)
         self.locks.expire(steady_ms)
         self.pop.clean(steady_ms)
+        self.live.bounds.tell()
 
     def _disable_slow_readers(self) -> None:
         disable_slow_readers(

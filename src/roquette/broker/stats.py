@@ -5,9 +5,10 @@ Apache: StoreStatsService, whose texts GET_BROKER_RUNTIME_INFO shows.
 
 from collections import deque
 
+from roquette.base.bounds import Bound, unbounded
+
 _WINDOWS_S = (10, 60, 600)
 _DAY_MS = 86_400_000
-PAIRS = 20_000  # of topic and group whose acknowledgements are counted
 
 
 class Counter:
@@ -98,21 +99,19 @@ class Durations:
         return " ".join(f"[{name}]:{n}" for (_, name), n in zip(_CLASSES, counts, strict=True))
 
 
-def _add(counts: dict[tuple[str, str], int], key: tuple[str, str], count: int) -> None:
-    """Clients choose the names: beyond PAIRS no more are counted."""
-    known = counts.get(key)
-    if known is not None or len(counts) < PAIRS:
-        counts[key] = (known or 0) + count
-
-
 class BrokerStats:
-    """What a broker counts. `put` and `get` are called once per request, with counts."""
+    """What a broker counts. `put` and `get` are called once per request, with counts.
+
+    Attributes:
+        bound: of the pairs of topic and group in each table; further ones count in the totals alone.
+    """
 
     __slots__ = (
         "_day",
         "_put_times_seen",
         "acks",
         "boot_ms",
+        "bound",
         "check_points",
         "get_durations",
         "get_found",
@@ -129,8 +128,9 @@ class BrokerStats:
         "transferred",
     )
 
-    def __init__(self, boot_ms: int) -> None:
+    def __init__(self, boot_ms: int, bound: Bound | None = None) -> None:
         self.boot_ms = boot_ms
+        self.bound: Bound = bound or unbounded()
         self.put_times = Counter()
         self.put_messages = Counter()
         self.put_bytes = Counter()
@@ -188,6 +188,8 @@ class BrokerStats:
         """One pull of a group found `count` messages of a topic, `size` bytes."""
         gets = self.group_gets.get((topic, group))
         if gets is None:
+            if not self.bound.room(len(self.group_gets)):
+                return
             gets = self.group_gets[topic, group] = Gets()
         gets.count += count
         gets.size += size
@@ -196,15 +198,20 @@ class BrokerStats:
     def sent_back(self, topic: str, group: str) -> None:
         """A consumer of the group could not process a message of the topic."""
         self.send_back.total += 1
-        self.send_backs[topic, group] = self.send_backs.get((topic, group), 0) + 1
+        self._add(self.send_backs, (topic, group), 1)
+
+    def _add(self, counts: dict[tuple[str, str], int], key: tuple[str, str], count: int) -> None:
+        known = counts.get(key)
+        if known is not None or self.bound.room(len(counts)):
+            counts[key] = (known or 0) + count
 
     def acked(self, topic: str, group: str, count: int) -> None:
         """A group acknowledged messages of POP."""
-        _add(self.acks, (topic, group), count)
+        self._add(self.acks, (topic, group), count)
 
     def checked(self, topic: str, group: str) -> None:
         """A check-point was made for messages of POP."""
-        _add(self.check_points, (topic, group), 1)
+        self._add(self.check_points, (topic, group), 1)
 
     def forget_topic(self, topic: str) -> None:
         """A topic is deleted."""

@@ -70,6 +70,7 @@ class TimerLoop:
         self._end_turn = end_turn
         self._writing: asyncio.Future[None] | None = None
         self._enqueued, self._dequeued = Counter(), Counter()
+        self.metrics.bound = live.bounds.timer_topics
 
     @property
     def _storage(self) -> TimerStore:

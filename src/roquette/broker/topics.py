@@ -5,14 +5,17 @@ The rules are those of Apache's TopicConfigManager.
 
 from collections.abc import Callable, Iterable
 
+from roquette.base.bounds import Bound, unbounded
 from roquette.broker.config import BrokerConfig
 from roquette.message import names
 from roquette.wire.bodies import DataVersion, TopicConfig
+from roquette.wire.codes import ResponseCode
 
 SCHEDULE_QUEUES = 18
 BENCHMARK_QUEUES = 1024
 CLUSTER_TOPIC_QUEUES = 16
 AUTO_CREATED_MS = 60_000
+_GROUPS_OWN = (names.RETRY_PREFIX, names.DLQ_PREFIX)
 
 
 class Topic:
@@ -102,10 +105,21 @@ class TopicTable:
     Attributes:
         data_version: what name servers compare; a new object at every change.
         changed: called with the topic's name after each change. The broker persists and registers then.
+        bound, retry_bound: of ordinary topics, and of those that groups have.
     """
 
-    def __init__(self, now_ms: int, changed: Callable[[str], None] = _ignore) -> None:
+    def __init__(
+        self,
+        now_ms: int,
+        changed: Callable[[str], None] = _ignore,
+        *,
+        bound: Bound | None = None,
+        retry_bound: Bound | None = None,
+    ) -> None:
         self._topics: dict[str, Topic] = {}
+        self._retry_count: int = 0  # how many of them are groups' own: retry and dead-letter topics
+        self.bound: Bound = bound or unbounded()
+        self.retry_bound: Bound = retry_bound or unbounded()
         self._writable: bool = True
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
         self.changed: Callable[[str], None] = changed
@@ -150,6 +164,7 @@ class TopicTable:
         """Forget a topic; False when there is none."""
         if self._topics.pop(name, None) is None:
             return False
+        self._retry_count -= name.startswith(_GROUPS_OWN)
         self._step(name, now_ms)
         return True
 
@@ -167,6 +182,9 @@ class TopicTable:
 
         The template must let others inherit; TBW102 does so only while `autoCreateTopicEnable` is set
         (TopicConfigManager.createTopicInSendMessageMethod).
+
+        Raises:
+            Refused: there is no room for another topic.
         """
         template = self._topics.get(default_topic)
         if template is None or not template.perm & names.PERM_INHERIT:
@@ -176,6 +194,7 @@ class TopicTable:
         count = max(0, min(queues, template.write_queues))
         if count == 0:
             return None  # Apache makes a topic without queues here, which nobody can use
+        self.make_room([name])
         topic = self.put(
             TopicConfig(
                 topic_name=name,
@@ -189,6 +208,23 @@ class TopicTable:
         )
         topic.auto_created_ms = now_ms
         return topic
+
+    def make_room(self, wanted: Iterable[str], *, by_operator: bool = False) -> None:
+        """Raises Refused when the new names among `wanted` do not fit."""
+        new = {name for name in wanted if name not in self._topics}
+        retry = {name for name in new if name.startswith(_GROUPS_OWN)}
+        others = len(self._topics) - self._retry_count
+        for bound, had, more in (
+            (self.retry_bound, self._retry_count, retry),
+            (self.bound, others, new - retry),
+        ):
+            if more:
+                bound.check(
+                    had + len(more) - 1,
+                    ResponseCode.SYSTEM_ERROR if by_operator else ResponseCode.TOPIC_NOT_EXIST,
+                    f"topic[{min(more)}] not exist and is not created",
+                    known=by_operator,
+                )
 
     def merge_auto_created(self, config: TopicConfig, now_ms: int) -> None:
         """Take over a topic that another broker's first message made: `config` is created when absent; one of
@@ -205,6 +241,7 @@ class TopicTable:
             if wanted == ours:
                 return
             config = wanted
+        self.make_room([config.topic_name])
         self.put(config, now_ms).auto_created_ms = now_ms
 
     def ensure(
@@ -215,12 +252,19 @@ class TopicTable:
         perm: int,
         sys_flag: int = 0,
         order: bool = False,
+        needed: bool = False,
         now_ms: int,
     ) -> Topic:
-        """The topic, created when absent: retry and dead-letter topics (createTopicInSendMessageBackMethod)."""
+        """The topic, created when absent: retry and dead-letter topics (createTopicInSendMessageBackMethod).
+
+        Raises:
+            Refused: there is no room for another one, and what comes there is not `needed`: here already.
+        """
         topic = self._topics.get(name)
         if topic is not None:
             return topic
+        if not needed:
+            self.make_room([name])
         config = TopicConfig(
             topic_name=name,
             read_queue_nums=queues,
@@ -251,6 +295,7 @@ class TopicTable:
         topic = self._topics.get(config.topic_name)
         if topic is None:
             topic = self._topics[config.topic_name] = Topic(config)
+            self._retry_count += topic.name.startswith(_GROUPS_OWN)
         else:
             topic.assign(config)
         self._judge(topic)

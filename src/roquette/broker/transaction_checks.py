@@ -242,7 +242,7 @@ class CheckPlan:
     def _discard(self, half: StoredRecord, named: dict[str, str], now_ms: int) -> None:
         name = names.TRANS_CHECK_MAX_TIME_TOPIC
         perm = names.PERM_READ | names.PERM_WRITE
-        self._topics.ensure(name, queues=1, perm=perm, now_ms=now_ms)
+        self._topics.ensure(name, queues=1, perm=perm, needed=True, now_ms=now_ms)
         try:
             self._transactions.discard(half, now_ms)
         except MessageIllegal as error:
@@ -298,7 +298,7 @@ class TransactionChecks:
         if self._store.max_offset(names.TRANS_CHECK_MAX_TIME_TOPIC, 0) > 0:
             perm = names.PERM_READ | names.PERM_WRITE
             name = names.TRANS_CHECK_MAX_TIME_TOPIC
-            self._topics.ensure(name, queues=1, perm=perm, now_ms=now_ms)
+            self._topics.ensure(name, queues=1, perm=perm, needed=True, now_ms=now_ms)
 
     async def tick(self) -> None:
         """Often: run a pass when it is time, transactionCheckInterval after the last one ended."""

@@ -250,6 +250,7 @@ def _watched(p: Parts) -> dict[str, str]:
         "subscriptionConflicts": str(p.members.conflicts),
         "offsetRegressions": str(p.regressions.accepted),
         "offsetRegressionsRefused": str(p.regressions.refused),
+        "refusedNames": p.live.bounds.shown(),
         **p.writer.aside.shown(),
         **_tasks(p.health(), p.writer.aside.counts),
     }

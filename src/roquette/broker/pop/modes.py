@@ -5,12 +5,14 @@ Apache: MessageRequestModeManager, QueryAssignmentProcessor, AllocateMessageQueu
 
 from collections.abc import Mapping
 
+from roquette.base.bounds import Bound, unbounded
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
 from roquette.wire.bodies import (
     MessageRequestModeSerializeWrapper,
     SetMessageRequestModeRequestBody,
 )
+from roquette.wire.codes import ResponseCode
 
 PULL = "PULL"
 POP = "POP"
@@ -18,13 +20,18 @@ ANY_QUEUE = -1
 
 
 class RequestModes:
-    """Topic -> group -> mode. Bounded by topics and groups that exist: who sets a mode has checked them."""
+    """Topic -> group -> mode; who sets a mode has checked that both exist."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound: Bound | None = None) -> None:
+        self.bound = bound or unbounded()
+        self._count = 0
         self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
     def put(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """Set the mode of a topic and group."""
+        """Set the mode of a topic and group; raises Refused when there is no room for one more."""
+        if mode.consumer_group not in self._modes.get(mode.topic, ()):
+            self.bound.check(self._count, ResponseCode.SYSTEM_ERROR, "the request mode is not set")
+            self._count += 1
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
 
     def find(
@@ -44,14 +51,18 @@ class RequestModes:
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> bool:
         """A topic or a group is gone; True when something was known of it."""
+        before = self._count
         if topic is not None:
-            return self._modes.pop(topic, None) is not None
-        found = [groups.pop(group or "", None) for groups in self._modes.values()]
-        return any(mode is not None for mode in found)
+            self._count -= len(self._modes.pop(topic, ()))
+        else:
+            for groups in self._modes.values():
+                self._count -= groups.pop(group or "", None) is not None
+        return self._count != before
 
     def load(self, modes: Mapping[str, Mapping[str, SetMessageRequestModeRequestBody]]) -> None:
         """Take over what a file held."""
         self._modes = {topic: dict(groups) for topic, groups in modes.items()}
+        self._count = sum(map(len, self._modes.values()))
 
     def to_wrapper(self) -> MessageRequestModeSerializeWrapper:
         """The shape of messageRequestMode.json and of GET_ALL_MESSAGE_REQUEST_MODE."""

@@ -6,8 +6,10 @@ Apache: ConsumerOrderInfoManager (in 5.5 QueueLevelConsumerManager) and its lock
 import heapq
 from collections.abc import Callable, Mapping
 
+from roquette.base.bounds import Bound, unbounded
 from roquette.broker.pop.receipt import offset_count_info, queue_count_info
 from roquette.wire.bodies import ConsumerOrderInfoSerializeWrapper, OrderInfo
+from roquette.wire.codes import ResponseCode
 
 ILLEGAL = -1
 NO_COMMIT = -2
@@ -15,18 +17,37 @@ _KEEP_MS = 24 * 3_600_000  # CLEAN_SPAN_FROM_LAST
 
 
 class OrderTable:
-    """The last orderly pop of each topic, group and queue. Bounded by these, see `clean`.
+    """The last orderly pop of each topic, group and queue, see `clean`.
 
     Times given are steady (`now_ms`); those kept, as the file has them, are wall times, and count from the setting of
     the clock at the queue's last pop: `wall_ms`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bound: Bound | None = None) -> None:
+        self.bound = bound or unbounded()
+        self._count = 0  # queues in the table
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._locks: list[tuple[int, str, str, int]] = []  # (free at, topic, group, queue id)
         self._shift = 0  # steady minus wall time, for what was loaded
         self._shifts: dict[tuple[str, str, int], int] = {}  # the same at the last pop
         self.dirty = False
+
+    def make_room(self, topic: str, group: str, queue_id: int) -> None:
+        """Before an orderly pop: raises Refused when a queue not yet known is one too many."""
+        if self.find(topic, group, queue_id) is None:
+            what = f"group {group} does not pop queue {queue_id} of topic {topic} in order"
+            known = f"{topic}@{group}" in self._table
+            self.bound.check(self._count, ResponseCode.SYSTEM_BUSY, what, known=known)
+
+    def _forget(self, key: str, queue_id: int) -> None:
+        queues = self._table.get(key, {})
+        if queues.pop(queue_id, None) is not None:
+            topic, _, group = key.partition("@")
+            self._shifts.pop((topic, group, queue_id), None)
+            self._count -= 1
+            self.dirty = True
+            if not queues:
+                del self._table[key]
 
     def wall_ms(self, topic: str, group: str, queue_id: int, steady_ms: int) -> int:
         """A steady time by the clock as it was set at the queue's last pop."""
@@ -57,6 +78,7 @@ class OrderTable:
         if previous is not None:
             info.consumed = _merged(info, previous)
         queues[queue_id] = info
+        self._count += previous is None
         self._shifts[topic, group, queue_id] = now_ms - pop_time
         self.dirty = True
         self._note_lock(topic, group, queue_id, info, now_ms)
@@ -90,8 +112,7 @@ class OrderTable:
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
         """Forget a queue: its offset was reset."""
-        if self._table.get(f"{topic}@{group}", {}).pop(queue_id, None) is not None:
-            self.dirty = True
+        self._forget(f"{topic}@{group}", queue_id)
 
     def commit_and_next(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, now_ms: int
@@ -141,10 +162,12 @@ class OrderTable:
         self, topic: str, group: str, queue_id: int, info: OrderInfo | None, now_ms: int
     ) -> None:
         """Take over what was held of a queue, or nothing."""
-        queues = self._table.setdefault(f"{topic}@{group}", {})
+        key = f"{topic}@{group}"
         if info is None:
-            queues.pop(queue_id, None)
+            self._forget(key, queue_id)
         else:
+            queues = self._table.setdefault(key, {})
+            self._count += queue_id not in queues
             queues[queue_id] = info
             self._note_lock(topic, group, queue_id, info, now_ms)
         self.dirty = True
@@ -169,6 +192,7 @@ class OrderTable:
         for key, queues in table.items():
             topic, _, group = key.partition("@")
             self._table[key] = dict(queues)
+            self._count += len(queues)
             for queue_id, info in queues.items():
                 self._note_lock(topic, group, queue_id, info, now_ms)
 
@@ -182,11 +206,7 @@ class OrderTable:
                     self.wall_ms(*place, now_ms) - info.last_consume > _KEEP_MS
                 )
                 if old or not alive(*place):
-                    del queues[queue_id]
-                    self._shifts.pop(place, None)
-                    self.dirty = True
-            if not queues:
-                del self._table[key]
+                    self._forget(key, queue_id)
 
     def to_wrapper(self) -> ConsumerOrderInfoSerializeWrapper:
         """The shape of consumerOrderInfo.json."""
@@ -200,10 +220,7 @@ class OrderTable:
         if free_at is None or free_at <= wall_ms:
             return
         heapq.heappush(self._locks, (free_at - wall_ms + now_ms, topic, group, queue_id))
-        size = (
-            sum(len(queues) for queues in self._table.values()) if len(self._locks) > 4_096 else 0
-        )
-        if size and len(self._locks) > 8 * size:  # old times of the same queues
+        if len(self._locks) > max(4_096, 8 * self._count):  # old times of the same queues
             newest = {(entry[1], entry[2], entry[3]): entry for entry in sorted(self._locks)}
             self._locks = sorted(newest.values())
 

@@ -32,6 +32,9 @@ class PopOffsets:
         """Where a pop begins; a new group's place is committed at once (getPopOffset, getInitOffset).
 
         A pending reset is over with this, and with it what an orderly pop holds (resetPopOffset).
+
+        Raises:
+            Refused: there is no room for the place of a new group.
         """
         if self._offsets.pending_resets:
             reset = self._offsets.take_reset(group, topic, queue_id)
@@ -48,6 +51,7 @@ class PopOffsets:
             offset = 0
         else:  # the last message, so that a group that starts now sees that it works
             offset = max(0, self._store.max_offset(topic, queue_id) - 1)
+        self._offsets.make_room(group, topic, [queue_id])
         self._offsets.commit(group, topic, queue_id, offset, now_ms)
         return offset
 

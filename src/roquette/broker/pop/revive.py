@@ -35,7 +35,7 @@ from roquette.broker.stored_times import StoredTimes
 from roquette.broker.timer_rules import wait_no_more
 from roquette.broker.topics import TopicTable
 from roquette.broker.writer import MessageWriter
-from roquette.errors import is_transient
+from roquette.errors import Refused, is_transient
 from roquette.message import names, properties
 from roquette.message.properties import decode_properties
 from roquette.message.record import StoredRecord
@@ -294,7 +294,11 @@ class Reviver:
         if self._topics.find(names.origin_of_retry_topic(topic, group)) is None:
             log.warning("check-point dropped: no topic %s", topic)
             return 0
-        if self._groups.find(group, now_ms) is None:
+        try:
+            known = self._groups.find(group, now_ms) is not None
+        except Refused:
+            known = False
+        if not known:
             log.warning("check-point dropped: no group %s", group)
             return 0
         revived: list[int] = []
@@ -344,7 +348,9 @@ class Reviver:
         if record.reconsume_times == 0 or properties.FIRST_POP_TIME not in named:
             named[properties.FIRST_POP_TIME] = str(point.pop_time)
         named[properties.ORIGIN_GROUP] = group
-        found = self._topics.ensure(topic, queues=_RETRY_QUEUES, perm=_PERM, now_ms=now_ms)
+        found = self._topics.ensure(
+            topic, queues=_RETRY_QUEUES, perm=_PERM, needed=True, now_ms=now_ms
+        )
         if self._offsets.query(group, topic, 0) < 0:
             self._offsets.commit(group, topic, 0, self._store.min_offset(topic, 0), now_ms)
         self._writer.put(

@@ -53,8 +53,8 @@ class PopState:
         total, per_key = config.max_pop_polling_size, config.pop_polling_size
         self.polls = PollTable(total, per_key, store.properties_at)
         self.notices = PollTable(total, per_key, store.properties_at, last_first=True)
-        self.orders = OrderTable()
-        self.modes = RequestModes()
+        self.orders = OrderTable(live.bounds.orderly)
+        self.modes = RequestModes(live.bounds.modes)
         self.locked: set[tuple[str, str, int]] = set()
         self.wake: Callable[[PollHold], None] = _ignore
         self.modes_changed: Callable[[], None] = _nothing

@@ -77,13 +77,17 @@ class GroupProcessor:
 
     def create_group(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        self._groups.put(self._checked(decode_request(SubscriptionGroupConfig, body)), ctx.now_ms)
+        config = self._checked(decode_request(SubscriptionGroupConfig, body))
+        self._groups.make_room([config.group_name])
+        self._groups.put(config, ctx.now_ms)
         return self._changes.group_set(Reply())
 
     def create_groups(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all or none."""
         wanted = decode_request(SubscriptionGroupList, body).group_config_list
-        for config in [self._checked(config) for config in wanted]:
+        checked = [self._checked(config) for config in wanted]
+        self._groups.make_room(config.group_name for config in checked)
+        for config in checked:
             self._groups.put(config, ctx.now_ms)
         return self._changes.group_set(Reply())
 

@@ -6,6 +6,7 @@ Apache: ClientManageProcessor, ConsumerManageProcessor.getConsumerListByGroup.
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
+from roquette.broker.bounds import NAME
 from roquette.broker.consumers import ConsumerGroup, ConsumerTable
 from roquette.broker.groups import GroupTable
 from roquette.broker.producers import ProducerTable
@@ -76,15 +77,19 @@ class HeartbeatProcessor:
         if not data.client_id:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
         language = str(ctx.command.language or "OTHER")
+        refused: list[str] = []
         for producer in data.producer_data_set:
-            self._producers.register(
+            if not self._producers.register(
                 producer.group_name,
                 ctx.peer,
                 client_id=data.client_id,
                 language=language,
                 version=ctx.command.version,
                 now_ms=ctx.steady_ms,
-            )
+            ):
+                refused.append(
+                    f"producer group {producer.group_name[:NAME]}: {self._producers.bound.words()}"
+                )
         fingerprint = data.heartbeat_fingerprint
         without_sub = data.without_sub and fingerprint != 0
         changed = fingerprint == 0
@@ -96,11 +101,16 @@ class HeartbeatProcessor:
                 ctx.peer, consumer.group_name, fingerprint, without_sub
             ):
                 changed = True
-            self._register_consumer(ctx, data.client_id, language, consumer, without_sub)
+            try:
+                self._register_consumer(ctx, data.client_id, language, consumer, without_sub)
+            except Refused as refusal:
+                refused.append(f"consumer group {consumer.group_name[:NAME]}: {refusal.remark}")
             online = self._consumers.find(consumer.group_name)
             if online is not None:
                 online.fingerprint = fingerprint
-        return Reply(_SUB_CHANGED if changed else _SUB_KNOWN)
+        # Not a refusal of the whole: a Java client would take this broker for one that does not know it.
+        remark = f"{len(refused)} groups are not registered; {refused[0]}" if refused else None
+        return Reply(_SUB_CHANGED if changed else _SUB_KNOWN, remark=remark)
 
     def _must_send_subscriptions(
         self, peer: Peer, name: str, fingerprint: int, without_sub: bool
@@ -131,6 +141,8 @@ class HeartbeatProcessor:
         group = self._groups.find(data.group_name, ctx.now_ms)
         if group is None:
             return  # autoCreateSubscriptionGroup is off: the consumer part is skipped in silence
+        if not self._consumers.admits(data.group_name, ctx.peer, client_id):
+            raise Refused(ResponseCode.SYSTEM_BUSY, self._consumers.bound.words())
         self._create_topic(
             retry_topic(data.group_name),
             group.retry_queue_nums,

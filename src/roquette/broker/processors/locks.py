@@ -2,9 +2,11 @@
 
 from roquette.broker.locks import LockTable
 from roquette.broker.processors.heartbeat import decode_request
+from roquette.errors import Refused
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply
 from roquette.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import encode_body
 
 
@@ -17,10 +19,16 @@ class LockProcessor:
     def lock_batch(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """LOCK_BATCH_MQ: answers the queues that are now the client's."""
         request = decode_request(LockBatchRequestBody, body)
+        refused = self._locks.bound.refused
         locked = self._locks.lock(
             request.consumer_group, request.client_id, request.mq_set, ctx.steady_ms
         )
-        return Reply(b"", encode_body(LockBatchResponseBody(lock_ok_mq_set=locked)))
+        remark = None
+        if self._locks.bound.refused != refused:
+            remark = f"queues are not locked: {self._locks.bound.words()}"
+            if not locked:
+                raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+        return Reply(b"", encode_body(LockBatchResponseBody(lock_ok_mq_set=locked)), remark=remark)
 
     def unlock_batch(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UNLOCK_BATCH_MQ."""

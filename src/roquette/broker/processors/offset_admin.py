@@ -97,6 +97,7 @@ class OffsetAdminProcessor:
         targets = self._targets(header, topic)
         if not targets:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        self._offsets.make_room(header.group, topic.name, targets, by_operator=True)
         for queue_id, offset in targets.items():
             self._offsets.reset(header.group, topic.name, queue_id, offset, ctx.now_ms)
         self._wake(topic.name, header.group)
@@ -210,6 +211,8 @@ class OffsetAdminProcessor:
                     ",".join(online.subscriptions),
                 )
                 continue
+            queues = self._offsets.of_topic(source, name)
+            self._offsets.make_room(header.dest_group, name, queues, by_operator=True)
             self._offsets.clone(source, header.dest_group, name, ctx.now_ms)
         return self._saved(Reply())
 

@@ -199,7 +199,9 @@ class PopProcessor:
             if not self._store.max_offset(name, 0):
                 return
             # Its messages outlived the file that knew of it: a crash just after its creation.
-            topic = self._topics.ensure(name, queues=1, perm=RETRY_PERM, now_ms=ctx.now_ms)
+            topic = self._topics.ensure(
+                name, queues=1, perm=RETRY_PERM, needed=True, now_ms=ctx.now_ms
+            )
         for step in range(topic.read_queues):
             queue_id = (draw + step) % topic.read_queues
             yield from self._queue(ctx, header, batch, name, queue_id, retry=True)
@@ -238,6 +240,8 @@ class PopProcessor:
         if batch.count >= header.max_msg_nums:
             batch.rest += behind
             return
+        if header.order:
+            self._pop.orders.make_room(name, group, queue_id)
         chosen = MATCH_ALL if retry else batch.chosen
         found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
         if found.status in _MOVED:

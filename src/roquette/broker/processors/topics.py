@@ -58,6 +58,10 @@ class TopicChanges(Protocol):
         seconds at most."""
         ...
 
+    def topic_may_go(self, name: str) -> None:
+        """Raises Refused when a topic can not be deleted now."""
+        ...
+
     def topic_deleted(self, reply: Reply) -> Outcome:
         """The same after a deletion, once its offsets are gone from the disk too."""
         ...
@@ -113,6 +117,7 @@ class TopicProcessor:
     def _put(self, ctx: RequestContext, wanted: list[TopicConfig]) -> Outcome:
         """Check all, then change what differs; the attributes are changes (`+key`, `-key`)."""
         checked = [self._checked(config) for config in wanted]
+        self._topics.make_room((config.topic_name for config in checked), by_operator=True)
         for config in checked:
             known = self._topics.find(config.topic_name)
             if known is None or known.to_config() != config:
@@ -216,6 +221,7 @@ class TopicProcessor:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
+        self._changes.topic_may_go(name)
         self._deletions.delete_topic(name, ctx.now_ms)
         return self._changes.topic_deleted(Reply())
 

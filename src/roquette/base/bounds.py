@@ -1,0 +1,56 @@
+"""How many entries a table keeps whose keys peers choose, and the words with which a full one refuses."""
+
+from collections.abc import Callable
+
+from roquette.errors import Refused
+
+
+class Bound:
+    """The bound of one table. Peers' new names are taken below `most`; what operators ask for, and more of a name
+    that is known, below twice as many. Known names go on in any case.
+
+    Args:
+        what: what is counted, in the plural.
+        most: the number, or where the setting is.
+        remedy: what an operator can do.
+
+    Attributes:
+        refused: entries refused since the start.
+    """
+
+    __slots__ = ("_most", "refused", "remedy", "what")
+
+    def __init__(self, what: str, most: int | Callable[[], int], remedy: str) -> None:
+        self.what = what
+        self._most = most
+        self.remedy = remedy
+        self.refused = 0
+
+    @property
+    def most(self) -> int:
+        """The number as it is now."""
+        return self._most if isinstance(self._most, int) else self._most()
+
+    @most.setter
+    def most(self, most: int) -> None:
+        self._most = most
+
+    def room(self, count: int, *, known: bool = False) -> bool:
+        """Whether one more fits beside `count`; one that does not is counted."""
+        fits = count < (2 * self.most if known else self.most)
+        self.refused += not fits
+        return fits
+
+    def words(self) -> str:
+        """Why there is no room, and what to do."""
+        return f"there is no room for more {self.what} than {self.most}: {self.remedy}"
+
+    def check(self, count: int, code: int, what: str, *, known: bool = False) -> None:
+        """Raise Refused unless one more fits; `what` says what is not done."""
+        if not self.room(count, known=known):
+            raise Refused(code, f"{what}: {self.words()}")
+
+
+def unbounded() -> Bound:
+    """For a table that stands alone."""
+    return Bound("entries", 1 << 62, "")

@@ -1,0 +1,121 @@
+"""Every table of the broker whose keys its peers choose has its bound here: settings, and constants for the rest.
+
+Memory at the bound, measured (docs/reliability.md, H). Nothing expires that Apache's broker keeps.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from roquette.base.bounds import Bound
+from roquette.base.config import setting
+
+log = logging.getLogger("roquette.broker")
+
+PULLED: Final = 200_000  # pairs of topic and group of which the last pull is shown
+FORBIDDEN: Final = 100_000  # pairs of group and topic that may not be read
+MODES: Final = 100_000  # pairs of topic and group with a request mode
+ORDERLY: Final = 200_000  # queues of which an orderly pop is remembered
+CHANNELS: Final = 200_000  # pairs of group and connection; producers and consumers each
+CHANNELS_OF_PEER: Final = 20_000  # the same of one connection
+LOCKS: Final = 500_000  # queue locks
+PAIRS: Final = 20_000  # pairs of topic and group that are counted, of each kind
+TIMER_TOPICS: Final = 50_000  # topics whose waiting timer messages are counted
+DELETED: Final = 100_000  # deleted topics that the log still has messages of
+SLOW_BROKERS: Final = 1_000  # brokers and name servers that were late
+NAME: Final = (
+    1_024  # characters of a name that Apache does not measure: client ids, producer groups
+)
+_RAISE: Final = "or raise"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BoundSettings:
+    """The bounds an operator may want to change; ours, Apache's broker has none."""
+
+    max_subscription_groups: int = setting(
+        100_000,
+        java="maxSubscriptionGroups",
+        help="Consumer groups clients may create; operators: twice as many.",
+        mutable=True,
+        least=1,
+        most=10_000_000,
+    )
+    max_auto_created_topics: int = setting(
+        50_000,
+        java="maxAutoCreatedTopics",
+        help="Topics from which on sends create none; operators: twice as many.",
+        mutable=True,
+        least=1,
+        most=10_000_000,
+    )
+    max_consumer_offsets: int = setting(
+        1_000_000,
+        java="maxConsumerOffsets",
+        help="Offsets from which on none of a new group or topic is kept; of known ones: twice as many.",
+        mutable=True,
+        least=1,
+        most=100_000_000,
+    )
+
+
+class Bounds:
+    """The bounds of one broker's tables."""
+
+    def __init__(self, settings: Callable[[], BoundSettings]) -> None:
+        unused = "delete what nobody uses"
+        self.groups = Bound(
+            "consumer groups",
+            lambda: settings().max_subscription_groups,
+            f"{unused} (mqadmin deleteSubGroup), {_RAISE} maxSubscriptionGroups",
+        )
+        self.topics = Bound(
+            "topics",
+            lambda: settings().max_auto_created_topics,
+            f"{unused} (mqadmin deleteTopic), create the topic with mqadmin updateTopic, {_RAISE} "
+            "maxAutoCreatedTopics",
+        )
+        self.retry_topics = Bound(
+            "retry and dead-letter topics",
+            lambda: 2 * settings().max_subscription_groups,
+            f"{unused} (mqadmin deleteTopic), {_RAISE} maxSubscriptionGroups, half of it",
+        )
+        self.offsets = Bound(
+            "committed offsets",
+            lambda: settings().max_consumer_offsets,
+            f"delete groups nobody uses with their offsets (mqadmin deleteSubGroup -r true), {_RAISE} "
+            "maxConsumerOffsets",
+        )
+        self.pulled = Bound("places of last pulls", PULLED, "the others are not shown")
+        self.forbidden = Bound("forbidden topics of groups", FORBIDDEN, "allow some again")
+        self.modes = Bound("request modes", MODES, f"{unused}, groups or topics")
+        self.orderly = Bound(
+            "queues with orderly pops", ORDERLY, "what is not popped for a day is forgotten"
+        )
+        gone = "those that send no heartbeat for 120 s go"
+        self.producers = Bound("connections of producer groups", CHANNELS, gone)
+        self.consumers = Bound("connections of consumer groups", CHANNELS, gone)
+        self.locks = Bound("locked queues", LOCKS, "those that are not renewed go after 120 s")
+        self.counted = Bound("pairs of topic and group that are counted", PAIRS, unused)
+        self.timer_topics = Bound("topics with timer messages", TIMER_TOPICS, "none is lost")
+        self.deleted = Bound(
+            "deleted topics", DELETED, "wait until the log's oldest files have expired"
+        )
+        self._told: dict[str, int] = {}
+
+    def all(self) -> list[Bound]:
+        """Each of them."""
+        return [bound for bound in vars(self).values() if isinstance(bound, Bound)]
+
+    def shown(self) -> str:
+        """For operators: what was refused since the start."""
+        return " ".join(f"{b.what.replace(' ', '_')}={b.refused}" for b in self.all() if b.refused)
+
+    def tell(self) -> None:
+        """On a beat: a line in the log for each table that has refused something since the last one."""
+        for bound in self.all():
+            count = bound.refused - self._told.get(bound.what, 0)
+            if count:
+                self._told[bound.what] = bound.refused
+                log.warning("refused=%d of what=%s: %s", count, bound.what, bound.words())
