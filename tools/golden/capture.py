@@ -38,6 +38,7 @@ def main() -> None:
         run(
             "java",
             "-Dfile.encoding=UTF-8",
+            "-XX:ActiveProcessorCount=2",  # defaults of thread pools depend on it
             f"-Duser.home={work}",  # Apache's logs go below the home folder
             *("-cp", f"{classes}:{classpath}", "Capture", str(output), str(work)),
         )

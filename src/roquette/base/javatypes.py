@@ -1,8 +1,21 @@
 """Java's arithmetic on texts and numbers, where the protocol depends on it. HOT."""
 
+import re
 from typing import Final
 
 from mypy_extensions import i64
+
+_HALF_PAIR: Final = re.compile(
+    rb"\xed[\xa0-\xbf][\x80-\xbf]?"
+)  # Python makes two or three marks of it
+
+
+def java_text(data: bytes) -> str:
+    """`new String(data, UTF_8)`: what is not UTF-8 becomes U+FFFD, as often as Java's decoder says."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _HALF_PAIR.sub(b"\xef\xbf\xbd", data).decode("utf-8", "replace")
 
 
 def java_hash(text: str, seed: int = 0) -> int:

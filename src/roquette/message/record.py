@@ -32,6 +32,7 @@ from librt.strings import (
 from mypy_extensions import i32, i64
 
 from roquette.base.checksum import crc32
+from roquette.base.javatypes import java_text
 from roquette.errors import CorruptRecord
 
 RECORD_MAGIC_V1: Final = -626843481
@@ -365,8 +366,8 @@ def decode_record(data: bytes, position: i64, check_crc: bool) -> StoredRecord:
         reconsume_times,
         read_i64_be(data, after_hosts + 4),
         body,
-        topic.decode("utf-8", "replace"),
-        properties.decode("utf-8", "replace"),
+        java_text(topic),
+        java_text(properties),
     )
 
 

@@ -54,7 +54,7 @@ class BatchAppender:
         """Look at every message before one is appended; `fixed` is a record's size without body and properties.
 
         Raises:
-            MessageIllegal: the batch is empty, torn or not text where text belongs, or a message breaks a limit.
+            MessageIllegal: the batch is empty or torn, or a message breaks a limit.
         """
         max_body: i64 = config.max_message_size
         cursor = BatchCursor(batch)
@@ -67,12 +67,10 @@ class BatchAppender:
                 if body > max_body or text > MAX_PROPERTIES or size > max_record:
                     raise_illegal(config, body, text, size)
                 properties = cursor.properties
-                if not properties.isascii():
-                    properties.decode()
                 if properties.endswith(b"\0"):  # at a record's end they look torn to recovery
                     raise MessageIllegal("the properties of a batch's message end in a zero byte")
                 count += 1
-        except (CorruptRecord, UnicodeDecodeError) as error:
+        except CorruptRecord as error:
             raise MessageIllegal(f"the batch is not one: {error}") from None
         if not count:
             raise MessageIllegal("the batch has no message")

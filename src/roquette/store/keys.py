@@ -7,7 +7,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii
+from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii, java_text
 from roquette.store.filtered import properties_in
 from roquette.store.index_file import positive_hash
 
@@ -50,7 +50,7 @@ class TopicKeys:
         if known is None:
             if len(self._known) >= _CACHED:
                 self._known.clear()
-            text = tags.decode()
+            text = java_text(tags)
             key = positive_hash(java_hash(text, java_hash(_TAG_MARK, self._seed)))
             known = self._known[tags] = TagHashes(java_hash(text), key)
         return known
@@ -59,7 +59,7 @@ class TopicKeys:
         """The positive hash of a key that stands encoded in `data`."""
         found = java_hash_ascii(data, start, end, self._seed)
         if found == NOT_ASCII:
-            return positive_hash(java_hash(data[start:end].decode(), self._seed))
+            return positive_hash(java_hash(java_text(data[start:end]), self._seed))
         return positive_hash(found)
 
 
@@ -142,7 +142,7 @@ def tags_code_in(record: bytes) -> int:
     """The tags code of a whole stored record: the Java hash of its TAGS, 0 without."""
     text = properties_in(record)
     start, end = span_of(text, 0, len(text), b"TAGS\x01")
-    return java_hash(text[start:end].decode("utf-8", "replace")) if end > start else 0
+    return java_hash(java_text(text[start:end])) if end > start else 0
 
 
 def _value(properties: str, mark: str) -> str | None:

@@ -16,6 +16,7 @@ from librt.strings import (
 )
 from mypy_extensions import i64
 
+from roquette.base.javatypes import java_text
 from roquette.errors import RemoteProtocolError
 from roquette.wire.codes import LANGUAGES
 from roquette.wire.command import Command
@@ -40,16 +41,13 @@ def decode_binary_header(data: bytes, start: int, end: int) -> Command:
     pos += 17
     if size < 0 or pos + size + 4 > end:
         raise RemoteProtocolError("the remark is longer than its header")
-    try:
-        remark: str | None = data[pos : pos + size].decode() if size else None
-        pos += size
-        ext_size: int = read_i32_be(data, pos)
-        pos += 4
-        if ext_size < 0 or pos + ext_size > end:
-            raise RemoteProtocolError("the ext fields are longer than their header")
-        ext = _read_ext(data, pos, pos + ext_size)
-    except UnicodeDecodeError:
-        raise RemoteProtocolError("a binary header holds text that is not UTF-8") from None
+    remark: str | None = java_text(data[pos : pos + size]) if size else None
+    pos += size
+    ext_size: int = read_i32_be(data, pos)
+    pos += 4
+    if ext_size < 0 or pos + ext_size > end:
+        raise RemoteProtocolError("the ext fields are longer than their header")
+    ext = _read_ext(data, pos, pos + ext_size)
     return Command(
         code=code,
         opaque=opaque,
@@ -70,14 +68,14 @@ def _read_ext(data: bytes, pos: i64, end: i64) -> dict[str, str]:
         pos += 2
         if key_size < 0 or pos + key_size + 4 > end:
             raise RemoteProtocolError("an ext key is longer than its fields")
-        key = data[pos : pos + key_size].decode()
+        key = java_text(data[pos : pos + key_size])
         pos += key_size
         value_size: int = read_i32_be(data, pos)
         pos += 4
         if value_size < 0 or pos + value_size > end:
             raise RemoteProtocolError("an ext value is longer than its fields")
         if value_size and key_size:
-            fields[key] = data[pos : pos + value_size].decode()
+            fields[key] = java_text(data[pos : pos + value_size])
         pos += value_size
     return fields
 

@@ -8,6 +8,8 @@ public final class Capture {
         Golden golden = new Golden(Path.of(args[0]));
         new CaptureMessages(golden).run();
         new CaptureWire(golden).run();
+        new CaptureText(golden).run();
+        new CaptureSettings(golden).run();
         new CaptureBodies(golden).run();
         new CaptureStore(golden, Path.of(args[1])).run();
         System.exit(0); // Apache's thread pools would keep us here
