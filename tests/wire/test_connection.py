@@ -173,3 +173,11 @@ def test_nothing_is_reserved_for_a_frame_that_is_only_announced() -> None:
     tracemalloc.stop()
 
     assert peak < 1_000_000
+
+
+def test_a_remark_with_half_a_surrogate_pair_is_sent_as_java_writes_it() -> None:
+    ours, theirs = Connection(), Connection()
+    ours.send_reply(7, 1, "unknown key \ud800 \U0001f600", b"", b"")
+
+    (reply,) = theirs.receive_data(b"".join(ours.data_to_send()))
+    assert reply.remark == "unknown key ? \U0001f600"

@@ -119,7 +119,7 @@ class Connection:
         else:
             head = (
                 b'{"code":%d,"extFields":%b,"flag":1,"language":"PYTHON","opaque":%d,"remark":%b%b'
-                % (code, ext or b"{}", opaque, _quote(remark), _END)
+                % (code, ext or b"{}", opaque, _quoted(remark), _END)
             )  # fmt: skip
         self._frame(head, body)
 
@@ -142,6 +142,14 @@ class Connection:
         out = self._out
         self._out = []
         return out
+
+
+def _quoted(remark: str) -> bytes:
+    """Half a surrogate pair, of a name that the peer gave, becomes `?` as in Java."""
+    try:
+        return _quote(remark)
+    except UnicodeEncodeError:
+        return _quote(remark.encode("utf-8", "replace").decode())
 
 
 def _decode_frame(data: bytes, pos: i64, end: i64) -> Command:
