@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from roquette.nameserver.route_table import BrokerIdentity, Registered, RouteTable
+from roquette.nameserver.identity import BrokerIdentity, Registered
+from roquette.nameserver.route_table import RouteTable
 from roquette.wire.bodies import DataVersion, QueueData, TopicConfig, TopicQueueMappingInfo
 
 V1 = DataVersion(counter=1, timestamp=100)

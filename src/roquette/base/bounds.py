@@ -1,5 +1,6 @@
 """How many entries a table keeps whose keys peers choose, and the words with which a full one refuses."""
 
+import logging
 from collections.abc import Callable
 
 from roquette.errors import Refused
@@ -18,13 +19,14 @@ class Bound:
         refused: entries refused since the start.
     """
 
-    __slots__ = ("_most", "refused", "remedy", "what")
+    __slots__ = ("_most", "refused", "remedy", "told", "what")
 
     def __init__(self, what: str, most: int | Callable[[], int], remedy: str) -> None:
         self.what = what
         self._most = most
         self.remedy = remedy
         self.refused = 0
+        self.told = 0  # of these, so many are in the log
 
     @property
     def most(self) -> int:
@@ -49,6 +51,25 @@ class Bound:
         """Raise Refused unless one more fits; `what` says what is not done."""
         if not self.room(count, known=known):
             raise Refused(code, f"{what}: {self.words()}")
+
+
+class Bounds:
+    """The bounds of a server's tables: the attributes of a subclass."""
+
+    def all(self) -> list[Bound]:
+        """Each of them."""
+        return [bound for bound in vars(self).values() if isinstance(bound, Bound)]
+
+    def shown(self) -> str:
+        """For operators: what was refused since the start."""
+        return " ".join(f"{b.what.replace(' ', '_')}={b.refused}" for b in self.all() if b.refused)
+
+    def tell(self, log: logging.Logger) -> None:
+        """On a beat: a line in the log for each table that has refused something since the last one."""
+        for bound in self.all():
+            count, bound.told = bound.refused - bound.told, bound.refused
+            if count:
+                log.warning("refused=%d of what=%s: %s", count, bound.what, bound.words())
 
 
 def unbounded() -> Bound:

@@ -4,14 +4,12 @@ Memory at the bound, measured (docs/reliability.md, H). Nothing expires that Apa
 """
 
 import dataclasses
-import logging
 from collections.abc import Callable
 from typing import Final
 
+from roquette.base import bounds
 from roquette.base.bounds import Bound
 from roquette.base.config import setting
-
-log = logging.getLogger("roquette.broker")
 
 PULLED: Final = 200_000  # pairs of topic and group of which the last pull is shown
 FORBIDDEN: Final = 100_000  # pairs of group and topic that may not be read
@@ -60,7 +58,7 @@ class BoundSettings:
     )
 
 
-class Bounds:
+class Bounds(bounds.Bounds):
     """The bounds of one broker's tables."""
 
     def __init__(self, settings: Callable[[], BoundSettings]) -> None:
@@ -102,20 +100,3 @@ class Bounds:
         self.deleted = Bound(
             "deleted topics", DELETED, "wait until the log's oldest files have expired"
         )
-        self._told: dict[str, int] = {}
-
-    def all(self) -> list[Bound]:
-        """Each of them."""
-        return [bound for bound in vars(self).values() if isinstance(bound, Bound)]
-
-    def shown(self) -> str:
-        """For operators: what was refused since the start."""
-        return " ".join(f"{b.what.replace(' ', '_')}={b.refused}" for b in self.all() if b.refused)
-
-    def tell(self) -> None:
-        """On a beat: a line in the log for each table that has refused something since the last one."""
-        for bound in self.all():
-            count = bound.refused - self._told.get(bound.what, 0)
-            if count:
-                self._told[bound.what] = bound.refused
-                log.warning("refused=%d of what=%s: %s", count, bound.what, bound.words())

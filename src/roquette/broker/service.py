@@ -442,7 +442,7 @@ class Broker:
         self._heartbeat.expire(self._clock.now_ms(), steady_ms)
         self.locks.expire(steady_ms)
         self.pop.clean(steady_ms)
-        self.live.bounds.tell()
+        self.live.bounds.tell(log)
 
     def _disable_slow_readers(self) -> None:
         disable_slow_readers(

@@ -12,9 +12,11 @@ from roquette.base.config import (
     update,
 )
 from roquette.errors import ConfigError, Refused, RemoteProtocolError
+from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES
 from roquette.nameserver.config import IGNORED_KEYS, UNSERVED, NamesrvConfig, forbidden_keys
+from roquette.nameserver.identity import BrokerIdentity
 from roquette.nameserver.kv_table import KvTable
-from roquette.nameserver.route_table import BrokerIdentity, RouteTable
+from roquette.nameserver.route_table import RouteTable
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply, Task
 from roquette.wire import headers
@@ -38,7 +40,6 @@ from roquette.wire.json_body import decode_body, encode_body
 
 V3_0_11: Final = 37  # brokers before it send topics alone
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-CACHED_ROUTES: Final = 20_000
 OK: Final = Reply()
 
 
@@ -57,6 +58,7 @@ class RouteProcessor:
         self._config = config
         self._started_ms = started_ms
         self._encoded: dict[str, Reply] = {}
+        self._encoded_size = 0
         self._encoded_for: tuple[int, int, NamesrvConfig] | None = None
 
     def find_route(
@@ -76,12 +78,15 @@ class RouteProcessor:
         state = (self._routes.revision, self._kv.version, config)
         if self._encoded_for != state:
             self._encoded.clear()
-            self._encoded_for = state
+            self._encoded_size, self._encoded_for = 0, state
         reply = self._encoded.get(header.topic)
         if reply is None:
-            reply = Reply(body=encode_body(self._find(header.topic, config)))
-            if len(self._encoded) < CACHED_ROUTES:
+            body = encode_body(self._find(header.topic, config))
+            reply = Reply(body=body)
+            size = self._encoded_size + len(body)
+            if len(self._encoded) < CACHED_ROUTES and size <= CACHED_BYTES:
                 self._encoded[header.topic] = reply
+                self._encoded_size = size
         return reply
 
     def _find(self, topic: str, config: NamesrvConfig) -> TopicRouteData:
@@ -141,6 +146,8 @@ class BrokerProcessor:
         registration = _decode_registration(header, body, ctx.command.version)
         wrapper = registration.topic_config_serialize_wrapper
         config = self._config()
+        full = self._routes.bounds.topics
+        refused = full.refused
         result = self._routes.register(
             BrokerIdentity(
                 header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
@@ -165,8 +172,11 @@ class BrokerProcessor:
         ordered = None
         if config.return_order_topic_config_to_broker:
             ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
+        left_out = full.refused - refused
         return Reply(
-            encode_ext(answer), None if ordered is None else encode_body(KVTable(table=ordered))
+            encode_ext(answer),
+            None if ordered is None else encode_body(KVTable(table=ordered)),
+            remark=f"{left_out} topics are left out: {full.words()}" if left_out else None,
         )
 
     def unregister(

@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from roquette.nameserver.bounds import FILTER_SERVERS, NAME, Bounds
+from roquette.nameserver.identity import BrokerIdentity, BrokerKey, Registered
 from roquette.wire.bodies import (
     BrokerData,
     ClusterInfo,
@@ -24,6 +26,7 @@ from roquette.wire.bodies import (
     TopicQueueMappingInfo,
     TopicRouteData,
 )
+from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.nameserver.route")
 
@@ -34,28 +37,6 @@ UNIT: Final = 1  # TopicSysFlag
 UNIT_SUB: Final = 2
 DEFAULT_TIMEOUT_MS: Final = 120_000
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-
-BrokerKey = tuple[str, str]  # cluster, address
-
-
-class BrokerIdentity:
-    """Who registers: the fields of the registration header."""
-
-    __slots__ = ("address", "broker_id", "broker_name", "cluster")
-
-    def __init__(self, cluster: str, broker_name: str, address: str, broker_id: int) -> None:
-        self.cluster = cluster
-        self.broker_name = broker_name
-        self.address = address
-        self.broker_id = broker_id
-
-    @property
-    def key(self) -> BrokerKey:
-        """Cluster and address: by these a registration is found again."""
-        return (self.cluster, self.address)
-
-    def __str__(self) -> str:
-        return f"{self.cluster}/{self.broker_name}[{self.broker_id}]@{self.address}"
 
 
 class _Live:
@@ -87,24 +68,17 @@ class _Live:
         self.updated_ms = now_ms
 
 
-class Registered:
-    """Answer to a registration; the addresses are for replicas."""
-
-    __slots__ = ("ha_address", "master_address")
-
-    def __init__(self, ha_address: str | None = None, master_address: str | None = None) -> None:
-        self.ha_address = ha_address
-        self.master_address = master_address
-
-
 class RouteTable:
     """Topic, broker, cluster, liveness, filter-server and mapping tables.
 
     `revision` grows whenever the answer to a lookup may have changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self.bounds = bounds or Bounds()
         self.revision = 0
+        self._told_count = 0  # entries of `_told`
+        self._mapped = 0  # entries of `_mappings`
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._told: dict[
             str, dict[str, QueueData]
@@ -142,7 +116,15 @@ class RouteTable:
         Args:
             enable_acting_master: None marks a broker that has never heard of it (before 5.0).
             delete_absent: topics that are not in `topics` are gone (deleteTopicWithBrokerRegistration).
+
+        Raises:
+            Refused: there is no room for another broker. Topics without room are left out, see `bounds.topics`.
         """
+        if identity.key not in self._live:
+            what = "the broker is not registered"
+            self.bounds.brokers.check(len(self._live), ResponseCode.SYSTEM_ERROR, what)
+        filter_servers = None if filter_servers is None else filter_servers[:FILTER_SERVERS]
+        identity.check(ha_address, zone, *(filter_servers or ()))
         self._leave_other_name(identity)
         name, address, broker_id = identity.broker_name, identity.address, identity.broker_id
         broker = self._brokers.get(name)
@@ -168,9 +150,7 @@ class RouteTable:
             read_only = broker_id != MASTER_ID and broker.enable_acting_master
             self._write_topics(name, topics, rewrite=changed, read_only=read_only)
             if changed and mappings:
-                for topic, mapping in mappings.items():
-                    self._mappings.setdefault(topic, {})[mapping.bname] = mapping
-                self.revision += 1
+                self._write_mappings(mappings)
         if filter_servers is not None:
             self._set_filters(identity.key, filter_servers)
         self._keep_live(
@@ -238,11 +218,33 @@ class RouteTable:
             )
             if not rewrite and told.get(topic) == said:
                 continue  # a wiped write permission survives heartbeats
-            told[topic] = said
+            if not self._tell(broker_name, topic, said):
+                continue
             queues = self._topics.setdefault(topic, {})
             if queues.get(broker_name) != said:
                 queues[broker_name] = said
                 self.revision += 1
+
+    def _write_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
+        for topic, mapping in mappings.items():
+            known = mapping.bname in self._mappings.get(topic, ())
+            if known or (
+                max(len(topic), len(mapping.bname or "")) <= NAME
+                and self.bounds.mappings.room(self._mapped)
+            ):
+                self._mapped += not known
+                self._mappings.setdefault(topic, {})[mapping.bname] = mapping
+        self.revision += 1
+
+    def _tell(self, broker_name: str, topic: str, said: QueueData) -> bool:
+        """Remember what a broker says of a topic; False when there is no room for one more."""
+        told = self._told[broker_name]
+        if topic not in told:
+            if not self.bounds.topics.room(self._told_count if len(topic) <= NAME else 1 << 62):
+                return False
+            self._told_count += 1
+        told[topic] = said
+        return True
 
     def _delete_absent(self, broker_name: str, topics: dict[str, TopicConfig]) -> None:
         present = {config.topic_name or key for key, config in topics.items()}
@@ -361,11 +363,12 @@ class RouteTable:
                 del self._clusters[cluster]
         for topic in [t for t, brokers in self._mappings.items() if name in brokers]:
             del self._mappings[topic][name]
+            self._mapped -= 1
             if not self._mappings[topic]:
                 del self._mappings[topic]
 
     def _remove_topic_of(self, broker_name: str, topic: str) -> None:
-        self._told[broker_name].pop(topic, None)
+        self._told_count -= self._told[broker_name].pop(topic, None) is not None
         queues = self._topics.get(topic)
         if queues is not None and queues.pop(broker_name, None) is not None:
             self.revision += 1
@@ -384,8 +387,7 @@ class RouteTable:
     def register_topic(self, topic: str, queues: list[QueueData]) -> None:
         """Enter a topic for brokers that are known; others are skipped."""
         for data in queues:
-            if data.broker_name in self._brokers:
-                self._told[data.broker_name][topic] = data
+            if data.broker_name in self._brokers and self._tell(data.broker_name, topic, data):
                 self._topics.setdefault(topic, {})[data.broker_name] = data
                 self.revision += 1
 

@@ -9,8 +9,9 @@ from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError, StoreError
+from roquette.nameserver.bounds import Bounds
 from roquette.nameserver.config import NamesrvConfig
-from roquette.nameserver.kv_table import KvTable
+from roquette.nameserver.kv_table import KvTable, encode
 from roquette.nameserver.processor_table import rows
 from roquette.nameserver.processors import (
     BrokerProcessor,
@@ -34,8 +35,9 @@ class NameServer:
 
     def __init__(self, config: NamesrvConfig, *, files: Files, clock: Clock) -> None:
         self.config = config
-        self.routes = RouteTable()
-        self.kv = KvTable()
+        self.bounds = Bounds()
+        self.routes = RouteTable(self.bounds)
+        self.kv = KvTable(self.bounds)
         self.port = 0
         self._files = files
         self._clock = clock
@@ -110,7 +112,7 @@ class NameServer:
             if self._saved_version >= wanted:
                 return
             version = self.kv.version
-            data = self.kv.encode()
+            data = await run_blocking(encode, self.kv.picture())
             await run_blocking(generations.save, self._files, self.config.kv_config_path, data)
             self._saved_version = version
 
@@ -119,6 +121,7 @@ class NameServer:
 
     def _scan(self) -> None:
         assert self._server is not None
+        self.bounds.tell(log)
         for _, connection in self.routes.expire(self._clock.steady_ms()):
             peer = self._server.peers.get(connection)
             if peer is not None:

@@ -1,0 +1,47 @@
+"""Who a broker is, as its registration says, and the answer to that."""
+
+from roquette.errors import Refused
+from roquette.nameserver.bounds import NAME
+from roquette.wire.codes import ResponseCode
+
+BrokerKey = tuple[str, str]  # cluster, address
+
+
+class BrokerIdentity:
+    """Who registers: the fields of the registration header."""
+
+    __slots__ = ("address", "broker_id", "broker_name", "cluster")
+
+    def __init__(self, cluster: str, broker_name: str, address: str, broker_id: int) -> None:
+        self.cluster = cluster
+        self.broker_name = broker_name
+        self.address = address
+        self.broker_id = broker_id
+
+    @property
+    def key(self) -> BrokerKey:
+        """Cluster and address: by these a registration is found again."""
+        return (self.cluster, self.address)
+
+    def check(self, *more: str | None) -> None:
+        """Raise Refused when a name, an address or one of `more` is longer than what is kept."""
+        for text in (self.cluster, self.broker_name, self.address, *more):
+            if text is not None and len(text) > NAME:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the broker is not registered: a name or address has {len(text)} characters, "
+                    f"more than {NAME}",
+                )
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.broker_name}[{self.broker_id}]@{self.address}"
+
+
+class Registered:
+    """Answer to a registration; the addresses are for replicas."""
+
+    __slots__ = ("ha_address", "master_address")
+
+    def __init__(self, ha_address: str | None = None, master_address: str | None = None) -> None:
+        self.ha_address = ha_address
+        self.master_address = master_address
