@@ -32,9 +32,9 @@ class Unserved:
 
 def setting(
     default: Any,
-    *,
-    java: str,
     help: str,
+    *,
+    java: str = "",
     mutable: bool = False,
     least: float | None = None,
     most: float | None = None,
@@ -44,8 +44,8 @@ def setting(
 
     Args:
         default: Apache's default unless docs/compatibility.md says otherwise.
-        java: the key in Apache's property files; "" for a setting of ours alone under its own name.
         help: a sentence for people.
+        java: the key in Apache's property files, where it is not the field's name in camel case.
         mutable: may change while the process runs, through UPDATE_*_CONFIG. Never for what names a
             path, command, class or URL.
         least, most: the smallest and the largest value; numbers whose default is 0 or more are never below 0.
@@ -59,7 +59,10 @@ def setting(
 
 def fields_by_key(cls: Any) -> dict[str, "dataclasses.Field[Any]"]:
     """Java key -> field, of one config class."""
-    return {field.metadata.get("java") or field.name: field for field in dataclasses.fields(cls)}
+    return {
+        field.metadata.get("java") or re.sub("_(.)", lambda m: m[1].upper(), field.name): field
+        for field in dataclasses.fields(cls)
+    }
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -34,24 +34,21 @@ class BoundSettings:
 
     max_subscription_groups: int = setting(
         100_000,
-        java="maxSubscriptionGroups",
-        help="Consumer groups clients may create; operators: twice as many.",
+        "Consumer groups clients may create; operators: twice as many.",
         mutable=True,
         least=1,
         most=10_000_000,
     )
     max_auto_created_topics: int = setting(
         50_000,
-        java="maxAutoCreatedTopics",
-        help="Topics from which on sends create none; operators: twice as many.",
+        "Topics from which on sends create none; operators: twice as many.",
         mutable=True,
         least=1,
         most=10_000_000,
     )
     max_consumer_offsets: int = setting(
         1_000_000,
-        java="maxConsumerOffsets",
-        help="Offsets from which on none of a new group or topic is kept; of known ones: twice as many.",
+        "Offsets from which on none of a new group or topic is kept; of known ones: twice as many.",
         mutable=True,
         least=1,
         most=100_000_000,

@@ -23,363 +23,215 @@ from roquette.wire.bodies import DataVersion
 class BrokerConfig(BoundSettings):
     """One immutable picture of the settings; `LiveConfig` holds the current one."""
 
-    broker_name: str = setting(
-        "", java="brokerName", help="Name of the broker set; empty takes the host's name."
-    )
-    broker_cluster_name: str = setting(
-        "DefaultCluster", java="brokerClusterName", help="Cluster this broker belongs to."
-    )
-    broker_id: int = setting(0, java="brokerId", help="0 is the master, others are replicas.")
-    broker_role: str = setting(
-        "ASYNC_MASTER", java="brokerRole", help="Only masters so far; SLAVE is refused at start."
-    )
+    broker_name: str = setting("", "Name of the broker set; empty takes the host's name.")
+    broker_cluster_name: str = setting("DefaultCluster", "Cluster this broker belongs to.")
+    broker_id: int = setting(0, "0 is the master, others are replicas.")
+    broker_role: str = setting("ASYNC_MASTER", "Only masters so far; SLAVE is refused at start.")
     broker_ip1: str = setting(
-        "", java="brokerIP1", help="Address told to clients; empty takes the bind address."
+        "", "Address told to clients; empty takes the bind address.", java="brokerIP1"
     )
-    broker_ip2: str = setting("", java="brokerIP2", help="Address told to replicas (HA).")
-    bind_address: str = setting("0.0.0.0", java="bindAddress", help="Address to listen on.")
-    listen_port: int = setting(10911, java="listenPort", help="Main port; 0 takes a free one.")
+    broker_ip2: str = setting("", "Address told to replicas (HA).", java="brokerIP2")
+    bind_address: str = setting("0.0.0.0", "Address to listen on.")
+    listen_port: int = setting(10911, "Main port; 0 takes a free one.")
     namesrv_addr: str = setting(
         "",
-        java="namesrvAddr",
-        help="Name servers, host:port separated by semicolons.",
+        "Name servers, host:port separated by semicolons.",
         mutable=True,
         form=r"[^\s/\\]*(:\d{1,5})?([;,][^\s/\\]*:\d{1,5})*[;,]?",
     )
-    broker_permission: int = setting(
-        6, java="brokerPermission", help="4 read, 2 write, 6 both.", mutable=True, least=0, most=6
-    )
+    broker_permission: int = setting(6, "4 read, 2 write, 6 both.", mutable=True, least=0, most=6)
     auto_create_topic_enable: bool = setting(
-        True,
-        java="autoCreateTopicEnable",
-        help="A send to an unknown topic creates it.",
-        mutable=True,
+        True, "A send to an unknown topic creates it.", mutable=True
     )
     auto_create_topic_on_all_brokers: bool = setting(
         True,
-        java="autoCreateTopicOnAllBrokers",
-        help="A topic created by a send is created on every writable master of the cluster.",
+        "A topic created by a send is created on every writable master of the cluster.",
         mutable=True,
     )
-    default_topic_queue_nums: int = setting(
-        8, java="defaultTopicQueueNums", help="Queues of TBW102, the template of new topics."
-    )
-    cluster_topic_enable: bool = setting(
-        True, java="clusterTopicEnable", help="The topic named like the cluster is readable."
-    )
-    broker_topic_enable: bool = setting(
-        True, java="brokerTopicEnable", help="The topic named like the broker is readable."
-    )
+    default_topic_queue_nums: int = setting(8, "Queues of TBW102, the template of new topics.")
+    cluster_topic_enable: bool = setting(True, "The topic named like the cluster is readable.")
+    broker_topic_enable: bool = setting(True, "The topic named like the broker is readable.")
     auto_create_subscription_group: bool = setting(
-        True,
-        java="autoCreateSubscriptionGroup",
-        help="An unknown consumer group is created when first seen.",
-        mutable=True,
+        True, "An unknown consumer group is created when first seen.", mutable=True
     )
-    trace_topic_enable: bool = setting(
-        False, java="traceTopicEnable", help="Create the message trace topic at start."
-    )
-    msg_trace_topic_name: str = setting(
-        "RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", help="Name of the message trace topic."
-    )
-    trace_on: bool = setting(
-        True, java="traceOn", help="Tell clients that traces are wanted (TRACE_ON)."
-    )
-    region_id: str = setting("DefaultRegion", java="regionId", help="Value of MSG_REGION.")
-    revive_queue_num: int = setting(8, java="reviveQueueNum", help="Queues of POP's revive topic.")
-    pop_polling_size: int = setting(
-        1024, java="popPollingSize", help="Pops of one topic, group and queue that may wait."
-    )
-    max_pop_polling_size: int = setting(
-        100_000, java="maxPopPollingSize", help="Pops that may wait in all."
-    )
+    trace_topic_enable: bool = setting(False, "Create the message trace topic at start.")
+    msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "Name of the message trace topic.")
+    trace_on: bool = setting(True, "Tell clients that traces are wanted (TRACE_ON).")
+    region_id: str = setting("DefaultRegion", "Value of MSG_REGION.")
+    revive_queue_num: int = setting(8, "Queues of POP's revive topic.")
+    pop_polling_size: int = setting(1024, "Pops of one topic, group and queue that may wait.")
+    max_pop_polling_size: int = setting(100_000, "Pops that may wait in all.")
     pop_ck_max_buffer_size: int = setting(
-        200_000,
-        java="popCkMaxBufferSize",
-        help="Unfinished check-points of POP kept in memory; others wait in the revive log.",
+        200_000, "Unfinished check-points of POP kept in memory; others wait in the revive log."
     )
     pop_from_retry_probability: int = setting(
-        20,
-        java="popFromRetryProbability",
-        help="Of 100 pops, those that look at the retry topic first.",
-        mutable=True,
-        most=100,
+        20, "Of 100 pops, those that look at the retry topic first.", mutable=True, most=100
     )
     enable_retry_topic_v2: bool = setting(
         False,
-        java="enableRetryTopicV2",
-        help="Name pop retry topics %RETRY%group+topic instead of %RETRY%group_topic.",
+        "Name pop retry topics %RETRY%group+topic instead of %RETRY%group_topic.",
         mutable=True,
     )
     retrieve_message_from_pop_retry_topic_v1: bool = setting(
-        True,
-        java="retrieveMessageFromPopRetryTopicV1",
-        help="With enableRetryTopicV2, look into the older retry topics too.",
-        mutable=True,
+        True, "With enableRetryTopicV2, look into the older retry topics too.", mutable=True
     )
     init_pop_offset_by_check_msg_in_mem: bool = setting(
         True,
-        java="initPopOffsetByCheckMsgInMem",
-        help="A new group that starts at the end gets all of a queue that is still in memory.",
+        "A new group that starts at the end gets all of a queue that is still in memory.",
         mutable=True,
     )
     use_message_filter_for_notification: bool = setting(
-        True,
-        java="useMessageFilterForNotification",
-        help="Notifications tell of messages their expression lets through only.",
-        mutable=True,
+        True, "Notifications tell of messages their expression lets through only.", mutable=True
     )
     pop_response_return_actual_retry_topic: bool = setting(
-        False,
-        java="popResponseReturnActualRetryTopic",
-        help="Popped retries keep the retry topic's name.",
-        mutable=True,
+        False, "Popped retries keep the retry topic's name.", mutable=True
     )
     default_message_request_mode: str = setting(
-        "PULL",
-        java="defaultMessageRequestMode",
-        help="PULL or POP, for groups nobody set a mode for.",
-        mutable=True,
-        form="PULL|POP",
+        "PULL", "PULL or POP, for groups nobody set a mode for.", mutable=True, form="PULL|POP"
     )
     default_pop_share_queue_num: int = setting(
         -1,
-        java="defaultPopShareQueueNum",
-        help="How many clients' queues a popping client shares; 0 or less: all.",
+        "How many clients' queues a popping client shares; 0 or less: all.",
         mutable=True,
         least=-1,
         most=2**31 - 1,
     )
     server_load_balancer_enable: bool = setting(
-        True,
-        java="serverLoadBalancerEnable",
-        help="QUERY_ASSIGNMENT divides the queues; off: everybody gets all.",
-        mutable=True,
+        True, "QUERY_ASSIGNMENT divides the queues; off: everybody gets all.", mutable=True
     )
     long_polling_enable: bool = setting(
-        True,
-        java="longPollingEnable",
-        help="Hold pulls that find nothing for as long as they ask.",
-        mutable=True,
+        True, "Hold pulls that find nothing for as long as they ask.", mutable=True
     )
     short_polling_time_mills: int = setting(
         1000,
-        java="shortPollingTimeMills",
-        help="How long a pull is held when long polling is off, ms.",
+        "How long a pull is held when long polling is off, ms.",
         mutable=True,
         least=1,
         most=2**31 - 1,
     )
-    max_held_pulls: int = setting(
-        100_000, java="maxHeldPulls", help="Pulls held at once; further ones are answered at once."
-    )
+    max_held_pulls: int = setting(100_000, "Pulls held at once; further ones are answered at once.")
     reject_pull_consumer_enable: bool = setting(
-        False,
-        java="rejectPullConsumerEnable",
-        help="Refuse pull consumers that are in no group of push consumers.",
-        mutable=True,
+        False, "Refuse pull consumers that are in no group of push consumers.", mutable=True
     )
-    lite_pull_message_enable: bool = setting(
-        True, java="litePullMessageEnable", help="Serve LITE_PULL_MESSAGE (361).", mutable=True
-    )
+    lite_pull_message_enable: bool = setting(True, "Serve LITE_PULL_MESSAGE (361).", mutable=True)
     use_server_side_reset_offset: bool = setting(
         True,
-        java="useServerSideResetOffset",
-        help="Offsets are reset in the broker, effective with each queue's next pull; else by the clients.",
+        "Offsets are reset in the broker, effective with each queue's next pull; else by the clients.",
         mutable=True,
     )
     enable_mixed_message_type: bool = setting(
-        False,
-        java="enableMixedMessageType",
-        help="Topics may have the message type MIXED.",
-        mutable=True,
+        False, "Topics may have the message type MIXED.", mutable=True
     )
     clear_retry_topic_when_delete_topic: bool = setting(
-        True,
-        java="clearRetryTopicWhenDeleteTopic",
-        help="With a topic, the retry topics POP made for it are deleted.",
-        mutable=True,
+        True, "With a topic, the retry topics POP made for it are deleted.", mutable=True
     )
     disable_consume_if_consumer_read_slowly: bool = setting(
         False,
-        java="disableConsumeIfConsumerReadSlowly",
-        help="Take consumeEnable from groups that are further behind than consumerFallbehindThreshold.",
+        "Take consumeEnable from groups that are further behind than consumerFallbehindThreshold.",
         mutable=True,
     )
     consumer_fallbehind_threshold: int = setting(
         16 << 30,
-        java="consumerFallbehindThreshold",
-        help="How many bytes of the log a group may be behind before it is disabled.",
+        "How many bytes of the log a group may be behind before it is disabled.",
         mutable=True,
         most=2**63 - 1,
     )
     slave_read_enable: bool = setting(
-        False,
-        java="slaveReadEnable",
-        help="Send readers that are far behind to a replica.",
-        mutable=True,
+        False, "Send readers that are far behind to a replica.", mutable=True
     )
     enable_property_filter: bool = setting(
-        True,
-        java="enablePropertyFilter",
-        help="Allow SQL92 filters (on by default here).",
-        mutable=True,
+        True, "Allow SQL92 filters (on by default here).", mutable=True
     )
     filter_support_retry: bool = setting(
-        False,
-        java="filterSupportRetry",
-        help="Filter retry topics by the selectors of the topics before them.",
-        mutable=True,
+        False, "Filter retry topics by the selectors of the topics before them.", mutable=True
     )
-    reject_transaction_message: bool = setting(
-        False, java="rejectTransactionMessage", help="Refuse half messages.", mutable=True
-    )
+    reject_transaction_message: bool = setting(False, "Refuse half messages.", mutable=True)
     transaction_time_out: int = setting(
         6_000,
-        java="transactionTimeOut",
-        help="Age at which the producer of a half message is first asked about it, ms.",
+        "Age at which the producer of a half message is first asked about it, ms.",
         mutable=True,
         least=1,
         most=1 << 40,
     )
     transaction_check_interval: int = setting(
         30_000,
-        java="transactionCheckInterval",
-        help="How often producers are asked about half messages, ms.",
+        "How often producers are asked about half messages, ms.",
         mutable=True,
         least=100,
         most=1 << 40,
     )
     transaction_check_max: int = setting(
         15,
-        java="transactionCheckMax",
-        help="Checks after which a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        "Checks after which a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
         mutable=True,
         least=1,
         most=2**31 - 1,
     )
     store_reply_message_enable: bool = setting(
-        True,
-        java="storeReplyMessageEnable",
-        help="Keep the answers of request-reply in the log, too.",
-        mutable=True,
+        True, "Keep the answers of request-reply in the log, too.", mutable=True
     )
-    recall_message_enable: bool = setting(
-        False, java="recallMessageEnable", help="Serve recalls of timer messages.", mutable=True
-    )
+    recall_message_enable: bool = setting(False, "Serve recalls of timer messages.", mutable=True)
     allow_recall_when_broker_not_writeable: bool = setting(
-        True,
-        java="allowRecallWhenBrokerNotWriteable",
-        help="Serve recalls without write permission too.",
-        mutable=True,
+        True, "Serve recalls without write permission too.", mutable=True
     )
     start_accept_send_request_time_stamp: int = setting(
-        0, java="startAcceptSendRequestTimeStamp", help="Refuse sends before this time, epoch ms."
+        0, "Refuse sends before this time, epoch ms."
     )
     register_name_server_period: int = setting(
-        30_000,
-        java="registerNameServerPeriod",
-        help="Registration interval, ms (10 to 60 s).",
-        mutable=True,
-        least=1,
-        most=1 << 40,
+        30_000, "Registration interval, ms (10 to 60 s).", mutable=True, least=1, most=1 << 40
     )
-    register_broker_timeout_mills: int = setting(
-        24_000, java="registerBrokerTimeoutMills", help="Time for one registration, ms."
-    )
+    register_broker_timeout_mills: int = setting(24_000, "Time for one registration, ms.")
     enable_split_registration: bool = setting(
         False,
-        java="enableSplitRegistration",
-        help="Register in parts of splitRegistrationSize topics; more than 4,000 topics are split in any case.",
+        "Register in parts of splitRegistrationSize topics; more than 4,000 topics are split in any case.",
         mutable=True,
     )
     split_registration_size: int = setting(
-        800,
-        java="splitRegistrationSize",
-        help="Topics of one part of a registration.",
-        mutable=True,
-        least=1,
-        most=4_000,
+        800, "Topics of one part of a registration.", mutable=True, least=1, most=4_000
     )
-    compressed_register: bool = setting(
-        False, java="compressedRegister", help="Register in the compressed form.", mutable=True
-    )
+    compressed_register: bool = setting(False, "Register in the compressed form.", mutable=True)
     broker_not_active_timeout_millis: int = setting(
-        10_000,
-        java="brokerNotActiveTimeoutMillis",
-        help="Heartbeat time-out told to name servers with acting masters, ms.",
+        10_000, "Heartbeat time-out told to name servers with acting masters, ms."
     )
-    flush_consumer_offset_interval: int = setting(
-        5_000, java="flushConsumerOffsetInterval", help="How often offsets are written, ms."
-    )
-    flush_delay_offset_interval: int = setting(
-        10_000, java="flushDelayOffsetInterval", help="How often delay progress is written, ms."
-    )
-    send_thread_pool_queue_capacity: int = setting(
-        10_000, java="sendThreadPoolQueueCapacity", help="Sends that may wait."
-    )
-    pull_thread_pool_queue_capacity: int = setting(
-        100_000, java="pullThreadPoolQueueCapacity", help="Pulls that may wait."
-    )
-    lite_pull_thread_pool_queue_capacity: int = setting(
-        100_000, java="litePullThreadPoolQueueCapacity", help="Lite pulls that may wait."
-    )
-    query_thread_pool_queue_capacity: int = setting(
-        20_000, java="queryThreadPoolQueueCapacity", help="Queries that may wait."
-    )
+    flush_consumer_offset_interval: int = setting(5_000, "How often offsets are written, ms.")
+    flush_delay_offset_interval: int = setting(10_000, "How often delay progress is written, ms.")
+    send_thread_pool_queue_capacity: int = setting(10_000, "Sends that may wait.")
+    pull_thread_pool_queue_capacity: int = setting(100_000, "Pulls that may wait.")
+    lite_pull_thread_pool_queue_capacity: int = setting(100_000, "Lite pulls that may wait.")
+    query_thread_pool_queue_capacity: int = setting(20_000, "Queries that may wait.")
     client_manager_thread_pool_queue_capacity: int = setting(
-        1_000_000,
-        java="clientManagerThreadPoolQueueCapacity",
-        help="Client registrations that may wait.",
+        1_000_000, "Client registrations that may wait."
     )
     consumer_manager_thread_pool_queue_capacity: int = setting(
-        1_000_000,
-        java="consumerManagerThreadPoolQueueCapacity",
-        help="Offset requests that may wait.",
+        1_000_000, "Offset requests that may wait."
     )
-    heartbeat_thread_pool_queue_capacity: int = setting(
-        50_000, java="heartbeatThreadPoolQueueCapacity", help="Heartbeats that may wait."
-    )
-    admin_broker_thread_pool_queue_capacity: int = setting(
-        10_000, java="adminBrokerThreadPoolQueueCapacity", help="Admin requests that may wait."
-    )
-    ack_thread_pool_queue_capacity: int = setting(
-        100_000, java="ackThreadPoolQueueCapacity", help="Acknowledgements that may wait."
-    )
+    heartbeat_thread_pool_queue_capacity: int = setting(50_000, "Heartbeats that may wait.")
+    admin_broker_thread_pool_queue_capacity: int = setting(10_000, "Admin requests that may wait.")
+    ack_thread_pool_queue_capacity: int = setting(100_000, "Acknowledgements that may wait.")
     end_transaction_pool_queue_capacity: int = setting(
-        100_000, java="endTransactionPoolQueueCapacity", help="Ends of transactions that may wait."
+        100_000, "Ends of transactions that may wait."
     )
-    wait_time_mills_in_send_queue: int = setting(
-        200, java="waitTimeMillsInSendQueue", help="A send waits so long at most, ms."
-    )
-    wait_time_mills_in_pull_queue: int = setting(
-        5_000, java="waitTimeMillsInPullQueue", help="A pull waits so long at most, ms."
-    )
+    wait_time_mills_in_send_queue: int = setting(200, "A send waits so long at most, ms.")
+    wait_time_mills_in_pull_queue: int = setting(5_000, "A pull waits so long at most, ms.")
     wait_time_mills_in_lite_pull_queue: int = setting(
-        5_000, java="waitTimeMillsInLitePullQueue", help="A lite pull waits so long at most, ms."
+        5_000, "A lite pull waits so long at most, ms."
     )
     wait_time_mills_in_heartbeat_queue: int = setting(
-        31_000, java="waitTimeMillsInHeartbeatQueue", help="A heartbeat waits so long at most, ms."
+        31_000, "A heartbeat waits so long at most, ms."
     )
     wait_time_mills_in_ack_queue: int = setting(
-        3_000, java="waitTimeMillsInAckQueue", help="An acknowledgement waits so long at most, ms."
+        3_000, "An acknowledgement waits so long at most, ms."
     )
     wait_time_mills_in_transaction_queue: int = setting(
-        3_000,
-        java="waitTimeMillsInTransactionQueue",
-        help="The end of a transaction waits so long at most, ms.",
+        3_000, "The end of a transaction waits so long at most, ms."
     )
     wait_time_mills_in_admin_broker_queue: int = setting(
-        5_000,
-        java="waitTimeMillsInAdminBrokerQueue",
-        help="An admin request waits so long at most, ms.",
+        5_000, "An admin request waits so long at most, ms."
     )
     server_channel_max_idle_time_seconds: int = setting(
-        120, java="serverChannelMaxIdleTimeSeconds", help="Idle connections are closed after, s."
+        120, "Idle connections are closed after, s."
     )
-    max_connections: int = setting(
-        20_000, java="maxConnections", help="Connections a port accepts; further ones are closed."
-    )
+    max_connections: int = setting(20_000, "Connections a port accepts; further ones are closed.")
 
 
 IGNORED_KEYS = (

@@ -10,74 +10,45 @@ from roquette.base.config import Unserved, fields_by_key, setting
 class NamesrvConfig:
     """Where a name server listens and how it treats brokers."""
 
-    bind_address: str = setting(
-        "0.0.0.0", java="bindAddress", help="The address to listen on; 0.0.0.0 is all of them."
-    )
-    listen_port: int = setting(9876, java="listenPort", help="The port; 0 takes a free one.")
+    bind_address: str = setting("0.0.0.0", "The address to listen on; 0.0.0.0 is all of them.")
+    listen_port: int = setting(9876, "The port; 0 takes a free one.")
     kv_config_path: str = setting(
         "~/namesrv/kvConfig.json",
-        java="kvConfigPath",
-        help="The file that keeps the KV config; everything else lives in memory.",
+        "The file that keeps the KV config; everything else lives in memory.",
     )
     order_message_enable: bool = setting(
-        False,
-        java="orderMessageEnable",
-        help="Attach the order config of a topic to its route.",
-        mutable=True,
+        False, "Attach the order config of a topic to its route.", mutable=True
     )
     return_order_topic_config_to_broker: bool = setting(
-        True,
-        java="returnOrderTopicConfigToBroker",
-        help="Answer a registration with the ordered topics.",
-        mutable=True,
+        True, "Answer a registration with the ordered topics.", mutable=True
     )
     scan_not_active_broker_interval: int = setting(
-        5_000,
-        java="scanNotActiveBrokerInterval",
-        help="Milliseconds between two looks for brokers whose heartbeat is overdue.",
+        5_000, "Milliseconds between two looks for brokers whose heartbeat is overdue."
     )
     support_acting_master: bool = setting(
-        False,
-        java="supportActingMaster",
-        help="Show the first replica of a group without a master under id 0.",
-        mutable=True,
+        False, "Show the first replica of a group without a master under id 0.", mutable=True
     )
-    enable_all_topic_list: bool = setting(
-        True, java="enableAllTopicList", help="Answer the list of all topics.", mutable=True
-    )
+    enable_all_topic_list: bool = setting(True, "Answer the list of all topics.", mutable=True)
     enable_topic_list: bool = setting(
-        True,
-        java="enableTopicList",
-        help="Answer the lists of topics by cluster and unit.",
-        mutable=True,
+        True, "Answer the lists of topics by cluster and unit.", mutable=True
     )
     need_wait_for_service: bool = setting(
         False,
-        java="needWaitForService",
-        help="Refuse routes for a while after the start, until brokers have registered.",
+        "Refuse routes for a while after the start, until brokers have registered.",
         mutable=True,
     )
-    wait_seconds_for_service: int = setting(
-        45, java="waitSecondsForService", help="Seconds of that while.", mutable=True, most=86_400
-    )
+    wait_seconds_for_service: int = setting(45, "Seconds of that while.", mutable=True, most=86_400)
     delete_topic_with_broker_registration: bool = setting(
         False,
-        java="deleteTopicWithBrokerRegistration",
-        help="Remove topics that a broker's registration leaves out; brokers must send all of them.",
+        "Remove topics that a broker's registration leaves out; brokers must send all of them.",
         mutable=True,
     )
     client_request_thread_pool_queue_capacity: int = setting(
-        50_000,
-        java="clientRequestThreadPoolQueueCapacity",
-        help="Route requests that may wait.",
+        50_000, "Route requests that may wait."
     )
-    default_thread_pool_queue_capacity: int = setting(
-        10_000, java="defaultThreadPoolQueueCapacity", help="Other requests that may wait."
-    )
+    default_thread_pool_queue_capacity: int = setting(10_000, "Other requests that may wait.")
     server_channel_max_idle_time_seconds: int = setting(
-        120,
-        java="serverChannelMaxIdleTimeSeconds",
-        help="Seconds without traffic after which a connection is closed.",
+        120, "Seconds without traffic after which a connection is closed."
     )
 
 

@@ -18,229 +18,202 @@ class StoreConfig:
     """Where data lives, how big its files are, when it is synced and when it is deleted."""
 
     root_dir: str = setting(
-        "~/store", java="storePathRootDir", help="Directory of everything the store keeps."
+        "~/store", "Directory of everything the store keeps.", java="storePathRootDir"
     )
     commit_log_dir: str | None = setting(
         None,
+        "Directory of the commit log; default is commitlog under storePathRootDir.",
         java="storePathCommitLog",
-        help="Directory of the commit log; default is commitlog under storePathRootDir.",
     )
     segment_size: int = setting(
-        1 << 30, java="mappedFileSizeCommitLog", help="Bytes of one commit log file."
+        1 << 30, "Bytes of one commit log file.", java="mappedFileSizeCommitLog"
     )
     queue_file_size: int = setting(
         6_000_000,
+        "Bytes of one consume queue file; rounded up to whole units of 20 bytes.",
         java="mappedFileSizeConsumeQueue",
-        help="Bytes of one consume queue file; rounded up to whole units of 20 bytes.",
     )
     max_message_size: int = setting(
-        4 << 20,
-        java="maxMessageSize",
-        help="Largest message body in bytes.",
-        mutable=True,
-        least=1,
-        most=1 << 30,
+        4 << 20, "Largest message body in bytes.", mutable=True, least=1, most=1 << 30
     )
     index_enable: bool = setting(
-        True, java="messageIndexEnable", help="Index messages by KEYS and by unique id."
+        True, "Index messages by KEYS and by unique id.", java="messageIndexEnable"
     )
     index_safe: bool = setting(
-        False,
-        java="messageIndexSafe",
-        help="Accepted for Apache's sake: our index always recovers.",
+        False, "Accepted for Apache's sake: our index always recovers.", java="messageIndexSafe"
     )
-    max_hash_slots: int = setting(
-        5_000_000, java="maxHashSlotNum", help="Hash slots of one index file."
-    )
-    max_index_entries: int = setting(
-        20_000_000, java="maxIndexNum", help="Entries of one index file."
-    )
+    max_hash_slots: int = setting(5_000_000, "Hash slots of one index file.", java="maxHashSlotNum")
+    max_index_entries: int = setting(20_000_000, "Entries of one index file.", java="maxIndexNum")
     max_query_count: int = setting(
         64,
+        "Most messages one query by key returns.",
         java="maxMsgsNumBatch",
-        help="Most messages one query by key returns.",
         mutable=True,
         least=1,
         most=32_768,
     )
     default_query_max_count: int = setting(
-        32, java="defaultQueryMaxNum", help="Most messages a query by unique id returns."
+        32, "Most messages a query by unique id returns.", java="defaultQueryMaxNum"
     )
     flush_disk_type: FlushDiskType = setting(  # noqa: RUF009 - a field, whatever ruff thinks
         FlushDiskType.ASYNC_FLUSH,
-        java="flushDiskType",
-        help="ASYNC_FLUSH answers a send at once, SYNC_FLUSH after the data is on the disk.",
+        "ASYNC_FLUSH answers a send at once, SYNC_FLUSH after the data is on the disk.",
     )
     flush_interval_ms: int = setting(
-        500, java="flushIntervalCommitLog", help="Longest time written data waits for a sync."
+        500, "Longest time written data waits for a sync.", java="flushIntervalCommitLog"
     )
     sync_flush_timeout_ms: int = setting(
-        5000, java="syncFlushTimeout", help="A SYNC_FLUSH send waits this long for its sync."
+        5000, "A SYNC_FLUSH send waits this long for its sync.", java="syncFlushTimeout"
     )
     queue_flush_interval_ms: int = setting(
-        1000, java="flushIntervalConsumeQueue", help="How often consume queues are synced."
+        1000, "How often consume queues are synced.", java="flushIntervalConsumeQueue"
     )
     queue_flush_least_pages: int = setting(
         2,
+        "Pages of 4 KiB a consume queue must have unsynced to be worth a sync.",
         java="flushConsumeQueueLeastPages",
-        help="Pages of 4 KiB a consume queue must have unsynced to be worth a sync.",
     )
     queue_flush_thorough_interval_ms: int = setting(
         60_000,
+        "How often all consume queues are synced and the checkpoint moves.",
         java="flushConsumeQueueThoroughInterval",
-        help="How often all consume queues are synced and the checkpoint moves.",
     )
     file_reserved_hours: int = setting(
         72,
+        "Hours a commit log file is kept.",
         java="fileReservedTime",
-        help="Hours a commit log file is kept.",
         mutable=True,
         least=1,
         most=1 << 20,
     )
     file_reserved_bytes: int = setting(
         0,
-        java="fileReservedBytes",
-        help="Bytes of commit log that are kept, at any hour and whatever its age; 0 sets no limit by size.",
+        "Bytes of commit log that are kept, at any hour and whatever its age; 0 sets no limit by size.",
         mutable=True,
         most=2**63 - 1,
     )
     delete_when: str = setting(
         "04",
-        java="deleteWhen",
-        help="Hours of the day, split by ;, at which expired files are deleted.",
+        "Hours of the day, split by ;, at which expired files are deleted.",
         mutable=True,
         form=r"\s*|\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?",
     )
     delete_batch: int = setting(
         10,
+        "Most commit log files deleted in one pass.",
         java="deleteFileBatchMax",
-        help="Most commit log files deleted in one pass.",
         mutable=True,
         least=1,
         most=1 << 20,
     )
     clean_interval_ms: int = setting(
-        10_000, java="cleanResourceInterval", help="How often deletion is considered."
+        10_000, "How often deletion is considered.", java="cleanResourceInterval"
     )
     clean_forcibly_enable: bool = setting(
         True,
+        "Delete unexpired files too when the disk is fuller than diskSpaceCleanForciblyRatio.",
         java="cleanFileForciblyEnable",
-        help="Delete unexpired files too when the disk is fuller than diskSpaceCleanForciblyRatio.",
         mutable=True,
     )
     disk_max_used_ratio: int = setting(
         75,
+        "Disk use in percent above which expired files are deleted at any hour; 10 to 95.",
         java="diskMaxUsedSpaceRatio",
-        help="Disk use in percent above which expired files are deleted at any hour; 10 to 95.",
         mutable=True,
         least=1,
         most=100,
     )
     disk_clean_forcibly_ratio: int = setting(
         85,
+        "Disk use in percent above which the oldest files go, expired or not; 30 to 85.",
         java="diskSpaceCleanForciblyRatio",
-        help="Disk use in percent above which the oldest files go, expired or not; 30 to 85.",
         mutable=True,
         least=1,
         most=100,
     )
     disk_clean_forcibly_free: int = setting(
         32 << 30,
+        "The oldest files go only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
         java="diskCleanForciblyFreeBytes",
-        help="The oldest files go only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
         mutable=True,
         most=2**63 - 1,
     )
     disk_warning_ratio: int = setting(
         90,
+        "Disk use in percent above which messages are refused; 35 to 90.",
         java="diskSpaceWarningLevelRatio",
-        help="Disk use in percent above which messages are refused; 35 to 90.",
         mutable=True,
         least=1,
         most=100,
     )
     disk_full_free: int = setting(
         16 << 30,
+        "Messages are refused only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
         java="diskFullFreeBytes",
-        help="Messages are refused only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
         mutable=True,
         most=2**63 - 1,
     )
     disk_reserve: int | None = setting(
         None,
+        "Bytes kept back for offsets and deletions on a full disk; default is a 32nd of a commit log file.",
         java="diskReserveBytes",
-        help="Bytes kept back for offsets and deletions on a full disk; default is a 32nd of a commit log file.",
     )
     check_crc_on_recover: bool = setting(
-        True, java="checkCRCOnRecover", help="Compare every body with its CRC in recovery."
+        True, "Compare every body with its CRC in recovery.", java="checkCRCOnRecover"
     )
     max_count_in_memory: int = setting(
-        32, java="maxTransferCountOnMessageInMemory", help="Most messages of one recent read."
+        32, "Most messages of one recent read.", java="maxTransferCountOnMessageInMemory"
     )
     max_bytes_in_memory: int = setting(
-        256 << 10, java="maxTransferBytesOnMessageInMemory", help="Most bytes of one recent read."
+        256 << 10, "Most bytes of one recent read.", java="maxTransferBytesOnMessageInMemory"
     )
     max_count_on_disk: int = setting(
-        8, java="maxTransferCountOnMessageInDisk", help="Most messages of one old read."
+        8, "Most messages of one old read.", java="maxTransferCountOnMessageInDisk"
     )
     max_bytes_on_disk: int = setting(
-        64 << 10, java="maxTransferBytesOnMessageInDisk", help="Most bytes of one old read."
+        64 << 10, "Most bytes of one old read.", java="maxTransferBytesOnMessageInDisk"
     )
     memory_ratio: int = setting(
         40,
+        "Percent of physical memory that recent log is assumed to be cached in.",
         java="accessMessageInMemoryMaxRatio",
-        help="Percent of physical memory that recent log is assumed to be cached in.",
     )
     delay_levels: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "Delays of levels 1, 2, 3 and so on; units are s, m, h and d.",
         java="messageDelayLevel",
-        help="Delays of levels 1, 2, 3 and so on; units are s, m, h and d.",
     )
-    timer_wheel_enable: bool = setting(
-        True, java="timerWheelEnable", help="Serve messages with an arbitrary time of delivery."
-    )
+    timer_wheel_enable: bool = setting(True, "Serve messages with an arbitrary time of delivery.")
     timer_precision_ms: int = setting(
-        1000,
-        java="timerPrecisionMs",
-        help="Width of a timer slot: 100, 200, 500 or 1000 ms; other values are rounded down.",
+        1000, "Width of a timer slot: 100, 200, 500 or 1000 ms; other values are rounded down."
     )
     timer_roll_window_slots: int = setting(
         2 * 86_400,
+        "Messages further ahead than so many slots are put again on the way.",
         java="timerRollWindowSlot",
-        help="Messages further ahead than so many slots are put again on the way.",
     )
-    timer_flush_interval_ms: int = setting(
-        1000, java="timerFlushIntervalMs", help="How often the timer's progress is synced."
-    )
+    timer_flush_interval_ms: int = setting(1000, "How often the timer's progress is synced.")
     timer_log_file_size: int = setting(
-        100 << 20, java="mappedFileSizeTimerLog", help="Bytes of one timer log file."
+        100 << 20, "Bytes of one timer log file.", java="mappedFileSizeTimerLog"
     )
     timer_max_delay_sec: int = setting(
         3 * 86_400,
-        java="timerMaxDelaySec",
-        help="Longest delay a timer message may ask for, seconds.",
+        "Longest delay a timer message may ask for, seconds.",
         mutable=True,
         least=1,
         most=2**31 - 1,
     )
     timer_congest_num_each_slot: int = setting(
         2**31 - 1,
-        java="timerCongestNumEachSlot",
-        help="Messages of one slot above which sends are refused at random, and all from twice as many on.",
+        "Messages of one slot above which sends are refused at random, and all from twice as many on.",
         mutable=True,
         least=1,
         most=2**31 - 1,
     )
     timer_stop_enqueue: bool = setting(
-        False,
-        java="timerStopEnqueue",
-        help="Leave new timer messages in their queue.",
-        mutable=True,
+        False, "Leave new timer messages in their queue.", mutable=True
     )
-    timer_stop_dequeue: bool = setting(
-        False, java="timerStopDequeue", help="Deliver no timer messages.", mutable=True
-    )
+    timer_stop_dequeue: bool = setting(False, "Deliver no timer messages.", mutable=True)
 
     @property
     def max_used_percent(self) -> int:
