@@ -11,6 +11,8 @@ import pytest
 from roquette.base.clock import LoopClock
 from roquette.errors import ConfigError, ConnectError
 from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.identity import BrokerIdentity, Registered
+from roquette.nameserver.route_table import STEP, RouteTable
 from roquette.nameserver.service import NameServer
 from roquette.remoting.client import RemotingClient
 from roquette.testing.faulty_files import FaultyFiles
@@ -427,5 +429,84 @@ def test_a_stopped_name_server_is_gone(namesrv: Run) -> None:
         assert await again.start() == 9876
         assert (await case.route()).code == 17
         await again.stop()
+
+    namesrv(scenario)
+
+
+MANY = [f"T{number}" for number in range(3 * STEP)]
+
+
+def test_a_large_registration_lets_others_in_between(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        assert (await case.register()).code == 0
+        large = asyncio.ensure_future(case.register(body_of(*MANY, counter=2)))
+        asked = 0
+        while not large.done():
+            assert (await case.route()).code == 0
+            asked += 1
+        assert asked > 1, "routes are answered meanwhile"
+        assert large.result().code == 0
+        assert len(case.server.routes.topics()) == len(MANY) + 2
+
+    namesrv(scenario)
+
+
+def test_registrations_of_a_connection_are_taken_in_their_order(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        first = case.register(body_of(*MANY, counter=1, perm=6))
+        later = case.register(body_of("T7", "T8", counter=2, perm=4))
+        assert [answer.code for answer in await asyncio.gather(first, later)] == [0, 0]
+        assert b'"perm":4' in (await case.route("T8")).body
+        assert b'"perm":6' in (await case.route("T9")).body
+
+    namesrv(scenario)
+
+
+def test_a_broker_that_goes_while_it_registers_is_gone(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        for seconds in (0.0, 0.001, 0.003, 0.005, 0.01):
+            large = asyncio.ensure_future(case.register(body_of(*MANY)))
+            await asyncio.sleep(seconds)
+            await case.broker.close()
+            await asyncio.gather(large, return_exceptions=True)
+            await asyncio.sleep(1)
+            assert case.server.routes.topics() == []
+            case.broker = RemotingClient(case.clock, local_host="10.0.1.1")
+
+    namesrv(scenario)
+
+
+def test_a_stepwise_registration_ends_when_a_newer_one_came() -> None:
+    routes = RouteTable()
+    who = BrokerIdentity("c", "broker-a", BROKER, 0)
+
+    def register(counter: int, perm: int, names: list[str], stepwise: bool) -> Registered:
+        topics = {name: TopicConfig(topic_name=name, perm=perm) for name in names}
+        version = DataVersion(counter=counter)
+        found = routes.register(who, topics, version, connection=1, now_ms=1, stepwise=stepwise)
+        assert found is not None
+        return found
+
+    older = register(1, 6, MANY, stepwise=True)
+    assert len(routes.topics()) == STEP
+    register(2, 4, MANY, stepwise=False)
+    assert list(older.rest) == []
+    found = routes.find_route(MANY[-1])
+    assert found is not None
+    assert found.queue_datas[0].perm == 4
+
+
+def test_bodies_beyond_what_a_request_needs_are_refused(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        for code, ext in ((322, {"brokerId": 0}), (217, {"topic": "T"})):
+            names = {"brokerName": "broker-a", "brokerAddr": BROKER, "clusterName": "c"}
+            for body, words in (
+                (b"{'a':[" + b"[]," * 30_000 + b"]}", "not plain JSON, 65536 are allowed"),
+                (b'{"a":"' + b"x" * 600_000 + b'"}', "of 600008 bytes, 524288 are allowed"),
+            ):
+                answer = await case.call(code, body, **ext, **names)
+                assert answer.code == 1 and words in (answer.remark or ""), answer.remark
+        answer = await case.call(318, b"a=b\n" * 10_000)
+        assert answer.remark == "settings of 40000 bytes, 32768 are allowed at once"
 
     namesrv(scenario)

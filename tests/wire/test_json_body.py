@@ -1,9 +1,11 @@
 """Bodies: JSON, fastjson's dialect of it, and neither."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +28,13 @@ from roquette.wire.bodies import (
     TopicStatsTable,
 )
 from roquette.wire.fastjson_reader import MAX_TEXT, read_json
-from roquette.wire.json_body import decode_body, encode_body, fastjson_pretty
+from roquette.wire.json_body import (
+    _write,
+    decode_body,
+    decode_request_body,
+    encode_body,
+    fastjson_pretty,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "json_body"
 WRITTEN = sorted(path.stem for path in GOLDEN.glob("*.pretty"))
@@ -241,3 +249,31 @@ def test_heartbeats_of_other_languages_are_read() -> None:
     assert found.consumer_data_set[0].subscription_data_set == [
         SubscriptionData(topic="T", sub_version=1_700_000_000_000)
     ]
+
+
+class Three(msgspec.Struct):
+    """Fields that may be null, as the first, one in the middle and the last."""
+
+    a: object = None
+    b: object = None
+    c: object = None
+
+
+NULLS = (
+    None, "x,", "{", '":null', ',"b":null}', 'a"', "null", "\\", [None], {"k": None, "l-m": None, "n,": None, "": None}, [], {},
+)  # fmt: skip
+
+
+def test_nulls_are_left_out_the_fast_way_as_the_slow_one_does() -> None:
+    for values in itertools.product(NULLS, repeat=3):
+        slow: list[str] = []
+        _write(Three(*values), slow, False, None)
+        assert json.loads(encode_body(Three(*values))) == json.loads("".join(slow)), values
+
+
+def test_a_request_body_is_bounded_and_the_dialect_more() -> None:
+    decode_request_body(Three, b'{"a":"' + b"x" * 500_000 + b'"}')
+    decode_request_body(Three, b"{'a':'" + b"x" * 60_000 + b"'}")
+    for body in (b'{"a":"' + b"x" * 600_000 + b'"}', b"{'a':'" + b"x" * 70_000 + b"'}"):
+        with pytest.raises(RemoteProtocolError, match="are allowed here"):
+            decode_request_body(Three, body)

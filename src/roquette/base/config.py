@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from roquette.errors import ConfigError
 
 C = TypeVar("C")
+MAX_SETTINGS = 32 << 10  # bytes of settings in one request
 SHOWN = 80  # characters of a value in a refusal
 
 

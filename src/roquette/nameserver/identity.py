@@ -1,5 +1,7 @@
 """Who a broker is, as its registration says, and the answer to that."""
 
+from collections.abc import Iterator
+
 from roquette.errors import Refused
 from roquette.nameserver.bounds import NAME
 from roquette.wire.codes import ResponseCode
@@ -38,10 +40,16 @@ class BrokerIdentity:
 
 
 class Registered:
-    """Answer to a registration; the addresses are for replicas."""
+    """Answer to a registration; the addresses are for replicas.
 
-    __slots__ = ("ha_address", "master_address")
+    Attributes:
+        rest: takes in what `stepwise` left over. left_out: topics there was no room for.
+    """
+
+    __slots__ = ("ha_address", "left_out", "master_address", "rest")
 
     def __init__(self, ha_address: str | None = None, master_address: str | None = None) -> None:
         self.ha_address = ha_address
         self.master_address = master_address
+        self.rest: Iterator[None] = iter(())
+        self.left_out = 0

@@ -1,9 +1,12 @@
 """Every request a name server answers. Apache: DefaultRequestProcessor, ClientRequestProcessor."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from roquette.base.config import (
+    MAX_SETTINGS,
     format_properties,
     parse_properties,
     refuse_unknown,
@@ -11,14 +14,15 @@ from roquette.base.config import (
     to_properties,
     update,
 )
+from roquette.base.executor import run_blocking
 from roquette.errors import ConfigError, Refused, RemoteProtocolError
 from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES
 from roquette.nameserver.config import IGNORED_KEYS, UNSERVED, NamesrvConfig, forbidden_keys
-from roquette.nameserver.identity import BrokerIdentity
+from roquette.nameserver.identity import BrokerIdentity, Registered
 from roquette.nameserver.kv_table import KvTable
 from roquette.nameserver.route_table import RouteTable
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Reply, Task
+from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.wire import headers
 from roquette.wire.bodies import (
     PART,
@@ -36,10 +40,13 @@ from roquette.wire.bodies import (
 )
 from roquette.wire.codes import ORDER_TOPIC_CONFIG, ResponseCode
 from roquette.wire.header_codec import encode_ext, ext_dict
-from roquette.wire.json_body import decode_body, encode_body
+from roquette.wire.json_body import decode_body, decode_request_body, encode_body
 
 V3_0_11: Final = 37  # brokers before it send topics alone
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+DIRECT: Final = 64 << 10  # bytes of a registration that is read on the loop
+DIRECT_COMPRESSED: Final = 2 << 10  # it may inflate a thousandfold
+MANY: Final = 20_000  # topics: longer lists are written beside the loop
 OK: Final = Reply()
 
 
@@ -118,8 +125,8 @@ def _of_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
         for broker in route.broker_datas
         if 0 not in broker.broker_addrs or (broker.zone_name or "").lower() == zone.lower()
     ]
-    names = [broker.broker_name for broker in route.broker_datas]
-    addresses = [a for broker in route.broker_datas for a in broker.broker_addrs.values()]
+    names = {broker.broker_name for broker in route.broker_datas}
+    addresses = {a for broker in route.broker_datas for a in broker.broker_addrs.values()}
     route.queue_datas = [data for data in route.queue_datas if data.broker_name in names]
     route.filter_server_table = {
         a: servers for a, servers in route.filter_server_table.items() if a in addresses
@@ -136,18 +143,48 @@ class BrokerProcessor:
         self._routes = routes
         self._kv = kv
         self._config = config
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def register(
         self, ctx: RequestContext, header: headers.RegisterBrokerRequestHeader, body: bytes
-    ) -> Reply:
+    ) -> Outcome:
         """REGISTER_BROKER."""
-        if header.body_crc32 and body and crc_of(body) != header.body_crc32:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        registration = _decode_registration(header, body, ctx.command.version)
+        turn = self._turns.get(ctx.peer.id)
+        if turn is None and len(body) <= (DIRECT_COMPRESSED if header.compressed else DIRECT):
+            registration = _decode_registration(header, body, ctx.command.version)
+            return self._answer(self._enter(ctx, header, registration, stepwise=False))
+        if turn is None:
+            turn = self._turns[ctx.peer.id] = asyncio.Lock()
+        return Task(self._register_large(turn, ctx, header, body))
+
+    async def _register_large(
+        self,
+        turn: asyncio.Lock,
+        ctx: RequestContext,
+        header: headers.RegisterBrokerRequestHeader,
+        body: bytes,
+    ) -> Reply:
+        """Many topics: read beside the loop and taken in step by step, registrations of a connection in their order."""
+        async with turn:
+            version = ctx.command.version
+            registration = await run_blocking(_decode_registration, header, body, version)
+            if ctx.peer.closed:
+                return OK  # nobody is there: what was registered meanwhile is gone, too
+            result = self._enter(ctx, header, registration, stepwise=True)
+            for _ in result.rest:
+                await asyncio.sleep(0)
+        return self._answer(result)
+
+    def _enter(
+        self,
+        ctx: RequestContext,
+        header: headers.RegisterBrokerRequestHeader,
+        registration: RegisterBrokerBody,
+        *,
+        stepwise: bool,
+    ) -> Registered:
         wrapper = registration.topic_config_serialize_wrapper
         config = self._config()
-        full = self._routes.bounds.topics
-        refused = full.refused
         result = self._routes.register(
             BrokerIdentity(
                 header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
@@ -163,20 +200,25 @@ class BrokerProcessor:
             filter_servers=registration.filter_server_list,
             mappings=wrapper.topic_queue_mapping_info_map,
             delete_absent=config.delete_topic_with_broker_registration and not _is_part(ctx),
+            stepwise=stepwise,
         )
         if result is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        return result
+
+    def _answer(self, result: Registered) -> Reply:
         answer = headers.RegisterBrokerResponseHeader(
             ha_server_addr=result.ha_address, master_addr=result.master_address
         )
         ordered = None
-        if config.return_order_topic_config_to_broker:
+        if self._config().return_order_topic_config_to_broker:
             ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
-        left_out = full.refused - refused
         return Reply(
             encode_ext(answer),
             None if ordered is None else encode_body(KVTable(table=ordered)),
-            remark=f"{left_out} topics are left out: {full.words()}" if left_out else None,
+            remark=f"{result.left_out} topics are left out: {self._routes.bounds.topics.words()}"
+            if result.left_out
+            else None,
         )
 
     def unregister(
@@ -251,6 +293,8 @@ def _decode_registration(
 ) -> RegisterBrokerBody:
     if not body:
         return RegisterBrokerBody()
+    if header.body_crc32 and crc_of(body) != header.body_crc32:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     try:
         if version >= V3_0_11:
             return decode_register_broker_body(body, compressed=header.compressed, version=version)
@@ -279,7 +323,7 @@ def _registered_zone(ctx: RequestContext) -> str | None:
 
 def _decode(kind: Any, body: bytes) -> Any:
     try:
-        return decode_body(kind, body)
+        return decode_request_body(kind, body)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
@@ -291,7 +335,7 @@ class TopicProcessor:
         self._routes = routes
         self._config = config
 
-    def all_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def all_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
         if not self._config().enable_all_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
@@ -299,27 +343,27 @@ class TopicProcessor:
 
     def of_cluster(
         self, ctx: RequestContext, header: headers.GetTopicsByClusterRequestHeader, body: bytes
-    ) -> Reply:
+    ) -> Outcome:
         """GET_TOPICS_BY_CLUSTER."""
         self._check_enabled()
         return _topic_list(self._routes.topics_of_cluster(header.cluster))
 
-    def system_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def system_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
         topics, address = self._routes.system_topics()
         return _topic_list(topics, address)
 
-    def unit_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def unit_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """GET_UNIT_TOPIC_LIST."""
         self._check_enabled()
         return _topic_list(self._routes.topics_with_flags(unit=True))
 
-    def unit_sub_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def unit_sub_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """GET_HAS_UNIT_SUB_TOPIC_LIST."""
         self._check_enabled()
         return _topic_list(self._routes.topics_with_flags(unit_sub=True))
 
-    def unit_sub_not_unit_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def unit_sub_not_unit_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
         self._check_enabled()
         return _topic_list(self._routes.topics_with_flags(unit=False, unit_sub=True))
@@ -344,8 +388,15 @@ class TopicProcessor:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
 
 
-def _topic_list(topics: list[str], address: str | None = None) -> Reply:
-    return Reply(body=encode_body(TopicList(topic_list=topics, broker_addr=address)))
+def _topic_list(topics: list[str], address: str | None = None) -> Outcome:
+    answer = TopicList(topic_list=topics, broker_addr=address)
+    if len(topics) > MANY:
+        return Task(_encoded(answer))
+    return Reply(body=encode_body(answer))
+
+
+async def _encoded(answer: TopicList) -> Reply:
+    return Reply(body=await run_blocking(encode_body, answer))
 
 
 class ConfigProcessor:
@@ -424,6 +475,11 @@ class ConfigProcessor:
 
     def update_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_NAMESRV_CONFIG: only what may change while running, never an address or a path."""
+        if len(body) > MAX_SETTINGS:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"settings of {len(body)} bytes, {MAX_SETTINGS} are allowed at once",
+            )
         try:
             changes = parse_properties(body.decode())
         except UnicodeDecodeError:

@@ -10,7 +10,7 @@ Apache: RouteInfoManager. Where it differs, on purpose:
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -35,6 +35,7 @@ PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
 UNIT: Final = 1  # TopicSysFlag
 UNIT_SUB: Final = 2
+STEP: Final = 2_000  # topics of a registration that are taken in at once
 DEFAULT_TIMEOUT_MS: Final = 120_000
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
@@ -107,6 +108,7 @@ class RouteTable:
         filter_servers: list[str] | None = None,
         mappings: dict[str, TopicQueueMappingInfo] | None = None,
         delete_absent: bool = False,
+        stepwise: bool = False,
     ) -> Registered | None:
         """Take in what a broker says of itself; None refuses it.
 
@@ -116,6 +118,8 @@ class RouteTable:
         Args:
             enable_acting_master: None marks a broker that has never heard of it (before 5.0).
             delete_absent: topics that are not in `topics` are gone (deleteTopicWithBrokerRegistration).
+            stepwise: take in `STEP` topics; the caller goes through `rest`, and may let others in between. It ends
+                when the broker is gone or has registered again.
 
         Raises:
             Refused: there is no room for another broker. Topics without room are left out, see `bounds.topics`.
@@ -141,6 +145,7 @@ class RouteTable:
             log.warning("registration refused broker=%s: one topic of an unknown broker", identity)
             return None
         broker, first = self._place(identity, zone, bool(enable_acting_master))
+        answer = self._answer(identity, broker)
         is_prime = enable_acting_master is not None and broker_id == min(broker.broker_addrs)
         if broker_id == MASTER_ID or is_prime:
             before = self._live.get(identity.key)
@@ -148,7 +153,10 @@ class RouteTable:
             if delete_absent and not mappings:
                 self._delete_absent(name, topics)
             read_only = broker_id != MASTER_ID and broker.enable_acting_master
-            self._write_topics(name, topics, rewrite=changed, read_only=read_only)
+            answer.rest = self._write_topics(
+                identity, topics, data_version, answer, rewrite=changed, read_only=read_only
+            )
+            next(answer.rest, None)
             if changed and mappings:
                 self._write_mappings(mappings)
         if filter_servers is not None:
@@ -163,7 +171,9 @@ class RouteTable:
                 now_ms,
             )
         )
-        return self._answer(identity, broker)
+        for _ in () if stepwise else answer.rest:
+            pass
+        return answer
 
     def _leave_other_name(self, identity: BrokerIdentity) -> None:
         """The process at this address was configured anew: its old name loses the address."""
@@ -203,10 +213,23 @@ class RouteTable:
         return broker, old is None
 
     def _write_topics(
-        self, broker_name: str, topics: dict[str, TopicConfig], *, rewrite: bool, read_only: bool
-    ) -> None:
+        self,
+        identity: BrokerIdentity,
+        topics: dict[str, TopicConfig],
+        version: DataVersion,
+        answer: Registered,
+        *,
+        rewrite: bool,
+        read_only: bool,
+    ) -> Iterator[None]:
+        broker_name = identity.broker_name
         told = self._told[broker_name]
-        for key, config in topics.items():
+        for number, (key, config) in enumerate(topics.items()):
+            if number % STEP == 0 and number:
+                yield
+                now = self._live.get(identity.key)
+                if now is None or now.data_version is not version:
+                    return
             topic = config.topic_name or key
             perm = config.perm & ~PERM_WRITE if read_only else config.perm
             said = QueueData(
@@ -219,6 +242,7 @@ class RouteTable:
             if not rewrite and told.get(topic) == said:
                 continue  # a wiped write permission survives heartbeats
             if not self._tell(broker_name, topic, said):
+                answer.left_out += 1
                 continue
             queues = self._topics.setdefault(topic, {})
             if queues.get(broker_name) != said:
@@ -456,7 +480,7 @@ class RouteTable:
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Topics on any broker of a cluster."""
         names = self._clusters.get(cluster, {})
-        return [t for t, queues in self._topics.items() if any(name in names for name in queues)]
+        return [t for t, queues in self._topics.items() if not names.keys().isdisjoint(queues)]
 
     def system_topics(self) -> tuple[list[str], str | None]:
         """Cluster and broker names, which are topics too, and the address of one broker."""
@@ -472,14 +496,13 @@ class RouteTable:
         self, *, unit: bool | None = None, unit_sub: bool | None = None
     ) -> list[str]:
         """Topics by the unit bits of their first queue data; None does not care."""
-        found: list[str] = []
-        for topic, queues in self._topics.items():
-            flag = next(iter(queues.values())).topic_sys_flag
-            if (unit is None or bool(flag & UNIT) == unit) and (
-                unit_sub is None or bool(flag & UNIT_SUB) == unit_sub
-            ):
-                found.append(topic)
-        return found
+        mask = (UNIT if unit is not None else 0) | (UNIT_SUB if unit_sub is not None else 0)
+        wanted = (UNIT if unit else 0) | (UNIT_SUB if unit_sub else 0)
+        return [
+            topic
+            for topic, queues in self._topics.items()
+            if next(iter(queues.values())).topic_sys_flag & mask == wanted
+        ]
 
 
 def _with_acting_master(broker: BrokerData, queues: dict[str, QueueData]) -> BrokerData:

@@ -4,18 +4,25 @@ Fast path: msgspec. Slow paths, for what is not JSON: maps whose keys are number
 MessageQueue objects, single quotes, trailing commas. Apache: RemotingSerializable.
 """
 
+import re
 from collections.abc import Hashable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from roquette.errors import RemoteProtocolError
-from roquette.wire.fastjson_reader import read_json
+from roquette.wire.fastjson_reader import MAX_TEXT, read_json
 
 T = TypeVar("T")
 
+MAX_REQUEST: Final = 512 << 10
+MAX_LENIENT: Final = 64 << 10
+
 _to_json = msgspec.json.Encoder().encode
+# A field that is null, behind others and as the first one. Texts never match: inside them quotes are escaped.
+_NULL_FIELD: Final = re.compile(rb',"[A-Za-z0-9_]+":null(?=[,}])')
+_FIRST_NULL: Final = re.compile(rb'(?<={)"[A-Za-z0-9_]+":null(?:,|(?=}))')
 
 
 @cache
@@ -23,10 +30,20 @@ def _decoder(kind: Hashable) -> "msgspec.json.Decoder[Any]":
     return msgspec.json.Decoder(cast(type[Any], kind), strict=False)
 
 
-def decode_body(kind: type[T], data: bytes) -> T:
+def decode_request_body(kind: type[T], data: bytes) -> T:
+    """The same of a request, on a server's loop: at most `MAX_REQUEST` bytes, `MAX_LENIENT` of anything slow."""
+    if len(data) > MAX_REQUEST:
+        raise RemoteProtocolError(f"a body of {len(data)} bytes, {MAX_REQUEST} are allowed here")
+    return decode_body(kind, data, MAX_LENIENT)
+
+
+def decode_body(kind: type[T], data: bytes, lenient: int = MAX_TEXT) -> T:
     """Read a body as `kind`: unknown keys are skipped; missing ones, and nulls, are `kind`'s defaults.
 
     An empty body is an empty object.
+
+    Args:
+        lenient: bytes up to which what is not plain JSON is read: the dialect, references, nulls.
 
     Raises:
         RemoteProtocolError: it is neither JSON nor fastjson's dialect of it, or does not fit `kind`.
@@ -37,10 +54,14 @@ def decode_body(kind: type[T], data: bytes) -> T:
         try:
             return cast(T, _decoder(cast(Hashable, kind)).decode(data))
         except msgspec.ValidationError as error:
-            if b"null" not in data:
+            if b"null" not in data or len(data) > lenient:
                 raise _misfit(kind, error) from None
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             pass
+    if len(data) > lenient:
+        raise RemoteProtocolError(
+            f"a body of {len(data)} bytes that is not plain JSON, {lenient} are allowed here"
+        )
     try:
         return msgspec.convert(read_json(data), kind, strict=False)
     except (msgspec.ValidationError, OverflowError) as error:
@@ -64,7 +85,9 @@ def encode_body(value: Any, *, java_keys: bool = False) -> bytes:
         except TypeError:
             pass  # keyed by MessageQueue
         else:
-            if b"null" not in data:
+            if b'":null' in data:
+                data = _FIRST_NULL.sub(b"", _NULL_FIELD.sub(b"", data))
+            if b'":null' not in data:
                 return data
     out: list[str] = []
     _write(value, out, java_keys, None)

@@ -6,7 +6,7 @@ Apache: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig, prepareRuntime
 from collections.abc import Callable
 from typing import Protocol
 
-from roquette.base.config import format_properties, parse_properties
+from roquette.base.config import MAX_SETTINGS, format_properties, parse_properties
 from roquette.broker.stats import BrokerStats, Counter
 from roquette.errors import ConfigError, Refused
 from roquette.remoting.dispatcher import RequestContext
@@ -80,6 +80,11 @@ class AdminProcessor:
 
     def update_config(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_BROKER_CONFIG: only settings that may change while running, never paths or addresses."""
+        if len(body) > MAX_SETTINGS:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"settings of {len(body)} bytes, {MAX_SETTINGS} are allowed at once",
+            )
         try:
             changes = parse_properties(body.decode())
         except UnicodeDecodeError:

@@ -24,7 +24,7 @@ from roquette.wire.bodies import (
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.headers import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
-from roquette.wire.json_body import decode_body, encode_body
+from roquette.wire.json_body import decode_request_body, encode_body
 
 T = TypeVar("T")
 
@@ -230,7 +230,7 @@ def notify_members(group: ConsumerGroup) -> None:
 def decode_request(kind: type[T], body: bytes) -> T:
     """Read a request's JSON body; a body that is not one is refused, not fatal."""
     try:
-        return decode_body(kind, body)
+        return decode_request_body(kind, body)
     except RemoteProtocolError as error:
         raise Refused(
             ResponseCode.SYSTEM_ERROR, f"the body is not a {kind.__name__}: {error}"

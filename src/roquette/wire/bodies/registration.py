@@ -46,7 +46,7 @@ def decode_register_broker_body(
 ) -> RegisterBrokerBody:
     """Read the body in either form; raises RemoteProtocolError."""
     if not compressed:
-        return decode_body(RegisterBrokerBody, body)
+        return decode_body(RegisterBrokerBody, body, len(body))
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(body, MAX_DECOMPRESSED)
