@@ -4,7 +4,7 @@ RoquetteError
 +- LocalProtocolError            our misuse of the wire                     (a bug)
 +- ConfigError                   a setting is wrong: says which, where, what to do
 +- StoreError
-|  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreClosed  MessageIllegal
+|  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreShort  StoreClosed  MessageIllegal
 +- ExpressionError               a filter expression is not one: says what is wrong where
 +- Refused(code, remark)         server side only: becomes the response
 |  +- RefusedForNow              the store takes nothing at present: the same may be taken later
@@ -46,6 +46,10 @@ class StoreFull(StoreError):
     """Too little disk is left: writes are refused until space is freed."""
 
 
+class StoreShort(StoreError):
+    """The system had no descriptor or no memory for a file: nothing was done, the same may be taken later."""
+
+
 class StoreClosed(StoreError):
     """The store is not open, or a failed sync has ended its life."""
 
@@ -74,7 +78,9 @@ class RefusedForNow(Refused):
 
 def is_transient(error: Exception) -> bool:
     """Whether an error is of the moment (disk, memory, a store that takes nothing), not of what was worked on."""
-    return isinstance(error, (RefusedForNow, StoreFull, StoreClosed, OSError, MemoryError))
+    return isinstance(
+        error, (RefusedForNow, StoreFull, StoreShort, StoreClosed, OSError, MemoryError)
+    )
 
 
 class ClientError(RoquetteError):

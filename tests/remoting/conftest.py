@@ -53,7 +53,7 @@ class Bench:
             self.dispatcher,
             self.clock,
             on_lost=self.lost.append,
-            **{k: v for k, v in options.items() if k in ("idle_s", "max_connections")},
+            **{k: v for k, v in options.items() if k in ("idle_s", "bound")},
         )
 
     def _rows(self) -> list[Row]:

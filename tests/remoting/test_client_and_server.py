@@ -10,6 +10,7 @@ import pytest
 from roquette.errors import ClientClosed, ConnectError, RequestTimeout, TooManyRequests
 from roquette.remoting.client import split_address
 from roquette.remoting.pending import PendingTable
+from roquette.remoting.server import ConnectionBound
 from roquette.remoting.transport import host_of
 
 Run = Callable[..., Any]
@@ -173,7 +174,7 @@ def test_too_many_connections_are_refused(bench: Run) -> None:
         assert (await first.receive()).body == b"still"
         assert second is not None
 
-    bench(scenario, max_connections=2)
+    bench(scenario, bound=ConnectionBound(2))
 
 
 @pytest.mark.parametrize(

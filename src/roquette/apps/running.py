@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from roquette.base.config import Unserved, load
+from roquette.base.descriptors import raise_limit
 from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.base.lifecycle import Tasks
@@ -23,23 +24,12 @@ def run(body: Body) -> int:
 
     The loop is uvloop's where that is installed.
     """
-    raise_file_limit()
+    raise_limit()
     try:
         import uvloop
     except ImportError:
         return asyncio.run(_with_signals(body))
     return uvloop.run(_with_signals(body))
-
-
-def raise_file_limit() -> None:
-    """As many open files as this user may have: each queue file and each connection is one or two."""
-    try:
-        import resource
-    except ImportError:
-        return  # not a Unix
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _with_signals(body: Body) -> int:

@@ -6,18 +6,16 @@ run by the caller in the executor.
 """
 
 import contextlib
-import errno
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol, TextIO
+from collections.abc import Iterator
+from typing import Protocol, TextIO
 
 from roquette.base import system_calls
+from roquette.base.descriptors import Spares, map_limit
+from roquette.base.os_file import ZEROS, OsFile, SyncState
 from roquette.errors import StoreError
-
-_ZEROS: Final = bytes(1 << 20)
-NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))  # errors that pass when space is freed
 
 
 class File(Protocol):
@@ -63,6 +61,15 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Set the size; new bytes are zeros without blocks."""
+        ...
+
+    def rest(self) -> None:
+        """Keep no descriptor from now on: calls open the file by its path. Its maps stay, and keep what was
+        deleted readable. Not for a file that is renamed."""
+        ...
+
+    def wake(self) -> None:
+        """Keep a descriptor again: it is written often. Raises OSError."""
         ...
 
     def close(self) -> None:
@@ -147,6 +154,11 @@ class Files(Protocol):
         ...
 
     @property
+    def map_limit(self) -> int:
+        """How many files may be mapped at a time."""
+        ...
+
+    @property
     def boot_id(self) -> bytes:
         """What tells this run of the operating system from all others: while it is the same, memory that was
         written is not lost. Empty when it is not known."""
@@ -155,73 +167,6 @@ class Files(Protocol):
     def lock_file(self, path: str) -> FileLock:
         """Take the lock of a path; raises StoreError when another process has it."""
         ...
-
-
-class OsFile:
-    """A file of the operating system."""
-
-    __slots__ = ("_fd", "_path", "_syncs")
-
-    def __init__(self, path: str, fd: int, syncs: "SyncState | None" = None) -> None:
-        self._path = path
-        self._fd = fd
-        self._syncs = syncs or SyncState()
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self._fd).st_size
-
-    def pwrite(self, data: bytes, position: int) -> None:
-        written = system_calls.pwrite(self._fd, data, position)
-        while written < len(data):  # a signal or a nearly full disk shortens a write
-            more = system_calls.pwrite(self._fd, data[written:], position + written)
-            if more <= 0:
-                raise OSError(errno.EIO, "the system takes no more bytes", self._path)
-            written += more
-
-    def pread(self, size: int, position: int) -> bytes:
-        return system_calls.pread(self._fd, size, position)
-
-    def map(self, writable: bool) -> mmap.mmap:
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        return mmap.mmap(self._fd, 0, access=access)
-
-    def sync(self) -> None:
-        self._syncs.run(system_calls.sync_data, self._fd, self._path)
-
-    @property
-    def descriptor(self) -> int | None:
-        return self._fd if self._fd >= 0 else None
-
-    def allocate(self, size: int) -> None:
-        if not system_calls.reserve(self._fd, size):  # holes too: Apache leaves its files sparse
-            self._write_blocks(size)
-
-    def _write_blocks(self, size: int) -> None:
-        """Reserve blocks by writing each: what is there again, zeros behind it. Never a hole, or a store into it
-        would kill the process on a full disk."""
-        position = 0
-        while position < size:
-            piece = self.pread(min(len(_ZEROS), size - position), position)
-            if not piece:
-                piece = _ZEROS[: size - position]
-            self.pwrite(piece, position)
-            position += len(piece)
-
-    def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class OsFileLock:
@@ -238,31 +183,13 @@ class OsFileLock:
             self._fd = -1
 
 
-class SyncState:
-    """Remembers the first sync that failed, and lets no other one run after it."""
-
-    __slots__ = ("error",)
-
-    def __init__(self) -> None:
-        self.error: str | None = None
-
-    def run(self, call: Callable[[int], None], fd: int, path: str) -> None:
-        """Sync one descriptor; raises OSError."""
-        if self.error is not None:
-            raise OSError(errno.EIO, f"not synced after an earlier failure: {self.error}", path)
-        try:
-            call(fd)
-        except OSError as error:
-            if error.errno not in NO_SPACE:  # a full disk loses nothing that was promised
-                self.error = f"{path}: {error.strerror}"
-            raise
-
-
 class OsFiles:
     """The operating system's files."""
 
     def __init__(self) -> None:
         self._syncs = SyncState()
+        self._spares = Spares()
+        self._map_limit = map_limit()
 
     @property
     def sync_error(self) -> str | None:
@@ -270,7 +197,8 @@ class OsFiles:
 
     def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
         flags = os.O_RDWR | system_calls.CLOSE_ON_EXEC | (os.O_CREAT if create else 0)
-        file = OsFile(path, os.open(path, flags, 0o644), self._syncs)
+        fd = self._spares.run(os.open, path, flags, 0o644)
+        file = OsFile(path, fd, self._syncs, self._spares)
         if size is not None and (have := file.size) < size:
             try:
                 file.allocate(size)
@@ -282,7 +210,8 @@ class OsFiles:
         return file
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb") as stream:
+        fd = self._spares.run(os.open, path, os.O_RDONLY | system_calls.CLOSE_ON_EXEC)
+        with open(fd, "rb") as stream:
             return stream.read()
 
     def write_atomic(self, path: str, data: bytes, keep_backup: bool = True) -> None:
@@ -293,7 +222,7 @@ class OsFiles:
 
     def list_dir(self, path: str) -> list[str]:
         try:
-            return sorted(os.listdir(path))
+            return sorted(self._spares.run(os.listdir, path))
         except FileNotFoundError:
             return []
 
@@ -306,19 +235,20 @@ class OsFiles:
 
     def remove_tree(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            self._spares.run(shutil.rmtree, path)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 
     def sync_dir(self, path: str) -> None:
-        fd = system_calls.open_directory(path)
+        fd = self._spares.run(system_calls.open_directory, path)
         if fd is None:
             return
         try:
             self._syncs.run(os.fsync, fd, path)
         finally:
             os.close(fd)
+            self._spares.refill()
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
@@ -334,10 +264,14 @@ class OsFiles:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
     @property
+    def map_limit(self) -> int:
+        return self._map_limit
+
+    @property
     def boot_id(self) -> bytes:
         try:
-            with open("/proc/sys/kernel/random/boot_id", "rb") as stream:
-                return bytes.fromhex(stream.read().decode().replace("-", ""))
+            text = self.read_bytes("/proc/sys/kernel/random/boot_id").decode()
+            return bytes.fromhex(text.replace("-", ""))
         except (OSError, ValueError):
             return b""
 
@@ -396,7 +330,7 @@ def zero_fill(file: File, size: int, sync_every: int = 16 << 20) -> None:
     position = 0
     unsynced = 0
     while position < size:
-        piece = _ZEROS[: size - position]
+        piece = ZEROS[: size - position]
         file.pwrite(piece, position)
         position += len(piece)
         unsynced += len(piece)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from roquette.base.checksum import crc32
+from roquette.base.descriptors import SHORTAGE
 from roquette.base.files import Files, make_durable_dir, write_whole
 from roquette.errors import RoquetteError, StoreError
 
@@ -85,6 +86,8 @@ def _keep(files: Files, path: str) -> list[Mark]:
     try:
         data = files.read_bytes(path)
     except OSError as error:
+        if error.errno in SHORTAGE:
+            raise
         log.error("%s can not be read, so it is replaced without a backup error=%s", path, error)
         return []
     marks = [Mark(crc32(data), len(data), files.modified_ms(path))]
@@ -119,6 +122,7 @@ def load(files: Files, path: str, parse: Callable[[bytes], T]) -> Loaded[T] | No
 
     Raises:
         StoreError: there are or were files, and none can be read: starting empty would lose what they hold.
+        OSError: no descriptors or memory to read them.
     """
     marks = _marks(files, path)
     problems: list[str] = []
@@ -134,6 +138,8 @@ def load(files: Files, path: str, parse: Callable[[bytes], T]) -> Loaded[T] | No
             value = parse(data)
             modified_ms = files.modified_ms(name)
         except (OSError, ValueError, RoquetteError) as error:
+            if isinstance(error, OSError) and error.errno in SHORTAGE:
+                raise  # an older content must not be taken for want of a descriptor
             problems.append(f"{name}: {error}")
             continue
         foreign = not any(mark.matches(data) for mark in marks)
@@ -167,7 +173,9 @@ def _marks(files: Files, path: str) -> list[Mark]:
     """What the sums of a file say; nothing when there are none."""
     try:
         text = files.read_bytes(path + SUMS).decode("ascii", "replace")
-    except OSError:
+    except OSError as error:
+        if error.errno in SHORTAGE:
+            raise
         return []
     return parse_marks(text)
 

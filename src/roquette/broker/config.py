@@ -231,7 +231,11 @@ class BrokerConfig(BoundSettings):
     server_channel_max_idle_time_seconds: int = setting(
         120, "Idle connections are closed after, s."
     )
-    max_connections: int = setting(20_000, "Connections a port accepts; further ones are closed.")
+    max_connections: int = setting(
+        20_000,
+        "Connections both ports accept together; further ones are closed. Fewer where the limit of open files "
+        "leaves no room for as many beside the store's.",
+    )
 
 
 IGNORED_KEYS = (

@@ -7,8 +7,8 @@ import asyncio
 from typing import Final
 
 from roquette.base.clock import Clock
+from roquette.base.descriptors import NO_SPACE
 from roquette.base.executor import run_blocking
-from roquette.base.files import NO_SPACE
 from roquette.store.disk_guard import Usage
 from roquette.store.message_store import MessageStore
 from roquette.store.plans import DeletionPlan

@@ -12,7 +12,7 @@ from roquette.broker.processor_table import fast_table, lane_limits
 from roquette.errors import ConfigError
 from roquette.remoting.dispatcher import Dispatcher, Peer, RequestContext, Row
 from roquette.remoting.outcomes import Held, Later
-from roquette.remoting.server import Server
+from roquette.remoting.server import ConnectionBound, Server
 
 log = logging.getLogger("roquette.broker")
 
@@ -51,10 +51,9 @@ class Doors:
 
         self._main = dispatcher(rows)
         idle_s = float(config.server_channel_max_idle_time_seconds)
+        bound = ConnectionBound(config.max_connections)
         self._servers = [
-            Server(
-                each, clock, on_lost=on_lost, idle_s=idle_s, max_connections=config.max_connections
-            )
+            Server(each, clock, on_lost=on_lost, idle_s=idle_s, bound=bound)
             for each in (self._main, dispatcher(fast_table(rows)))
         ]
 

@@ -6,6 +6,7 @@ life: nothing that waits is acknowledged (Apache: GroupCommitService, PutMessage
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from roquette.base.clock import Clock
 from roquette.base.executor import submit, sync_file
@@ -16,6 +17,8 @@ from roquette.store.durability import DurabilityGate
 from roquette.store.message_store import MessageStore
 from roquette.store.plans import SyncPlan
 from roquette.wire.codes import ResponseCode
+
+SHORT_PAUSE_S: Final = 0.1
 
 
 class Waiting:
@@ -122,7 +125,11 @@ class LogSync:
             self.abandon(str(refusal))
         else:
             self._flushed(end_offset)
-            self.kick()
+            if plan.short is None:
+                self.kick()
+            else:  # until files can be opened again
+                self._due = True
+                asyncio.get_running_loop().call_later(SHORT_PAUSE_S, self.kick)
         if self._rest is not None and not self._rest.done() and self._running is None:
             self._rest.set_result(None)
 

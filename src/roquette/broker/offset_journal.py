@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from roquette.base.checksum import crc32
-from roquette.base.files import NO_SPACE, File, Files
+from roquette.base.descriptors import NO_SPACE
+from roquette.base.files import File, Files
 
 log = logging.getLogger("roquette.broker")
 

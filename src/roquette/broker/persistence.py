@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from roquette.base import generations
+from roquette.base.descriptors import NO_SPACE
 from roquette.base.executor import run_blocking
-from roquette.base.files import NO_SPACE, Files
+from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused
 from roquette.wire.codes import ResponseCode

@@ -16,6 +16,7 @@ from roquette.errors import (
     StoreClosed,
     StoreError,
     StoreFull,
+    StoreShort,
 )
 from roquette.message import names, properties, sysflag
 from roquette.message.properties import encode_properties
@@ -209,6 +210,11 @@ class MessageWriter:
             return RefusedForNow(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"service not available now: the broker's disk is full [{self._disk_text()}]: {error}",
+            )
+        if isinstance(error, StoreShort):
+            return RefusedForNow(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: the broker is {error}. The disk is not full; send again",
             )
         if isinstance(error, StoreClosed):
             return RefusedForNow(

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from roquette.base.clock import Clock
+from roquette.base.descriptors import SHORTAGE, shortage_words
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ConnectError, LocalProtocolError, Refused
@@ -377,7 +378,11 @@ class Dispatcher:
             self.answer(job, reply)
 
     def _failed(self, job: RequestContext, error: Exception) -> Reply:
-        """A defect of ours: the log has its words, the peer gets a sentence without Python's."""
+        """A shortage, or a defect of ours: the log has its words, the peer gets a sentence without Python's."""
+        if isinstance(error, OSError) and error.errno in SHORTAGE:
+            words = shortage_words(error)
+            self._noise.warning("short", "request not served: %s", words)
+            return Reply(b"", None, SYSTEM_BUSY, f"[OVERLOAD]the server is {words}. Try again")
         self.crashed += 1
         code = job.command.code
         self._noise.warning(

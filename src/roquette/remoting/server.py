@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 
 from roquette.base.clock import Clock
+from roquette.base.descriptors import connection_limit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher, Peer
@@ -17,13 +18,30 @@ def _ignore(peer: Peer) -> None:
     return None
 
 
+class ConnectionBound:
+    """How many connections the ports of a server may have together.
+
+    Args:
+        wanted: what is configured; fewer when the process may not have as many descriptors (`connection_limit`).
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self.most = min(wanted, connection_limit())
+        self.open = 0
+        self.refusal = (
+            "maxConnections"
+            if self.most == wanted
+            else "what the limit of open files leaves beside the store's; raise it (ulimit -n, LimitNOFILE= of systemd)"
+        )
+
+
 class Server:
     """One listening port in front of a dispatcher.
 
     Args:
         on_lost: told of every connection that ended.
         idle_s: a connection without traffic for so long is closed (Apache: serverChannelMaxIdleTimeSeconds).
-        max_connections: further ones are closed at once.
+        bound: connections beyond it are closed at once; several ports may share it.
     """
 
     def __init__(
@@ -33,13 +51,13 @@ class Server:
         *,
         on_lost: Callable[[Peer], None] = _ignore,
         idle_s: float = 120.0,
-        max_connections: int = 20_000,
+        bound: ConnectionBound | None = None,
     ) -> None:
         self.peers: dict[int, Peer] = {}
         self._dispatcher = dispatcher
         self._on_lost = on_lost
         self._idle_s = idle_s
-        self._max_connections = max_connections
+        self._bound = bound or ConnectionBound(20_000)
         self._noise = RateLimited(log, clock)
         self._tasks = Tasks()
         self._next_id = 0
@@ -60,17 +78,24 @@ class Server:
         return PeerProtocol(self._dispatcher, self._next_id, self._noise, self._made, self._lost)
 
     def _made(self, peer: Peer) -> None:
-        if len(self.peers) >= self._max_connections:
+        bound = self._bound
+        if bound.open >= bound.most:
             self._noise.warning(
-                "full", "connection refused peer=%s: %d are open", peer.remote, len(self.peers)
+                "full",
+                "connection refused peer=%s: %d are open, the most there may be: %s",
+                peer.remote,
+                bound.open,
+                bound.refusal,
             )
             peer.closed = True
             peer.transport.abort()
             return
+        bound.open += 1
         self.peers[peer.id] = peer
 
     def _lost(self, peer: Peer, error: Exception | None) -> None:
         if self.peers.pop(peer.id, None) is not None:
+            self._bound.open -= 1
             self._on_lost(peer)
 
     def _close_idle(self) -> None:

@@ -78,6 +78,8 @@ class CommitLog:
         """Take the segments that recovery has found sound; they follow each other."""
         self.segments = segments
         self.active = segments[-1] if segments else None
+        if self.active is not None:
+            self.active.file.wake()
         self._first_index = segments[0].base_offset // self.segment_size if segments else 0
         self.synced = self.end_offset
 
@@ -130,6 +132,7 @@ class CommitLog:
                 )
                 last.fill()
                 self.broken = False
+            last.file.rest()
             self.pending_bytes = 0
         else:
             self._first_index = base // self.segment_size
@@ -142,19 +145,21 @@ class CommitLog:
         spare = self.spare
         if spare is not None:
             self.spare = None
-            if self.spare_offset == base:
-                try:
-                    self._files.rename(spare.path, path)
-                    return spare
-                except OSError:  # another file system: the spare is of no use
-                    pass
             spare.close()
-            self._files.remove(spare.path)
+            if self.spare_offset != base or not self._move(spare.path, path):
+                self._files.remove(spare.path)
         try:
             return self._files.open_file(path, self.segment_size, True)
         except OSError:
             self._files.remove(path)
             raise
+
+    def _move(self, source: str, target: str) -> bool:
+        try:
+            self._files.rename(source, target)
+        except OSError:  # another file system: it is of no use
+            return False
+        return True
 
     def drop_spare(self) -> None:
         """Remove the file made ahead: the next who opens the store may not know of it."""

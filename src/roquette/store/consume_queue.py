@@ -22,6 +22,7 @@ from mypy_extensions import i64
 
 from roquette.base.files import File, Files
 from roquette.store.layout import offset_name
+from roquette.store.queue_file import Holder, OpenFiles, QueueFile
 
 UNIT_SIZE: Final = 20
 _SECTOR: Final = 512
@@ -53,23 +54,7 @@ def passing_unit(before: bytes, next_physical: i64, segment_size: i64) -> bytes:
     return before
 
 
-class QueueFile:
-    """One mapped file of units."""
-
-    __slots__ = ("file", "map", "solid")
-
-    def __init__(self, file: File, solid: bool) -> None:
-        """`solid`: it has all its blocks. Others, as Apache leaves them, are not touched through the map."""
-        self.file: File = file
-        self.solid: bool = solid
-        self.map: mmap.mmap = file.map(True)
-
-    def read(self, start: i64, end: i64) -> bytes:
-        """The bytes of a range."""
-        return self.map[start:end] if self.solid else self.file.pread(end - start, start)
-
-
-class ConsumeQueue:
+class ConsumeQueue(Holder):
     """The units of one queue. `next_offset` is the queue offset the next message gets."""
 
     __slots__ = (
@@ -81,6 +66,7 @@ class ConsumeQueue:
         "_map_base",
         "_min_known_for",
         "_min_offset",
+        "_open_files",
         "_units_per_file",
         "checked_codes",
         "directory_dirty",
@@ -95,9 +81,10 @@ class ConsumeQueue:
     )
 
     def __init__(
-        self, files: Files, directory: str, topic: str, queue_id: int, units_per_file: i64
+        self, open_files: OpenFiles, directory: str, topic: str, queue_id: int, units_per_file: i64
     ) -> None:
-        self._files: Files = files
+        self._open_files: OpenFiles = open_files
+        self._files: Files = open_files.files
         self._directory: str = directory
         self.topic: str = topic
         self.queue_id: int = queue_id
@@ -263,6 +250,7 @@ class ConsumeQueue:
         while len(self._loaded) > keep:
             self.limit -= per_file
             gone = self._loaded.pop()
+            self._open_files.forget(gone)
             if gone is not None:
                 gone.file.close()
             self._files.remove(self.file_path(self.limit))
@@ -293,7 +281,7 @@ class ConsumeQueue:
         size: i64 = self._units_per_file * UNIT_SIZE
         # What is not the last file is full. The last one, found at start, is made solid by `reserve`.
         solid = index < len(self._loaded) - 1 or index == len(self._loaded)
-        opened = QueueFile(self._files.open_file(self.file_path(base), size, create), solid)
+        opened = self._open_files.open(self.file_path(base), size, create, solid, self, base)
         if index < len(self._loaded):
             self._loaded[index] = opened
         return opened
@@ -394,13 +382,15 @@ class ConsumeQueue:
             if physical >= min_physical:
                 break
             gone.append(self.file_path(self._first_base))
-            self._loaded.pop(0)
+            self._open_files.forget(self._loaded.pop(0))
             self._first_base += self._units_per_file
         return gone
 
     def unflushed_files(self) -> list[File]:
         """The files written since `flushed_offset`, for a sync."""
         found: list[File] = []
+        if self.flushed_offset >= self.next_offset:
+            return found
         base: i64 = self.flushed_offset - self.flushed_offset % self._units_per_file
         base = max(base, self._first_base)
         while base < self.next_offset:
@@ -410,12 +400,35 @@ class ConsumeQueue:
 
     def forget(self) -> None:
         """Let go of the files without closing them: a sync in the executor may still hold one."""
+        for opened in self._loaded:
+            self._open_files.forget(opened)
         self._map = None
         self._loaded = []
+
+    def written_to(self, opened: QueueFile) -> i64:
+        end: i64 = opened.base + self._units_per_file
+        return min(end, self.next_offset)
+
+    def is_unsynced(self, opened: QueueFile) -> bool:
+        return self.flushed_offset < self.written_to(opened)
+
+    def let_go(self, opened: QueueFile) -> None:
+        if self.is_unsynced(
+            opened
+        ):  # the system forgets a write that failed when nobody has the file open
+            opened.file.sync()
+            if self.flushed_offset >= opened.base:
+                self.flushed_offset = self.written_to(opened)
+        index: i64 = (opened.base - self._first_base) // self._units_per_file
+        if 0 <= index < len(self._loaded) and self._loaded[index] is opened:
+            self._loaded[index] = None
+        if self._map is opened.map:
+            self._map = None
 
     def close(self) -> None:
         """Release files; maps go with their last reference."""
         for opened in self._loaded:
+            self._open_files.forget(opened)
             if opened is not None:
                 opened.file.close()
         self._map = None

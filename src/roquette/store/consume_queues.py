@@ -9,6 +9,7 @@ from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, count_valid
 from roquette.store.keys import TopicKeys
 from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
 from roquette.store.limits import check_topic
+from roquette.store.queue_file import OpenFiles
 
 _SCAN_UNITS = 4096
 
@@ -31,6 +32,7 @@ class ConsumeQueues:
 
     def __init__(self, files: Files, layout: StoreLayout, units_per_file: int) -> None:
         self._files = files
+        self.open_files = OpenFiles(files)
         self._layout = layout
         self.units_per_file = units_per_file
         self.topics: dict[str, TopicQueues] = {}
@@ -53,7 +55,7 @@ class ConsumeQueues:
     def create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """A new, empty queue."""
         directory = self._layout.queue(topic, queue_id)
-        queue = ConsumeQueue(self._files, directory, topic, queue_id, self.units_per_file)
+        queue = ConsumeQueue(self.open_files, directory, topic, queue_id, self.units_per_file)
         self.topic(topic).queues[queue_id] = queue
         self.new_directories[self._layout.topic(topic)] = None
         self.new_directories[self._layout.consume_queues] = None

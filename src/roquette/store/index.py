@@ -257,7 +257,7 @@ class Index:
         except OSError as error:
             if not self._index_files or self.end_physical != physical_offset:
                 raise
-            log.error("no space for another index file: %s", error)
+            log.error("no other index file can be made: %s", error)
             self._left.append((key_hash, physical_offset, store_ms))
             return False
         return True
@@ -280,7 +280,7 @@ class Index:
             try:
                 self.put(key_hash, physical, store_ms)
             except OSError as error:
-                log.error("no space for another index file: %s", error)
+                log.error("no other index file can be made: %s", error)
                 while position < end:
                     key_hash = read_i64_be(keys, position)
                     physical = read_i64_be(keys, position + 8)

@@ -86,6 +86,7 @@ class IndexFile:
         self.file: File = file
         self.path: str = path
         self._map: mmap.mmap = file.map(True)
+        file.rest()
         self._slots: i64 = slots
         self._capacity: i64 = capacity
         self._entries_at: i64 = HEADER_SIZE + slots * SLOT_SIZE

@@ -41,6 +41,7 @@ def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[
                 f"store was made with, or put a good copy there, should it have been cut; without one {REMEDY}"
             )
         segments.append(Segment(file, base, segment_size, segment_size))
+        file.rest()
     return segments
 
 

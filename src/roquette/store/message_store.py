@@ -10,8 +10,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.files import NO_SPACE, FileLock, Files
-from roquette.errors import StoreClosed, StoreError, StoreFull
+from roquette.base.descriptors import NO_SPACE, SHORTAGE, shortage_words
+from roquette.base.files import FileLock, Files
+from roquette.errors import StoreClosed, StoreError, StoreFull, StoreShort
 from roquette.message.record import MAX_PROPERTIES, encode_record
 from roquette.store import reading
 from roquette.store.batch_appender import BatchAppender
@@ -210,7 +211,8 @@ class MessageStore:
         `own`: the broker delivers what it has taken before; maxMessageSize is for senders.
 
         Raises:
-            MessageIllegal: it breaks a limit. StoreFull: no space. StoreClosed: not open, or failed.
+            MessageIllegal: it breaks a limit. StoreFull: no space. StoreShort: no descriptors or memory for a file.
+            StoreClosed: not open, or failed.
         """
         if self._refusal is not None:
             self._raise_refusal()
@@ -262,11 +264,13 @@ class MessageStore:
                 self._index.reserve(now_ms)
             self._log.place(size)
         except OSError as error:
-            raise self._no_space(error) from error
+            raise self._no_room(error) from error
 
-    def _no_space(self, error: OSError) -> StoreFull:
+    def _no_room(self, error: OSError) -> StoreError:
         if self._log.broken:
             self._fail_write(error)
+        if error.errno in SHORTAGE:
+            return StoreShort(shortage_words(error))
         words = self.disk.no_space(error)
         self.send_refusal = self.disk.refusal
         return StoreFull(words)
@@ -290,8 +294,8 @@ class MessageStore:
         """Append the messages of one client batch (`message.batch`), in order.
 
         Raises:
-            MessageIllegal: nothing was appended. StoreClosed: as `append`. StoreFull: the first messages may
-            have been appended.
+            MessageIllegal: nothing was appended. StoreClosed: as `append`. StoreFull, StoreShort: the first
+            messages may have been appended.
         """
         if self._refusal is not None:
             self._raise_refusal()
@@ -312,7 +316,7 @@ class MessageStore:
                 self._arrivals,
             )
         except OSError as error:
-            raise self._no_space(error) from error
+            raise self._no_room(error) from error
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
         return done
@@ -567,7 +571,7 @@ class MessageStore:
         return self._upkeep.plan_sync(self._last_store_ms)
 
     def synced(self, plan: SyncPlan) -> int:
-        """A sync has run; returns how far the log is durable now.
+        """A sync has run, or was put off; returns how far the log is durable now.
 
         Raises:
             StoreClosed: it failed. It is never tried again, and nothing may be acknowledged.
@@ -575,7 +579,10 @@ class MessageStore:
         if plan.error is not None:
             self.fail(f"syncing the commit log failed: {plan.error}")
             raise StoreClosed(f"syncing the commit log failed: {plan.error}") from plan.error
-        self._upkeep.synced(plan)
+        if plan.short is not None:
+            self._upkeep.sync_later(plan)
+        else:
+            self._upkeep.synced(plan)
         return self._log.synced
 
     def plan_queue_flush(self, now_ms: int | None = None) -> QueueFlushPlan | None:
@@ -592,18 +599,27 @@ class MessageStore:
         if plan.error is not None:
             self.fail(f"syncing consume queues failed: {plan.error}")
             raise StoreClosed(f"syncing consume queues failed: {plan.error}") from plan.error
-        self._upkeep.queues_flushed(plan)
+        if plan.short is not None:
+            self._upkeep.flush_later(plan)
+        else:
+            self._upkeep.queues_flushed(plan)
 
     def flush_all(self) -> None:
-        """Bring everything and the checkpoint to the disk. Blocks."""
-        sync = self.plan_sync()
-        if sync is not None:
+        """Bring everything and the checkpoint to the disk. Blocks. Raises OSError: files could not be opened for it."""
+        while (sync := self.plan_sync()) is not None:  # one that was put off does not hold all
             sync.run()
             self.synced(sync)
-        flush = self.plan_queue_flush()
-        if flush is not None:
-            flush.run()
-            self.queues_flushed(flush)
+            if sync.short is not None:
+                raise sync.short
+        for _ in range(2):
+            flush = self.plan_queue_flush()
+            if flush is not None:
+                flush.run()
+                self.queues_flushed(flush)
+                if flush.short is not None:
+                    raise flush.short
+                if not flush.again:
+                    break
 
     def plan_allocation(self) -> AllocationPlan | None:
         """Plan to make the next commit log file ahead; None when it is too early or done."""

@@ -6,6 +6,7 @@ result when the driver hands the plan back on the loop.
 
 from collections.abc import Callable
 
+from roquette.base.descriptors import SHORTAGE
 from roquette.base.files import File, Files, zero_fill
 from roquette.store.checkpoint import write_checkpoint
 from roquette.store.log_mark import LogMark
@@ -14,7 +15,16 @@ from roquette.store.log_mark import LogMark
 class SyncPlan:
     """Sync the commit log up to `end_offset`."""
 
-    __slots__ = ("_directory", "_files", "_mark", "_touched", "end_offset", "error", "physical_ms")
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_mark",
+        "_touched",
+        "end_offset",
+        "error",
+        "physical_ms",
+        "short",
+    )
 
     def __init__(
         self,
@@ -33,6 +43,7 @@ class SyncPlan:
         self.end_offset = end_offset
         self.physical_ms = physical_ms
         self.error: OSError | None = None
+        self.short: OSError | None = None  # something could not be opened: run it again later
 
     @property
     def descriptor(self) -> int | None:
@@ -44,6 +55,7 @@ class SyncPlan:
     def run(self) -> None:
         """Block until the data is on the disk. An error is kept, not raised, and never retried:
         after a failed sync the system may have dropped the pages."""
+        self.short = None
         try:
             for file in self._touched:
                 file.sync()
@@ -53,7 +65,15 @@ class SyncPlan:
                     self._mark.note_synced(self.end_offset)
                     self._mark.sync()
         except OSError as error:
-            self.error = error
+            if _is_shortage(error, self._files):
+                self.short = error
+            else:
+                self.error = error
+
+
+def _is_shortage(error: OSError, files: Files) -> bool:
+    """Was a file not even opened for its sync? That is no failed sync: nothing was dropped."""
+    return error.errno in SHORTAGE and files.sync_error is None
 
 
 class QueueFlushPlan:
@@ -69,8 +89,10 @@ class QueueFlushPlan:
         "_path",
         "_then",
         "_touched",
+        "again",
         "error",
         "log_offset",
+        "short",
         "thorough",
     )
 
@@ -94,9 +116,12 @@ class QueueFlushPlan:
         self.log_offset = log_offset
         self.thorough = checkpoint is not None
         self.error: OSError | None = None
+        self.short: OSError | None = None  # something could not be opened: run it again later
+        self.again = False  # it was put off
 
     def run(self) -> None:
         """Block until all is on the disk. A topic deleted meanwhile is no error."""
+        self.short = None
         try:
             for file in self._touched:
                 file.sync()
@@ -108,7 +133,10 @@ class QueueFlushPlan:
             if self._then is not None:
                 self._then()
         except OSError as error:
-            self.error = error
+            if _is_shortage(error, self._files):
+                self.short = error
+            else:
+                self.error = error
 
 
 class AllocationPlan:

@@ -2,7 +2,8 @@
 
 import logging
 
-from roquette.base.files import NO_SPACE, Files
+from roquette.base.descriptors import NO_SPACE, SHORTAGE
+from roquette.base.files import Files
 
 log = logging.getLogger("roquette.store")
 
@@ -41,6 +42,8 @@ class DiskReserve:
             if not self.held:
                 self._files.remove(self._path)
         except OSError as error:
+            if error.errno in SHORTAGE:
+                return True  # nothing is known of it: at the next look
             self._files.remove(self._path)
             if error.errno not in NO_SPACE:  # no file of that size is possible here, full or not
                 log.warning("no reserve for a full disk path=%s error=%s", self._path, error)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from roquette.base.descriptors import shortage_words
 from roquette.base.files import File, Files
 from roquette.store.checkpoint import Checkpoint, load_checkpoint
 from roquette.store.commit_log import CommitLog
@@ -75,6 +76,9 @@ class Upkeep:
         ] = []  # store times at which the oldest files were full, of each file but the newest
         self._allocation_failed = False
         self._synced_to: list[tuple[Segment, int]] = []
+        self._sync_put_off: SyncPlan | None = None
+        self._short_told = False
+        self._flush_put_off: QueueFlushPlan | None = None
         self.checkpoint = Checkpoint()
 
     def load_checkpoint(self) -> Checkpoint:
@@ -94,6 +98,10 @@ class Upkeep:
     def plan_sync(self, last_store_ms: int) -> SyncPlan | None:
         """Sync what was written; None when there is nothing, or one is under way."""
         commit_log = self._log
+        plan, self._sync_put_off = self._sync_put_off, None
+        if plan is not None:
+            self._sync_running = True
+            return plan
         end = commit_log.wrote_offset
         if self._sync_running or (end <= commit_log.synced and not commit_log.directory_dirty):
             return None
@@ -112,9 +120,30 @@ class Upkeep:
         files = [segment.file for segment, _ in touched]
         return SyncPlan(self._files, files, directory, end, last_store_ms, commit_log.mark)
 
+    def sync_later(self, plan: SyncPlan) -> None:
+        """A plan could not open what it has to sync: the next plan is this one again."""
+        assert plan.short is not None
+        self._sync_running = False
+        self._sync_put_off = plan
+        self._tell_short("the commit log", plan.short)
+
+    def flush_later(self, plan: QueueFlushPlan) -> None:
+        """The same of queues, index and checkpoint."""
+        assert plan.short is not None
+        self._queue_flush_running = False
+        self._flush_put_off = plan
+        plan.again = True
+        self._tell_short("queues and index", plan.short)
+
+    def _tell_short(self, what: str, error: OSError) -> None:
+        if not self._short_told:
+            self._short_told = True
+            log.error("sync of %s put off, it is tried again: %s", what, shortage_words(error))
+
     def synced(self, plan: SyncPlan) -> None:
         """Take note of a plan that has run without error."""
         self._sync_running = False
+        self._short_told = False
         for segment, wrote in self._synced_to:
             segment.synced = wrote
         self._synced_to = []
@@ -131,6 +160,8 @@ class Upkeep:
         """
         if self._queue_flush_running:
             return None
+        if self._flush_put_off is not None:
+            return self._flush_again(self._flush_put_off)
         due = self.config.queue_flush_thorough_interval_ms
         grown = self._log.end_offset - self.checkpoint.logical_offset
         if self._last_thorough_ms is None:
@@ -141,7 +172,9 @@ class Upkeep:
             or (last_ms is not None and now_ms - last_ms >= due)
             or grown >= _CHECKPOINT_BYTES
         )
-        least = 1 if thorough else self.config.queue_flush_least_pages * _PAGE // UNIT_SIZE
+        least = self.config.queue_flush_least_pages * _PAGE // UNIT_SIZE
+        if self._queues.open_files.take_crowded() or thorough:
+            least = 1
         touched: list[File] = []
         directories: dict[str, None] = {}
         rest = []
@@ -191,6 +224,11 @@ class Upkeep:
             self._log.end_offset,
             then,
         )
+
+    def _flush_again(self, plan: QueueFlushPlan) -> QueueFlushPlan:
+        self._flush_put_off = None
+        self._queue_flush_running = True
+        return plan
 
     def queues_dropped(self) -> None:
         """A topic is deleted: the checkpoint must not count its queues for long, or recovery would look for them."""

@@ -14,8 +14,9 @@ import os
 import random
 from typing import Final
 
+from roquette.base.descriptors import NO_SPACE
 from roquette.base.entropy import Entropy
-from roquette.base.files import NO_SPACE, File, FileLock, replace_file
+from roquette.base.files import File, FileLock, replace_file
 from roquette.errors import StoreError
 
 SECTOR: Final = 512
@@ -181,6 +182,7 @@ class FaultyFile:
         return self._node.seen[position : min(position + size, self._node.size)]
 
     def map(self, writable: bool) -> mmap.mmap:
+        self._files.count("map")
         assert self._node.size > 0, "an empty file can not be mapped"
         if writable:
             self._node.mapped = True
@@ -194,6 +196,7 @@ class FaultyFile:
         return memory
 
     def sync(self) -> None:
+        self._files.count("open_to_sync")
         self._files.note_sync("sync", self._path)
         if self._files.forgets:
             self._node.sync()
@@ -211,6 +214,12 @@ class FaultyFile:
     def truncate(self, size: int) -> None:
         self._files.count("truncate")
         self._node.resize(size)
+
+    def rest(self) -> None:
+        """The node needs no descriptor."""
+
+    def wake(self) -> None:
+        """See `rest`."""
 
     def close(self) -> None:
         """Nothing to release: the node lives as long as a name or a map."""
@@ -250,6 +259,7 @@ class FaultyFiles:
         self.forgets = True  # a power cut may come: remember what the device holds
         self.calls: dict[str, int] = {}
         self.now_ms = 0
+        self.maps = 1 << 20
         self.write_back_share = 0.02  # the system writes pages back whenever it likes
         self.tear_writes = (
             False  # a failing pwrite has written a part, as when a process is killed in it
@@ -258,7 +268,8 @@ class FaultyFiles:
     # Faults
 
     def fail(self, call: str, nth: int = 1, error: int = errno.EIO) -> None:
-        """Let the Nth next call fail: pwrite, sync, allocate, open, rename, remove, sync_dir."""
+        """Let the Nth next call fail: pwrite, sync, allocate, open, map, open_to_sync (of a file or directory), read,
+        list, rename, remove, sync_dir."""
         self._faults.setdefault(call, []).append((self.calls.get(call, 0) + nth, error))
 
     def work_again(self) -> None:
@@ -393,6 +404,7 @@ class FaultyFiles:
         return file
 
     def read_bytes(self, path: str) -> bytes:
+        self.count("read")
         node = self._seen.get(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -405,6 +417,7 @@ class FaultyFiles:
         return path in self._seen or path in self._directories
 
     def list_dir(self, path: str) -> list[str]:
+        self.count("list")
         if self._children is None:
             children: dict[str, dict[str, None]] = {}
             for known in (*self._seen, *self._directories):
@@ -445,6 +458,7 @@ class FaultyFiles:
         self._seen[target] = self._seen.pop(source)
 
     def sync_dir(self, path: str) -> None:
+        self.count("open_to_sync")
         self.note_sync("sync_dir", path)
         if not self.forgets:
             return
@@ -467,6 +481,10 @@ class FaultyFiles:
 
     def memory_size(self) -> int:
         return self._memory
+
+    @property
+    def map_limit(self) -> int:
+        return self.maps
 
     @property
     def boot_id(self) -> bytes:

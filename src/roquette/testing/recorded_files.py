@@ -238,6 +238,7 @@ class RecordedFiles(FaultyFiles):
             self.journal.append(Unlink(source))
 
     def sync_dir(self, path: str) -> None:
+        self.count("open_to_sync")
         self.note_sync("sync_dir", path)
         self.journal.append(SyncDir(path))
 

@@ -1,0 +1,116 @@
+"""How many files and connections this process may have open, who gets how many, and what a shortage is called."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from roquette.base.mapping import KEEPS_DESCRIPTOR
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+T = TypeVar("T")
+
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+"""Errors that pass when space is freed."""
+
+SHORTAGE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""Errors of a call that the system had no descriptor or no memory for: nothing was done, and it may be tried again."""
+
+_UNLIMITED: Final = 1 << 20
+_OWN: Final = 48  # the log, tables, threads, listeners, name servers
+_SPARES: Final = 8
+_MAPS: Final = 65_530  # Linux's default of vm.max_map_count
+
+
+def raise_limit() -> None:
+    """As many open files as this user may have."""
+    if resource is not None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def descriptor_limit() -> int:
+    """RLIMIT_NOFILE as it is now."""
+    if resource is None:
+        return _UNLIMITED
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else min(soft, _UNLIMITED)
+
+
+def connection_limit() -> int:
+    """How many connections a process may have, so that its files and requests for others find descriptors."""
+    limit = descriptor_limit()
+    kept = min(_OWN + limit // 16, 2048) + (limit // 4 if KEEPS_DESCRIPTOR else 0)
+    return max(limit - kept, 4)
+
+
+def map_limit() -> int:
+    """How many files may be mapped at a time: by the system's bound, or by descriptors where each map costs one."""
+    try:
+        with open("/proc/sys/vm/max_map_count", "rb") as stream:
+            found = int(stream.read())
+    except (OSError, ValueError):
+        found = _MAPS
+    found = max(found - max(4096, found // 32), 64)
+    return min(found, max(descriptor_limit() // 4, 8)) if KEEPS_DESCRIPTOR else found
+
+
+def shortage_words(error: OSError) -> str:
+    """What is short, and what to do about it."""
+    if error.errno == errno.EMFILE:
+        return (
+            f"out of file descriptors ({error}): this process may have {descriptor_limit()}; raise its limit "
+            "(ulimit -n, LimitNOFILE= of systemd), or have fewer connections (maxConnections)"
+        )
+    if error.errno == errno.ENFILE:
+        return f"the system is out of file descriptors ({error}): raise fs.file-max, or stop what holds them"
+    return f"out of memory ({error}): give the system more, or raise vm.max_map_count"
+
+
+class Spares:
+    """Descriptors kept back: when the process has none left, one is given up for a call that must not fail."""
+
+    def __init__(self, count: int = _SPARES) -> None:
+        self._count = count
+        self._lock = threading.Lock()
+        self._held: list[int] = []
+        self.refill()
+
+    def run(self, call: Callable[..., T], *args: Any) -> T:
+        """Do what opens a file. Raises OSError, a shortage only when the spares are used up as well."""
+        while True:
+            try:
+                return call(*args)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._give_up():
+                    raise
+
+    def _give_up(self) -> bool:
+        with self._lock:
+            if not self._held:
+                return False
+            os.close(self._held.pop())
+            return True
+
+    def refill(self) -> None:
+        """Take back what was given up, as far as there is any: call it when a descriptor was closed."""
+        if len(self._held) == self._count:
+            return
+        with self._lock:
+            try:
+                while len(self._held) < self._count:
+                    self._held.append(
+                        os.open(os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+                    )
+            except OSError:
+                return
+
+    def __del__(self) -> None:
+        while self._held:
+            os.close(self._held.pop())
