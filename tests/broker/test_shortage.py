@@ -4,12 +4,10 @@ import asyncio
 import errno
 
 import pytest
+
 from roquette.base.descriptors import SHORTAGE
-from roquette.nameserver.config import NamesrvConfig
-from roquette.nameserver.service import NameServer
 from roquette.store.config import FlushDiskType
 from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.sim_loop import run
 
 CALLS = ("open", "map", "open_to_sync", "allocate", "pread", "read", "list")
 ROUNDS = 24

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from roquette.base.clock import LoopClock
+from roquette.base.descriptors import SHORTAGE
 from roquette.errors import ConfigError, ConnectError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.identity import BrokerIdentity, Registered
@@ -510,3 +511,30 @@ def test_bodies_beyond_what_a_request_needs_are_refused(namesrv: Run) -> None:
         assert answer.remark == "settings of 40000 bytes, 32768 are allowed at once"
 
     namesrv(scenario)
+
+
+@pytest.mark.parametrize("error", sorted(SHORTAGE))
+@pytest.mark.parametrize("call", ["open", "open_to_sync", "read"])
+def test_a_shortage_loses_no_kv_config(namesrv: Run, call: str, error: int) -> None:
+    for nth in range(1, 8):
+        files = FaultyFiles(1)
+
+        async def scenario(case: Case, files: FaultyFiles = files, nth: int = nth) -> None:
+            assert (await case.call(100, namespace="n", key="old", value="1")).code == 0
+            files.fail(call, nth, error)
+            answer = await case.call(100, namespace="n", key="k", value="v")
+            assert answer.code == 0 or "could not be saved" in (answer.remark or "")
+            files.work_again()
+            assert (await case.call(100, namespace="n", key="last", value="1")).code == 0
+            assert files.sync_error is None
+
+        async def after(case: Case) -> None:
+            table = json.loads((await case.call(219, namespace="n")).body)["table"]
+            assert table == {"old": "1", "k": "v", "last": "1"}
+
+        namesrv(scenario, files=files)
+        files.fail("read", 1, error)
+        with pytest.raises(ConfigError, match="kvConfigPath"):  # never an older content instead
+            namesrv(after, files=files)
+        files.work_again()
+        namesrv(after, files=files)

@@ -7,11 +7,13 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from roquette.base.clock import SystemClock
 from roquette.base.config import Unserved, load
-from roquette.base.descriptors import raise_limit
+from roquette.base.descriptors import SHORTAGE, raise_limit, shortage_words
 from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.base.lifecycle import Tasks
+from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
 
 log = logging.getLogger("roquette.apps")
@@ -34,6 +36,7 @@ def run(body: Body) -> int:
 
 async def _with_signals(body: Body) -> int:
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(tell_shortage(RateLimited(log, SystemClock())))
     threads = use_worker_threads(loop)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -42,6 +45,22 @@ async def _with_signals(body: Body) -> int:
         return await body(stop)
     finally:
         threads.close()
+
+
+def tell_shortage(
+    noise: RateLimited,
+) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """What a loop does with errors nobody else takes: connections that could not be accepted are told in words,
+    now and then (asyncio's loop reports each attempt, uvloop's drops the connection in silence)."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in SHORTAGE:
+            noise.warning("short", "no connection accepted: %s", shortage_words(error))
+        else:
+            loop.default_exception_handler(context)
+
+    return handle
 
 
 def settle_memory() -> None:

@@ -101,7 +101,7 @@ class NameServer:
         path = self.config.kv_config_path
         try:
             await run_blocking(generations.load, self._files, path, self.kv.load)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             raise ConfigError(f"kvConfigPath={path!r} can not be read: {error}") from None
         self._saved_version = self.kv.version
 
