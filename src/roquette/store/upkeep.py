@@ -158,10 +158,8 @@ class Upkeep:
         Apache: FlushConsumeQueueService. `now_ms` is steady time, None means it is due. It is also due when the log has grown
         by so much that recovery would take long.
         """
-        if self._queue_flush_running:
-            return None
-        if self._flush_put_off is not None:
-            return self._flush_again(self._flush_put_off)
+        if self._queue_flush_running or self._flush_put_off is not None:
+            return self._flush_again()
         due = self.config.queue_flush_thorough_interval_ms
         grown = self._log.end_offset - self.checkpoint.logical_offset
         if self._last_thorough_ms is None:
@@ -172,9 +170,7 @@ class Upkeep:
             or (last_ms is not None and now_ms - last_ms >= due)
             or grown >= _CHECKPOINT_BYTES
         )
-        least = self.config.queue_flush_least_pages * _PAGE // UNIT_SIZE
-        if self._queues.open_files.take_crowded() or thorough:
-            least = 1
+        least = 1 if thorough else self._least_units()
         touched: list[File] = []
         directories: dict[str, None] = {}
         rest = []
@@ -225,10 +221,18 @@ class Upkeep:
             then,
         )
 
-    def _flush_again(self, plan: QueueFlushPlan) -> QueueFlushPlan:
-        self._flush_put_off = None
-        self._queue_flush_running = True
+    def _flush_again(self) -> QueueFlushPlan | None:
+        plan = None if self._queue_flush_running else self._flush_put_off
+        if plan is not None:
+            self._flush_put_off = None
+            self._queue_flush_running = True
         return plan
+
+    def _least_units(self) -> int:
+        """How many units a queue must have unsynced, for a sync between the thorough ones."""
+        if self._queues.open_files.take_crowded():
+            return 1
+        return self.config.queue_flush_least_pages * _PAGE // UNIT_SIZE
 
     def queues_dropped(self) -> None:
         """A topic is deleted: the checkpoint must not count its queues for long, or recovery would look for them."""
