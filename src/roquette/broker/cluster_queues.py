@@ -14,6 +14,7 @@ log = logging.getLogger("roquette.broker")
 
 FRESH_MS = 10_000
 TOPICS = 10_000  # kept at most
+QUEUES = 65_536  # of a topic on one broker: no broker has more
 TIMEOUT_MS = 3_000
 
 
@@ -49,7 +50,7 @@ class ClusterQueues:
                     MessageQueue(topic, data.broker_name, number)
                     for data in route.queue_datas
                     if data.perm & PERM_READ
-                    for number in range(data.read_queue_nums)
+                    for number in range(min(data.read_queue_nums, QUEUES))
                 ]
                 self._keep(topic, queues, now_ms)
                 return queues

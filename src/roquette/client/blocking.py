@@ -12,6 +12,7 @@ import msgspec
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.executor import pause
 from roquette.client.blocking_connection import BlockingConnection
+from roquette.client.core.bounds import BROKERS, TOPICS, check_queues, keep
 from roquette.client.core.offsets import two_waves
 from roquette.client.core.retry_policy import broker_error
 from roquette.client.queue_requests import (
@@ -117,7 +118,7 @@ class BlockingReader:
         Raises:
             RouteNotFound: no name server knows the topic.
         """
-        route = self._routes[topic] = self.route(topic)
+        route = self._learn(topic)
         return sorted(
             MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=queue_id)
             for data in route.queue_datas
@@ -388,7 +389,7 @@ class BlockingReader:
         """(broker id, address) of the queue's broker: the master first, but last what failed lately."""
         route = self._routes.get(queue.topic)
         if route is None:
-            route = self._routes[queue.topic] = self.route(queue.topic)
+            route = self._learn(queue.topic)
         for data in route.broker_datas:
             if data.broker_name == queue.broker_name and data.broker_addrs:
                 found = sorted(data.broker_addrs.items())
@@ -404,18 +405,25 @@ class BlockingReader:
         """Ask anew; what is known stays while no name server has an answer."""
         known = self._routes.pop(topic, None)
         try:
-            self._routes[topic] = self.route(topic)
+            self._learn(topic)
         except RouteNotFound:
             return
         except ClientError:
             if known is not None:
                 self._routes[topic] = known
 
+    def _learn(self, topic: str) -> TopicRouteData:
+        route = self.route(topic)
+        keep(self._routes, topic, route, TOPICS)
+        return route
+
     def route(self, topic: str) -> TopicRouteData:
         """A topic's route, freshly asked of a name server. Raises RouteNotFound."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         answer = self._ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)
-        return decode_body(TopicRouteData, answer.body)
+        found = decode_body(TopicRouteData, answer.body)
+        check_queues(topic, (data.read_queue_nums for data in found.queue_datas))
+        return found
 
     def _ask_namesrv(self, code: RequestCode, header: msgspec.Struct, topic: str) -> Command:
         """The first name server that has an answer."""
@@ -459,7 +467,7 @@ class BlockingReader:
 
     def _drop(self, address: str, *, avoid: bool = True) -> None:
         if avoid:
-            self._avoided_until_ms[address] = self._clock.steady_ms() + _AVOID_MS
+            keep(self._avoided_until_ms, address, self._clock.steady_ms() + _AVOID_MS, BROKERS)
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()

@@ -13,6 +13,7 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.client.blocking import BlockingReader
 from roquette.client.blocking_connection import BlockingConnection
+from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.queue_selector import RoundRobin
 from roquette.client.core.retry_policy import STORED_CODES, broker_error
 from roquette.client.core.route_cache import TopicRoute, route_from_template
@@ -36,7 +37,6 @@ DEFAULT_TOPIC: Final = "TBW102"
 _ROUTE_AGE_MS: Final = 30_000
 _ROUTE_PAUSE_MS: Final = 500  # between two questions for a route that seems wrong
 _IDLE_MS: Final = 60_000  # brokers close connections that were silent for 120 s
-_MAX_TOPICS: Final = 10_000
 
 
 class NotStored(ClientError):
@@ -306,9 +306,8 @@ class BlockingSender:
         queues = self.queues(chunk.topic)
         turn = self._turns.get(chunk.topic)
         if turn is None:
-            if len(self._turns) >= _MAX_TOPICS:
-                self._turns.clear()
-            turn = self._turns[chunk.topic] = RoundRobin(self._entropy.below(1 << 16))
+            turn = RoundRobin(self._entropy.below(1 << 16))
+            keep(self._turns, chunk.topic, turn, TOPICS)
         return turn.pick(queues, chunk.avoid)
 
     def _master(self, topic: str, queue: MessageQueue) -> str:
@@ -332,9 +331,7 @@ class BlockingSender:
                 raise
             log.info("route refresh failed topic=%s error=%s", topic, error)
             route = known[0]
-        if len(self._routes) >= _MAX_TOPICS:
-            self._routes.clear()
-        self._routes[topic] = (route, now_ms)
+        keep(self._routes, topic, (route, now_ms), TOPICS)
         return route
 
     def _find_route(self, topic: str) -> TopicRoute:

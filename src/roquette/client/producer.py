@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.latency import LatencyTable
 from roquette.client.core.queue_selector import RoundRobin, by_key
 from roquette.client.core.retry_policy import may_retry
@@ -231,7 +232,8 @@ class Producer:
             return lambda queues, avoid: by_key(queues, key)
         turn = self._turns.get(message.topic)
         if turn is None:
-            turn = self._turns[message.topic] = RoundRobin(self._session.entropy.below(1 << 16))
+            turn = RoundRobin(self._session.entropy.below(1 << 16))
+            keep(self._turns, message.topic, turn, TOPICS)
         return turn.pick
 
     async def _publish_route(self, topic: str) -> TopicRoute:

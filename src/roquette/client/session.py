@@ -18,6 +18,7 @@ from roquette.base.logs import RateLimited
 from roquette.client.answers import Answers, Asked
 from roquette.client.broker_api import BrokerApi
 from roquette.client.config import ClientConfig
+from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
 from roquette.errors import (
@@ -191,7 +192,8 @@ class Session:
 
     def _learn(self, topic: str, route: TopicRoute) -> None:
         old = self._routes.get(topic)
-        self._routes[topic] = route
+        in_use = {t for c in self._consumers.values() for t in c.topics()} if old is None else ()
+        keep(self._routes, topic, route, TOPICS, in_use)
         if old is None or not old.same_as(route):
             if old is not None:
                 log.info("route changed topic=%s", topic)

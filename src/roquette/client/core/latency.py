@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from roquette.client.core.bounds import BROKERS, keep
+
 LATENCY_MS: Final = (50, 100, 550, 1800, 3000, 5000, 15000)
 NOT_AVAILABLE_MS: Final = (0, 0, 2000, 5000, 6000, 10000, 30000)
 ISOLATED_MS: Final = 10_000  # the latency a failed call counts as
@@ -24,7 +26,7 @@ class LatencyTable:
             if took >= limit:
                 pause = wait
         if pause:
-            self._until[broker_name] = now_ms + pause
+            keep(self._until, broker_name, now_ms + pause, BROKERS)
         else:
             self._until.pop(broker_name, None)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from roquette.client.core.bounds import check_queues
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ, PERM_WRITE
 from roquette.wire.bodies import TopicRouteData, canonical
@@ -11,6 +12,9 @@ MASTER_ID = 0
 
 class TopicRoute:
     """One topic's route, worked out once per change (MQClientInstance.topicRouteData2Topic*Info).
+
+    Raises:
+        RemoteProtocolError: it names more queues than any topic has.
 
     Attributes:
         publish: queues that take messages: their broker has a master and write permission.
@@ -27,6 +31,8 @@ class TopicRoute:
             broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas
         }
         self.ordered = bool(data.order_topic_conf)
+        check_queues(topic, (queue.write_queue_nums for queue in data.queue_datas))
+        check_queues(topic, (queue.read_queue_nums for queue in data.queue_datas))
         self.publish = self._ordered_queues() if data.order_topic_conf else self._writable()
         self.subscribe = sorted(
             MessageQueue(topic, queue.broker_name, number)
@@ -45,12 +51,13 @@ class TopicRoute:
 
     def _ordered_queues(self) -> list[MessageQueue]:
         """orderTopicConf `broker:count;broker:count` replaces the queues of the route."""
-        found = []
+        counts: list[tuple[str, int]] = []
         for word in (self.data.order_topic_conf or "").split(";"):
             name, _, count = word.partition(":")
-            if name and count.isdigit():
-                found += [MessageQueue(self.topic, name, number) for number in range(int(count))]
-        return found
+            if name and count.isdecimal():
+                counts.append((name, int(count[:19])))
+        check_queues(self.topic, (count for _, count in counts))
+        return ordered_queues(self.topic, counts)
 
     def master_of(self, broker_name: str) -> str | None:
         """Address of a broker name's master, if it has one."""
