@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.base.config import (
+    ForeignKeys,
     env_key,
     format_properties,
     load,
@@ -68,11 +69,12 @@ def test_unknown_keys_warn_with_the_nearest_known_one() -> None:
         file_text="listenprt=1\nzzz=1\nforeign=1",
         file_name="broker.conf",
         overrides={"enableThat": "1"},
-        known_foreign=["foreign"],
+        foreign=ForeignKeys({}, {"foreign": "it is of another"}),
     )
     assert warnings == [
         "unknown key listenprt in broker.conf is ignored; did you mean listenPort?",
         "unknown key zzz in broker.conf is ignored",
+        "foreign in broker.conf has no effect here: it is of another",
         "unknown key enableThat in --set is ignored; did you mean enableThis?",
     ]
 

@@ -7,9 +7,9 @@ import pytest
 from roquette.apps.broker import broker_settings
 from roquette.apps.namesrv import namesrv_settings
 from roquette.base.config import fields_by_key, update
-from roquette.broker.config import IGNORED_KEYS, UNSERVED, BrokerConfig, LiveConfig, name_servers
+from roquette.base.foreign_keys import BROKER, NAMESRV
+from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
 from roquette.errors import ConfigError
-from roquette.nameserver.config import UNSERVED as NAMESRV_UNSERVED
 from roquette.nameserver.config import NamesrvConfig
 from roquette.store.config import StoreConfig
 
@@ -23,7 +23,7 @@ def test_name_servers_are_split_and_each_counted_once():
 def test_settings_that_may_change_do_and_the_version_moves():
     live = LiveConfig(BrokerConfig(), StoreConfig(), 1)
     told = []
-    live.changed = told.append
+    live.changed.append(told.append)
     live.update({"brokerPermission": "4", "fileReservedTime": "5"})
 
     assert live.current.broker_permission == 4
@@ -101,7 +101,7 @@ def test_what_a_request_may_change_stays_within_stated_bounds(kind, key):
     assert all(line.startswith(f"{key}=") for line in told)
 
 
-@pytest.mark.parametrize("key", ["nobodysKey", "brokerPermision", *IGNORED_KEYS, *UNSERVED])
+@pytest.mark.parametrize("key", ["nobodysKey", "brokerPermision", *BROKER.idle, *BROKER.refused])
 def test_a_change_that_would_do_nothing_is_no_success(key):
     live = LiveConfig(BrokerConfig(), StoreConfig(), 1)
 
@@ -111,17 +111,17 @@ def test_a_change_that_would_do_nothing_is_no_success(key):
 
 
 @pytest.mark.parametrize("source", ["file", "--set"])
-@pytest.mark.parametrize("key", UNSERVED)
+@pytest.mark.parametrize("key", BROKER.refused)
 def test_a_broker_asked_for_a_guarantee_it_lacks_does_not_start(key, source):
     for text in ("true", "SYNC_MASTER", "SLAVE", "2", "/elsewhere", "enforcing"):
         line, flags = (f"{key}={text}", {}) if source == "file" else (None, {key: text})
         with pytest.raises(ConfigError, match=f"{key}={text} in .* which Roquette does not have"):
             broker_settings(line, None, flags, {})
-    for text in UNSERVED[key].harmless:
+    for text in BROKER.refused[key].harmless:
         broker_settings(f"{key}={text.upper()}", None, {}, {})
 
 
-@pytest.mark.parametrize("key", NAMESRV_UNSERVED)
+@pytest.mark.parametrize("key", NAMESRV.refused)
 def test_a_name_server_asked_for_protection_does_not_start(key):
     with pytest.raises(ConfigError, match="which Roquette does not have"):
         namesrv_settings(f"{key}=true", None, {}, {})

@@ -8,8 +8,9 @@ from roquette.apps import running
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
+from roquette.base.foreign_keys import BROKER
 from roquette.base.logs import configure
-from roquette.broker.config import IGNORED_KEYS, UNSERVED, BrokerConfig
+from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.remoting.address import host_name, local_address
 from roquette.store.config import StoreConfig
@@ -64,13 +65,12 @@ def broker_settings(
     """Both rooms' settings, completed by what only the machine knows: its name and address."""
     config, store_config = running.load_settings(
         (BrokerConfig, StoreConfig),
-        IGNORED_KEYS,
+        BROKER,
         file_text,
         listen,
         overrides,
         environ,
         file_name,
-        UNSERVED,
     )
     advertised = "" if config.bind_address in ANY_ADDRESS else config.bind_address
     config = dataclasses.replace(

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from roquette.apps import running
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
+from roquette.base.foreign_keys import NAMESRV
 from roquette.base.logs import configure
 from roquette.errors import ConfigError
-from roquette.nameserver.config import IGNORED_KEYS, UNSERVED, NamesrvConfig
+from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.address import local_address
 
@@ -56,13 +57,12 @@ def namesrv_settings(
     """The settings from all sources; unknown keys are warned of."""
     (config,) = running.load_settings(
         (NamesrvConfig,),
-        IGNORED_KEYS,
+        NAMESRV,
         file_text,
         listen,
         overrides,
         environ,
         file_name,
-        UNSERVED,
     )
     path = os.path.expanduser(config.kv_config_path)
     settings: NamesrvConfig = dataclasses.replace(config, kv_config_path=path)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from roquette.base.clock import SystemClock
-from roquette.base.config import Unserved, load
+from roquette.base.config import ForeignKeys, load
 from roquette.base.descriptors import SHORTAGE, raise_limit, shortage_words
 from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
@@ -93,15 +93,14 @@ def read_config(path: str | None) -> str | None:
 
 def load_settings(
     classes: Iterable[type[Any]],
-    ignored_keys: Iterable[str],
+    foreign: ForeignKeys,
     file_text: str | None,
     listen: str | None,
     overrides: Mapping[str, str],
     environ: Mapping[str, str],
     file_name: str,
-    unserved: Mapping[str, Unserved] | None = None,
 ) -> list[Any]:
-    """An instance of each config class from all sources, `--listen` first; unknown keys are warned of.
+    """An instance of each config class from all sources, `--listen` first; keys without effect are warned of.
 
     Raises:
         ConfigError: a value does not fit its key, or `listen` is malformed.
@@ -116,8 +115,7 @@ def load_settings(
         file_name=file_name,
         environ=environ,
         overrides=flags,
-        known_foreign=ignored_keys,
-        unserved=unserved,
+        foreign=foreign,
     )
     for warning in warnings:
         log.warning("%s", warning)

@@ -31,6 +31,29 @@ class Unserved:
     meaning: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ForeignKeys:
+    """Apache's keys that no config class has: those refused, and those without effect with the reason why."""
+
+    refused: Mapping[str, Unserved]
+    idle: Mapping[str, str]
+
+    def refuse(self, key: str, text: str, where: str) -> None:
+        """Raise ConfigError when a value asks for a guarantee that is not given."""
+        asked = self.refused.get(key)
+        if asked is not None and text.strip().lower() not in asked.harmless:
+            raise ConfigError(
+                f"{key}={text.strip()} in {where} asks for {asked.meaning}, which Roquette does not have: "
+                f"remove the key, or nothing would keep what it promises"
+            )
+
+    def refuse_change(self, key: str, where: str) -> None:
+        """Raise ConfigError for a key that a change of would do nothing: no change is no success."""
+        if key in self.idle or key in self.refused:
+            why = f": {self.idle[key]}" if key in self.idle else ""
+            raise ConfigError(f"{key} in {where} has no effect here{why}; nothing was changed")
+
+
 def setting(
     default: Any,
     help: str,
@@ -136,17 +159,15 @@ def load(
     file_name: str = "the config file",
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
-    known_foreign: Iterable[str] = (),
-    unserved: Mapping[str, Unserved] | None = None,
+    foreign: ForeignKeys | None = None,
 ) -> tuple[list[Any], list[str]]:
     """Build one instance of each config class from the three sources.
 
     Args:
-        known_foreign: keys of Apache's that we accept and ignore without a warning.
-        unserved: keys that must not be ignored, for they ask for a guarantee that we do not give.
+        foreign: keys that are refused, and those without effect.
 
     Returns:
-        The instances in the order of `classes`, and warnings (a sentence each) about unknown keys.
+        The instances in the order of `classes`, and warnings (a sentence each) about keys without effect and unknown ones.
 
     Raises:
         ConfigError: a value does not fit its key, or asks for what is not served.
@@ -155,12 +176,14 @@ def load(
     owners = {key: (kind, field) for kind in kinds for key, field in fields_by_key(kind).items()}
     values: dict[type[Any], dict[str, Any]] = {kind: {} for kind in kinds}
     warnings: list[str] = []
-    ignored = set(known_foreign)
+    others = foreign or ForeignKeys({}, {})
 
     def take(key: str, text: str, where: str) -> None:
-        refuse_unserved(key, text, where, unserved or {})
+        others.refuse(key, text, where)
         if key not in owners:
-            if key not in ignored and key not in (unserved or {}):
+            if key in others.idle:
+                warnings.append(f"{key} in {where} has no effect here: {others.idle[key]}")
+            elif key not in others.refused:
                 warnings.append(_unknown(key, where, owners))
             return
         kind, field = owners[key]
@@ -175,16 +198,6 @@ def load(
     for key, text in (overrides or {}).items():
         take(key, text, "--set")
     return [kind(**values[kind]) for kind in kinds], warnings
-
-
-def refuse_unserved(key: str, text: str, where: str, unserved: Mapping[str, Unserved]) -> None:
-    """Raise ConfigError when a value asks for a guarantee that is not given."""
-    asked = unserved.get(key)
-    if asked is not None and text.strip().lower() not in asked.harmless:
-        raise ConfigError(
-            f"{key}={text.strip()} in {where} asks for {asked.meaning}, which Roquette does not have: "
-            f"remove the key, or nothing would keep what it promises"
-        )
 
 
 def _unknown(key: str, where: str, owners: Iterable[str]) -> str:
@@ -262,14 +275,13 @@ def to_properties(config: Any) -> dict[str, str]:
 
 
 def refuse_unknown(
-    changes: Iterable[str], configs: Iterable[Any], ignored: Iterable[str], where: str
+    changes: Iterable[str], configs: Iterable[Any], foreign: ForeignKeys, where: str
 ) -> None:
     """Raise ConfigError for the first key that no config has: a change that does nothing is no success."""
     known = [key for config in configs for key in fields_by_key(config)]
     for key in changes:
-        if key in ignored:
-            raise ConfigError(f"{key} in {where} has no effect here: nothing was changed")
         if key not in known:
+            foreign.refuse_change(key, where)
             near = difflib.get_close_matches(key, known, n=1)
             hint = f", did you mean {near[0]}?" if near else ""
             told = key if len(key) <= 100 else f"{key[:100]}..."  # it may be any bytes of a peer

@@ -127,7 +127,7 @@ class Changes:
         self._topics.set_writable(bool(self._live.current.broker_permission & PERM_WRITE))
         self._topics.changed = self._topic_changed
         self._groups.changed = self._group_changed
-        self._live.changed = self._settings_changed
+        self._live.changed.append(self._settings_changed)
 
     def _topic_changed(self, name: str) -> None:
         if self._topics.find(name) is None:

@@ -7,13 +7,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from roquette.base.config import (
-    Unserved,
     refuse_unknown,
-    refuse_unserved,
     setting,
     to_properties,
     update,
 )
+from roquette.base.foreign_keys import BROKER
 from roquette.broker.bounds import Bounds, BoundSettings
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
@@ -30,7 +29,6 @@ class BrokerConfig(BoundSettings):
     broker_ip1: str = setting(
         "", "Address told to clients; empty takes the bind address.", java="brokerIP1"
     )
-    broker_ip2: str = setting("", "Address told to replicas (HA).", java="brokerIP2")
     bind_address: str = setting("0.0.0.0", "Address to listen on.")
     listen_port: int = setting(10911, "Main port; 0 takes a free one.")
     namesrv_addr: str = setting(
@@ -56,7 +54,7 @@ class BrokerConfig(BoundSettings):
     )
     trace_topic_enable: bool = setting(False, "Create the message trace topic at start.")
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "Name of the message trace topic.")
-    trace_on: bool = setting(True, "Tell clients that traces are wanted (TRACE_ON).")
+    trace_on: bool = setting(True, "Tell clients that traces are wanted (TRACE_ON).", mutable=True)
     region_id: str = setting("DefaultRegion", "Value of MSG_REGION.")
     revive_queue_num: int = setting(8, "Queues of POP's revive topic.")
     pop_polling_size: int = setting(1024, "Pops of one topic, group and queue that may wait.")
@@ -190,43 +188,106 @@ class BrokerConfig(BoundSettings):
         800, "Topics of one part of a registration.", mutable=True, least=1, most=4_000
     )
     compressed_register: bool = setting(False, "Register in the compressed form.", mutable=True)
-    broker_not_active_timeout_millis: int = setting(
-        10_000, "Heartbeat time-out told to name servers with acting masters, ms."
-    )
     flush_consumer_offset_interval: int = setting(5_000, "How often offsets are written, ms.")
     flush_delay_offset_interval: int = setting(10_000, "How often delay progress is written, ms.")
-    send_thread_pool_queue_capacity: int = setting(10_000, "Sends that may wait.")
-    pull_thread_pool_queue_capacity: int = setting(100_000, "Pulls that may wait.")
-    lite_pull_thread_pool_queue_capacity: int = setting(100_000, "Lite pulls that may wait.")
-    query_thread_pool_queue_capacity: int = setting(20_000, "Queries that may wait.")
+    send_thread_pool_queue_capacity: int = setting(
+        10_000, "Sends that may wait.", mutable=True, least=1, most=10_000_000
+    )
+    pull_thread_pool_queue_capacity: int = setting(
+        100_000, "Pulls and pops that may wait.", mutable=True, least=1, most=10_000_000
+    )
+    lite_pull_thread_pool_queue_capacity: int = setting(
+        100_000, "Lite pulls that may wait.", mutable=True, least=1, most=10_000_000
+    )
+    query_thread_pool_queue_capacity: int = setting(
+        20_000, "Queries that may wait.", mutable=True, least=1, most=10_000_000
+    )
     client_manager_thread_pool_queue_capacity: int = setting(
-        1_000_000, "Client registrations that may wait."
+        1_000_000, "Client registrations that may wait.", mutable=True, least=1, most=10_000_000
     )
     consumer_manager_thread_pool_queue_capacity: int = setting(
-        1_000_000, "Offset requests that may wait."
+        1_000_000, "Offset requests that may wait.", mutable=True, least=1, most=10_000_000
     )
-    heartbeat_thread_pool_queue_capacity: int = setting(50_000, "Heartbeats that may wait.")
-    admin_broker_thread_pool_queue_capacity: int = setting(10_000, "Admin requests that may wait.")
-    ack_thread_pool_queue_capacity: int = setting(100_000, "Acknowledgements that may wait.")
+    heartbeat_thread_pool_queue_capacity: int = setting(
+        50_000, "Heartbeats that may wait.", mutable=True, least=1, most=10_000_000
+    )
+    admin_broker_thread_pool_queue_capacity: int = setting(
+        10_000, "Admin requests that may wait.", mutable=True, least=1, most=10_000_000
+    )
+    ack_thread_pool_queue_capacity: int = setting(
+        100_000, "Acknowledgements that may wait.", mutable=True, least=1, most=10_000_000
+    )
     end_transaction_pool_queue_capacity: int = setting(
-        100_000, "Ends of transactions that may wait."
+        100_000, "Ends of transactions that may wait.", mutable=True, least=1, most=10_000_000
     )
-    wait_time_mills_in_send_queue: int = setting(200, "A send waits so long at most, ms.")
-    wait_time_mills_in_pull_queue: int = setting(5_000, "A pull waits so long at most, ms.")
+    reply_thread_pool_queue_capacity: int = setting(
+        10_000, "Answers of request-reply that may wait.", mutable=True, least=1, most=10_000_000
+    )
+    load_balance_thread_pool_queue_capacity: int = setting(
+        100_000, "Queue assignments that may wait.", mutable=True, least=1, most=10_000_000
+    )
+    broker_fast_failure_enable: bool = setting(
+        True, "Refuse requests that have waited too long (waitTimeMillsIn...).", mutable=True
+    )
+    wait_time_mills_in_send_queue: int = setting(
+        200, "A send that has waited so long is refused, ms.", mutable=True, least=1, most=1 << 40
+    )
+    wait_time_mills_in_pull_queue: int = setting(
+        5_000,
+        "A pull or pop that has waited so long is refused, ms.",
+        mutable=True,
+        least=1,
+        most=1 << 40,
+    )
     wait_time_mills_in_lite_pull_queue: int = setting(
-        5_000, "A lite pull waits so long at most, ms."
+        5_000,
+        "A lite pull that has waited so long is refused, ms.",
+        mutable=True,
+        least=1,
+        most=1 << 40,
     )
     wait_time_mills_in_heartbeat_queue: int = setting(
-        31_000, "A heartbeat waits so long at most, ms."
+        31_000,
+        "A heartbeat that has waited so long is refused, ms.",
+        mutable=True,
+        least=1,
+        most=1 << 40,
     )
     wait_time_mills_in_ack_queue: int = setting(
-        3_000, "An acknowledgement waits so long at most, ms."
+        3_000,
+        "An acknowledgement that has waited so long is refused, ms.",
+        mutable=True,
+        least=1,
+        most=1 << 40,
     )
     wait_time_mills_in_transaction_queue: int = setting(
-        3_000, "The end of a transaction waits so long at most, ms."
+        3_000,
+        "The end of a transaction that has waited so long is refused, ms.",
+        mutable=True,
+        least=1,
+        most=1 << 40,
     )
     wait_time_mills_in_admin_broker_queue: int = setting(
-        5_000, "An admin request waits so long at most, ms."
+        5_000,
+        "An admin request that has waited so long is refused, ms.",
+        mutable=True,
+        least=1,
+        most=1 << 40,
+    )
+    channel_expired_timeout: int = setting(
+        120_000,
+        "A consumer without a heartbeat for so long is gone, ms.",
+        mutable=True,
+        least=1,
+        most=1 << 40,
+    )
+    notify_consumer_ids_changed_enable: bool = setting(
+        True, "Tell members of a group when others come or go.", mutable=True
+    )
+    validate_system_topic_when_update_topic: bool = setting(
+        True,
+        "Refuse changes of the system's topics; their deletion is always refused.",
+        mutable=True,
     )
     server_channel_max_idle_time_seconds: int = setting(
         120, "Idle connections are closed after, s."
@@ -238,60 +299,11 @@ class BrokerConfig(BoundSettings):
     )
 
 
-IGNORED_KEYS = (
-    "rocketmqHome",
-    "haListenPort",
-    "sendMessageThreadPoolNums",
-    "pullMessageThreadPoolNums",
-    "useReentrantLockWhenPutMessage",
-    "transientStorePoolEnable",
-    "warmMapedFileEnable",
-    "storeCheckpoint",
-    "destroyMapedFileIntervalForcibly",
-    "redeleteHangedFileInterval",
-    "deleteCommitLogFilesInterval",
-    "deleteConsumeQueueFilesInterval",
-    "abortFile",
-    "fetchNamesrvAddrByAddressServer",
-    "slaveTimeout",
-    "transactionOpMsgMaxSize",
-    "transactionOpBatchInterval",
-    "transactionMetricFlushInterval",
-    "enableTransactionMetrics",
-)
-"""Apache's keys often found in broker.conf that do nothing here, and need no warning."""
-
-
-_OFF = frozenset({"", "false"})
-_REPLICAS = "replication"
-UNSERVED = {
-    "aclEnable": Unserved(_OFF, "access control"),
-    "authenticationEnabled": Unserved(_OFF, "authentication"),
-    "authorizationEnabled": Unserved(_OFF, "authorization"),
-    "tlsEnable": Unserved(_OFF, "TLS"),
-    "tls.server.mode": Unserved(frozenset({"", "disabled"}), "TLS"),
-    "brokerRole": Unserved(frozenset({"", "async_master"}), _REPLICAS),
-    "inSyncReplicas": Unserved(frozenset({"", "1"}), _REPLICAS),
-    "minInSyncReplicas": Unserved(frozenset({"", "1"}), _REPLICAS),
-    "allAckInSyncStateSet": Unserved(_OFF, _REPLICAS),
-    "haMasterAddress": Unserved(frozenset({""}), _REPLICAS),
-    "enableControllerMode": Unserved(_OFF, "replication under a controller"),
-    "duplicationEnable": Unserved(_OFF, _REPLICAS),
-    "enableDLegerCommitLog": Unserved(_OFF, "a DLedger log"),
-    "enableDLedgerCommitLog": Unserved(_OFF, "a DLedger log"),
-    "storeType": Unserved(frozenset({"", "default"}), "a store of another kind"),
-    "storePathConsumeQueue": Unserved(frozenset({""}), "consume queues in a place of their own"),
-    "storePathIndex": Unserved(frozenset({""}), "an index in a place of its own"),
-    "messageStorePlugIn": Unserved(frozenset({""}), "a store plug-in"),
-}
-"""Apache's keys that change a guarantee and are not served: a broker that is asked for one does not start."""
-
-
 class LiveConfig:
     """The current settings of broker and store. Processors keep this holder and read `current` each time.
 
     Attributes:
-        changed: called with the names of the Java keys after each change.
+        changed: called with the names of the Java keys after each change, in order.
     """
 
     __slots__ = ("_version", "bounds", "changed", "current", "store")
@@ -300,7 +312,7 @@ class LiveConfig:
         self.current: BrokerConfig = current
         self.store: StoreConfig = store
         self.bounds = Bounds(lambda: self.current)
-        self.changed: Callable[[list[str]], None] = _ignore
+        self.changed: list[Callable[[list[str]], None]] = []
         self._version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
 
     def properties(self) -> dict[str, str]:
@@ -315,9 +327,8 @@ class LiveConfig:
         """
         where = "the request"
         for key, text in changes.items():
-            refuse_unserved(key, text, where, UNSERVED)
-        own = (BrokerConfig, StoreConfig)
-        refuse_unknown(changes, own, (*IGNORED_KEYS, *UNSERVED.keys() - {"brokerRole"}), where)
+            BROKER.refuse(key, text, where)
+        refuse_unknown(changes, (BrokerConfig, StoreConfig), BROKER, where)
         current = update(self.current, changes)
         store = update(self.store, changes)
         if current is self.current and store is self.store:
@@ -328,15 +339,12 @@ class LiveConfig:
             state_version=0,
             timestamp=self._version.timestamp,
         )
-        self.changed(sorted(changes))
+        for follow in self.changed:
+            follow(sorted(changes))
 
     def version(self) -> DataVersion:
         """Moves at every change."""
         return self._version
-
-
-def _ignore(keys: list[str]) -> None:
-    return None
 
 
 def name_servers(config: BrokerConfig) -> list[str]:

@@ -311,12 +311,12 @@ class ConsumerTable:
                 self._drop(group, peer.id)
         return names
 
-    def expire(self, now_ms: int) -> list[tuple[str, Peer]]:
-        """Remove channels without a heartbeat for 120 s (ConsumerManager.scanNotActiveChannel)."""
+    def expire(self, now_ms: int, after_ms: int = CHANNEL_EXPIRED_MS) -> list[tuple[str, Peer]]:
+        """Remove channels without a heartbeat for `after_ms` (ConsumerManager.scanNotActiveChannel)."""
         removed: list[tuple[str, Peer]] = []
         for group in list(self._groups.values()):
             for number, channel in list(group.channels.items()):
-                if now_ms - channel.last_update_ms > CHANNEL_EXPIRED_MS:
+                if now_ms - channel.last_update_ms > after_ms:
                     removed.append((group.name, channel.peer))
                     self._drop(group, number)
         return removed

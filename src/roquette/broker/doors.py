@@ -49,12 +49,12 @@ class Doors:
             made = Dispatcher(rows, limits, clock, loop, self._tasks, end_turn, later, held)
             return made
 
-        self._main = dispatcher(rows)
+        self._main, self._fast = dispatcher(rows), dispatcher(fast_table(rows))
         idle_s = float(config.server_channel_max_idle_time_seconds)
         bound = ConnectionBound(config.max_connections)
         self._servers = [
             Server(each, clock, on_lost=on_lost, idle_s=idle_s, bound=bound)
-            for each in (self._main, dispatcher(fast_table(rows)))
+            for each in (self._main, self._fast)
         ]
 
     async def open(self, port: int, fast_port: int) -> None:
@@ -72,6 +72,11 @@ class Doors:
                 await self._servers[1].start(bind, fast_port)
             except OSError as error:
                 log.warning("no second port %d (listenPort-2): %s", fast_port, error)
+
+    def limit(self, config: BrokerConfig) -> None:
+        """Take over how many requests may wait, and how long."""
+        for each in (self._main, self._fast):
+            each.limit(lane_limits(config))
 
     def rerun(self, job: RequestContext, may_hold: bool) -> None:
         """Run a request again that has waited."""

@@ -48,47 +48,39 @@ class Lane(IntEnum):
     ADMIN = 7
     ACK = 8
     END_TRANSACTION = 9
+    REPLY = 10
+    LOAD_BALANCE = 11
 
 
 NOT_ON_FAST_PORT = frozenset((Lane.PULL, Lane.LITE_PULL))
 
 
-def lane_limits(config: BrokerConfig) -> list[LaneLimits]:
-    """Capacity and longest wait per lane, in the order of `Lane`."""
-    return [
-        LaneLimits(
-            "send", config.send_thread_pool_queue_capacity, config.wait_time_mills_in_send_queue
-        ),
-        LaneLimits(
-            "pull", config.pull_thread_pool_queue_capacity, config.wait_time_mills_in_pull_queue
-        ),
-        LaneLimits(
-            "litePull",
-            config.lite_pull_thread_pool_queue_capacity,
-            config.wait_time_mills_in_lite_pull_queue,
-        ),
-        LaneLimits("consumerManager", config.consumer_manager_thread_pool_queue_capacity),
-        LaneLimits(
-            "heartbeat",
-            config.heartbeat_thread_pool_queue_capacity,
-            config.wait_time_mills_in_heartbeat_queue,
-        ),
-        LaneLimits("clientManager", config.client_manager_thread_pool_queue_capacity),
-        LaneLimits("query", config.query_thread_pool_queue_capacity),
-        LaneLimits(
+def lane_limits(c: BrokerConfig) -> list[LaneLimits]:
+    """Capacity and longest wait per lane, in the order of `Lane`; 0 where Apache cleans no queue."""
+    rows = [
+        ("send", c.send_thread_pool_queue_capacity, c.wait_time_mills_in_send_queue),
+        ("pull", c.pull_thread_pool_queue_capacity, c.wait_time_mills_in_pull_queue),
+        ("litePull", c.lite_pull_thread_pool_queue_capacity, c.wait_time_mills_in_lite_pull_queue),
+        ("consumerManager", c.consumer_manager_thread_pool_queue_capacity, 0),
+        ("heartbeat", c.heartbeat_thread_pool_queue_capacity, c.wait_time_mills_in_heartbeat_queue),
+        ("clientManager", c.client_manager_thread_pool_queue_capacity, 0),
+        ("query", c.query_thread_pool_queue_capacity, 0),
+        (
             "adminBroker",
-            config.admin_broker_thread_pool_queue_capacity,
-            config.wait_time_mills_in_admin_broker_queue,
+            c.admin_broker_thread_pool_queue_capacity,
+            c.wait_time_mills_in_admin_broker_queue,
         ),
-        LaneLimits(
-            "ack", config.ack_thread_pool_queue_capacity, config.wait_time_mills_in_ack_queue
-        ),
-        LaneLimits(
+        ("ack", c.ack_thread_pool_queue_capacity, c.wait_time_mills_in_ack_queue),
+        (
             "EndTransaction",
-            config.end_transaction_pool_queue_capacity,
-            config.wait_time_mills_in_transaction_queue,
+            c.end_transaction_pool_queue_capacity,
+            c.wait_time_mills_in_transaction_queue,
         ),
+        ("reply", c.reply_thread_pool_queue_capacity, 0),
+        ("loadBalance", c.load_balance_thread_pool_queue_capacity, 0),
     ]
+    fast = c.broker_fast_failure_enable
+    return [LaneLimits(name, capacity, wait if fast else 0) for name, capacity, wait in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +133,13 @@ def processor_table(p: Processors) -> list[Row]:
             P.LOG,
         ),
         _row(
-            R.SEND_REPLY_MESSAGE, p.reply.send_reply, h.SendMessageRequestHeader, Lane.SEND, P.LOG
+            R.SEND_REPLY_MESSAGE, p.reply.send_reply, h.SendMessageRequestHeader, Lane.REPLY, P.LOG
         ),
         _row(
             R.SEND_REPLY_MESSAGE_V2,
             p.reply.send_reply,
             h.SendMessageRequestHeaderV2,
-            Lane.SEND,
+            Lane.REPLY,
             P.LOG,
         ),
         _row(R.PULL_MESSAGE, p.pull.pull_message, h.PullMessageRequestHeader, Lane.PULL, P.PROCESS),
@@ -223,10 +215,10 @@ def _pop_rows(
             Lane.ACK,
             P.LOG,
         ),
+        _row(R.QUERY_ASSIGNMENT, assignment.query_assignment, None, Lane.LOAD_BALANCE, P.NOTHING),
         _row(
-            R.QUERY_ASSIGNMENT, assignment.query_assignment, None, Lane.CONSUMER_MANAGER, P.NOTHING
+            R.SET_MESSAGE_REQUEST_MODE, assignment.set_request_mode, None, Lane.LOAD_BALANCE, P.FILE
         ),
-        _row(R.SET_MESSAGE_REQUEST_MODE, assignment.set_request_mode, None, Lane.ADMIN, P.FILE),
         _row(
             R.GET_ALL_MESSAGE_REQUEST_MODE,
             assignment.all_request_modes,

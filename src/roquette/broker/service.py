@@ -254,6 +254,7 @@ class Broker:
             held=self._waiting.held,
             on_lost=lambda peer: self._heartbeat.connection_lost(peer, self._clock.now_ms()),
         )
+        self.live.changed.append(lambda keys: self._doors.limit(self.live.current))
 
     def _build_transactions(self, store_host: bytes) -> None:
         self.transactions = Transactions(self.store, self.writer, store_host, self._delivered)

@@ -180,7 +180,7 @@ def build_processors(p: Parts) -> Processors:
             p.producers,
             p.groups,
             create_topic,
-            reject_pull=lambda: p.live.current.reject_pull_consumer_enable,
+            settings=lambda: p.live.current,
         ),
         locks=LockProcessor(p.locks),
         transaction=TransactionProcessor(p.live, p.transactions, p.times, logged),

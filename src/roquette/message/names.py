@@ -164,7 +164,7 @@ def is_system_group(name: str) -> bool:
     return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
-def topic_error(name: str) -> str | None:
+def topic_error(name: str, longest: int = MAX_TOPIC) -> str | None:
     """What is wrong with a topic's name, in the broker's words; None when it is good.
 
     The allowed characters leave no room for path tricks: neither `/` nor `.` is among them.
@@ -180,8 +180,8 @@ def topic_error(name: str) -> str | None:
                 f"The specified topic is DLQ or Retry topic: {name}"
                 f", and it's longer than topic max length: {MAX_RETRY_TOPIC}"
             )
-    elif len(name) > MAX_TOPIC:
-        return f"The specified topic: {name}, is longer than topic max length: {MAX_TOPIC}"
+    elif len(name) > longest:
+        return f"The specified topic: {name}, is longer than topic max length: {longest}"
     return None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from roquette.base.config import Unserved, fields_by_key, setting
+from roquette.base.config import fields_by_key, setting
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -51,36 +51,6 @@ class NamesrvConfig:
         120, "Seconds without traffic after which a connection is closed."
     )
 
-
-# Apache's keys that make no sense here (thread pools, JVM paths): accepted without a warning.
-IGNORED_KEYS = (
-    "rocketmqHome",
-    "configStorePath",
-    "configBlackList",
-    "productEnvName",
-    "clientRequestThreadPoolNums",
-    "defaultThreadPoolNums",
-    "unRegisterBrokerQueueCapacity",
-    "serverWorkerThreads",
-    "serverCallbackExecutorThreads",
-    "serverSelectorThreads",
-    "serverOnewaySemaphoreValue",
-    "serverAsyncSemaphoreValue",
-    "serverSocketSndBufSize",
-    "serverSocketRcvBufSize",
-    "serverPooledByteBufAllocatorEnable",
-    "useEpollNativeSelector",
-)
-
-_OFF = frozenset({"", "false"})
-UNSERVED = {
-    "tlsEnable": Unserved(_OFF, "TLS"),
-    "tls.server.mode": Unserved(frozenset({"", "disabled"}), "TLS"),
-    "authenticationEnabled": Unserved(_OFF, "authentication"),
-    "authorizationEnabled": Unserved(_OFF, "authorization"),
-    "enableControllerInNamesrv": Unserved(_OFF, "a controller"),
-}
-"""Keys that ask for a guarantee that is not given: a name server that is asked for one does not start."""
 
 # Paths and lists that no request may touch (Apache's configBlackList names the first three).
 _LOCKED_KEYS = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")

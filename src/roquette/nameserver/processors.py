@@ -10,14 +10,14 @@ from roquette.base.config import (
     format_properties,
     parse_properties,
     refuse_unknown,
-    refuse_unserved,
     to_properties,
     update,
 )
 from roquette.base.executor import run_blocking
+from roquette.base.foreign_keys import NAMESRV
 from roquette.errors import ConfigError, Refused, RemoteProtocolError
 from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES
-from roquette.nameserver.config import IGNORED_KEYS, UNSERVED, NamesrvConfig, forbidden_keys
+from roquette.nameserver.config import NamesrvConfig, forbidden_keys
 from roquette.nameserver.identity import BrokerIdentity, Registered
 from roquette.nameserver.kv_table import KvTable
 from roquette.nameserver.route_table import RouteTable
@@ -490,8 +490,8 @@ class ConfigProcessor:
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:
             for key, text in changes.items():
-                refuse_unserved(key, text, "the request", UNSERVED)
-            refuse_unknown(changes, (NamesrvConfig,), (*IGNORED_KEYS, *UNSERVED), "the request")
+                NAMESRV.refuse(key, text, "the request")
+            refuse_unknown(changes, (NamesrvConfig,), NAMESRV, "the request")
             self._replace(update(self._config(), changes))
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None

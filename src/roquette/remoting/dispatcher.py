@@ -219,6 +219,11 @@ class Dispatcher:
         self._dirty: list[Peer] = []
         self._noise: RateLimited = RateLimited(log, clock)
 
+    def limit(self, lanes: list[LaneLimits]) -> None:
+        """Take over other bounds; what waits stays."""
+        for lane, limits in zip(self._lanes, lanes):
+            lane.limits = limits
+
     def lane_sizes(self) -> list[tuple[str, int, int, int]]:
         """Per lane: name, waiting requests, capacity, age of the oldest in ms."""
         now = self._clock.steady_ms()
@@ -290,7 +295,7 @@ class Dispatcher:
                         peer = job.peer
                         if peer.paused or peer.unwritten > BACKLOG:
                             peer.parked.append(job)
-                        elif wait_ms and steady_ms - job.arrived_ms > wait_ms:
+                        elif wait_ms and steady_ms - job.arrived_ms >= wait_ms:
                             self._too_late(job, steady_ms, len(lane.jobs))
                         else:
                             job.now_ms = now_ms

@@ -33,14 +33,14 @@ class StoreConfig:
         "Bytes of one consume queue file; rounded up to whole units of 20 bytes.",
         java="mappedFileSizeConsumeQueue",
     )
+    max_topic_length: int = setting(
+        127, "Longest name of a new topic.", mutable=True, least=1, most=127
+    )
     max_message_size: int = setting(
         4 << 20, "Largest message body in bytes.", mutable=True, least=1, most=1 << 30
     )
     index_enable: bool = setting(
         True, "Index messages by KEYS and by unique id.", java="messageIndexEnable"
-    )
-    index_safe: bool = setting(
-        False, "Accepted for Apache's sake: our index always recovers.", java="messageIndexSafe"
     )
     max_hash_slots: int = setting(5_000_000, "Hash slots of one index file.", java="maxHashSlotNum")
     max_index_entries: int = setting(20_000_000, "Entries of one index file.", java="maxIndexNum")
@@ -162,21 +162,43 @@ class StoreConfig:
         True, "Compare every body with its CRC in recovery.", java="checkCRCOnRecover"
     )
     max_count_in_memory: int = setting(
-        32, "Most messages of one recent read.", java="maxTransferCountOnMessageInMemory"
+        32,
+        "Most messages of one recent read.",
+        java="maxTransferCountOnMessageInMemory",
+        mutable=True,
+        least=1,
+        most=32_768,
     )
     max_bytes_in_memory: int = setting(
-        256 << 10, "Most bytes of one recent read.", java="maxTransferBytesOnMessageInMemory"
+        256 << 10,
+        "Most bytes of one recent read.",
+        java="maxTransferBytesOnMessageInMemory",
+        mutable=True,
+        least=1,
+        most=1 << 30,
     )
     max_count_on_disk: int = setting(
-        8, "Most messages of one old read.", java="maxTransferCountOnMessageInDisk"
+        8,
+        "Most messages of one old read.",
+        java="maxTransferCountOnMessageInDisk",
+        mutable=True,
+        least=1,
+        most=32_768,
     )
     max_bytes_on_disk: int = setting(
-        64 << 10, "Most bytes of one old read.", java="maxTransferBytesOnMessageInDisk"
+        64 << 10,
+        "Most bytes of one old read.",
+        java="maxTransferBytesOnMessageInDisk",
+        mutable=True,
+        least=1,
+        most=1 << 30,
     )
     memory_ratio: int = setting(
         40,
         "Percent of physical memory that recent log is assumed to be cached in.",
         java="accessMessageInMemoryMaxRatio",
+        mutable=True,
+        most=100,
     )
     delay_levels: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",

@@ -66,7 +66,8 @@ class MessageStore:
         )
         self._arrivals: list[Arrival] = []
         self._sync_flush: bool = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._hot_bytes: i64 = files.memory_size() * config.memory_ratio // 100
+        self._memory_size: i64 = files.memory_size()
+        self._hot_bytes: i64 = self._memory_size * config.memory_ratio // 100
         self._max_body: i64 = config.max_message_size
         self._max_record: i64 = config.segment_size - BLANK_SIZE
         self._last_store_ms: i64 = 0
@@ -82,6 +83,7 @@ class MessageStore:
         """Take over settings that may change while the store is open; the others stay what they were."""
         self.config = config
         self._max_body = config.max_message_size
+        self._hot_bytes = self._memory_size * config.memory_ratio // 100
         self._upkeep.config = config
         self.disk.reconfigure(config)
 

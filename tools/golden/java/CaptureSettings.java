@@ -32,7 +32,7 @@ final class CaptureSettings {
         golden.json("settings/cases.json", Golden.of(found.toArray()));
     }
 
-    /** As MixAll.properties2Object finds them: by setters. */
+    /** Those that MixAll.properties2Object finds, by setters, and those that are only shown. */
     private static Object keys(Object config) throws Exception {
         Properties shown = MixAll.object2Properties(config);
         TreeMap<String, Object> found = new TreeMap<>();
@@ -42,6 +42,9 @@ final class CaptureSettings {
                 String value = OF_THE_HOST.contains(key) ? "" : shown.getProperty(key, "");
                 found.put(key, value.replace(System.getProperty("user.home"), "~"));
             }
+        }
+        for (String key : shown.stringPropertyNames()) {
+            found.putIfAbsent(key, shown.getProperty(key));
         }
         return found;
     }

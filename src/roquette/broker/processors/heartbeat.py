@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from roquette.broker.bounds import NAME
+from roquette.broker.config import BrokerConfig
 from roquette.broker.consumers import ConsumerGroup, ConsumerTable
 from roquette.broker.groups import GroupTable
 from roquette.broker.producers import ProducerTable
@@ -51,7 +52,7 @@ class HeartbeatProcessor:
     """Requests 34, 35 and 38, and what a lost connection means.
 
     Args:
-        reject_pull: whether groups of pull consumers are passed over (rejectPullConsumerEnable).
+        settings: the current ones.
     """
 
     def __init__(
@@ -62,14 +63,14 @@ class HeartbeatProcessor:
         create_topic: TopicCreator,
         *,
         on_group_changed: Callable[[str], None] | None = None,
-        reject_pull: Callable[[], bool] = lambda: False,
+        settings: Callable[[], BrokerConfig] = BrokerConfig,
     ) -> None:
         self._consumers = consumers
         self._producers = producers
         self._groups = groups
         self._create_topic = create_topic
         self._on_group_changed = on_group_changed
-        self._reject_pull = reject_pull
+        self._settings = settings
 
     def heart_beat(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """HEART_BEAT: register every producer and consumer group of one client."""
@@ -93,7 +94,7 @@ class HeartbeatProcessor:
         fingerprint = data.heartbeat_fingerprint
         without_sub = data.without_sub and fingerprint != 0
         changed = fingerprint == 0
-        reject_pull = self._reject_pull()
+        reject_pull = self._settings().reject_pull_consumer_enable
         for consumer in data.consumer_data_set:
             if reject_pull and consumer.consume_type == "CONSUME_ACTIVELY":
                 continue
@@ -175,6 +176,7 @@ class HeartbeatProcessor:
             or config is None
             or online.broadcasting
             or not config.notify_consumer_ids_changed_enable
+            or not self._settings().notify_consumer_ids_changed_enable
         ):
             return
         notify_members(online)
@@ -198,10 +200,13 @@ class HeartbeatProcessor:
             self._notify(name, now_ms)
 
     def expire(self, now_ms: int, steady_ms: int) -> None:
-        """Every 10 s: clients without a heartbeat for 120 s are gone (ClientHousekeepingService)."""
+        """Every 10 s: producers without a heartbeat for 120 s are gone, consumers after channelExpiredTimeout
+        (ClientHousekeepingService)."""
         for peer in self._producers.expire(steady_ms):
             peer.transport.close()
-        for name, peer in self._consumers.expire(steady_ms):
+        for name, peer in self._consumers.expire(
+            steady_ms, self._settings().channel_expired_timeout
+        ):
             peer.transport.close()
             self._notify(name, now_ms)
 

@@ -116,6 +116,14 @@ class SendProcessor:
         self._created: Callable[[Topic, str], Awaitable[bool]] = created
         self._durable: Callable[[int], Awaitable[bool]] = durable
         self._accept_from_ms: int = config.start_accept_send_request_time_stamp
+        self._host_hex: bytes = host_hex.encode()
+        self._store_host: bytes = bytes.fromhex(host_hex)
+        self._settings_changed([])
+        live.changed.append(self._settings_changed)
+
+    def _settings_changed(self, keys: list[str]) -> None:
+        """Make the replies' templates: regionId and traceOn are in each."""
+        config = self._live.current
         trace_on = "true" if config.trace_on else "false"
         self._own: dict[str, str] = {
             "MSG_REGION": config.region_id,
@@ -130,7 +138,7 @@ class SendProcessor:
             b"{"
             + region.replace(b"%", b"%%")
             + b',"msgId":"'
-            + host_hex.encode()
+            + self._host_hex
             + b'%016X","queueId":"%d","queueOffset":"%d","transactionId":%b}'
         )
         self._batch_reply: bytes = (
@@ -138,7 +146,6 @@ class SendProcessor:
             + region.replace(b"%", b"%%")
             + b',"msgId":"%b","queueId":"%d","queueOffset":"%d"%b}'
         )
-        self._store_host: bytes = bytes.fromhex(host_hex)
 
     def send_message(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
         """SEND_MESSAGE and SEND_MESSAGE_V2; a header that says `batch` makes the body a batch."""
@@ -239,7 +246,7 @@ class SendProcessor:
                 f"the broker[{self._broker_address}] sending message is forbidden",
             )
         if topic is None:
-            error = topic_error(header.topic)
+            error = topic_error(header.topic, self._live.store.max_topic_length)
             if error is not None:
                 raise self._refuse(ResponseCode.INVALID_PARAMETER, error)
             topic = self._create_topic(ctx, header)

@@ -18,7 +18,7 @@ from roquette.broker.processors.heartbeat import decode_request
 from roquette.broker.topics import TopicTable, system_topics
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
-from roquette.message.names import SYSTEM_TOPICS, topic_error
+from roquette.message.names import MAX_TOPIC, SYSTEM_TOPICS, topic_error
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Outcome, Reply
 from roquette.store.message_store import MessageStore
@@ -127,8 +127,10 @@ class TopicProcessor:
         return self._changes.topic_set(Reply())
 
     def _check_name(self, name: str) -> None:
-        error = topic_error(name)
-        if error is None and self._deletions.is_system(name):
+        known = self._topics.find(name) is not None
+        error = topic_error(name, MAX_TOPIC if known else self._live.store.max_topic_length)
+        guarded = self._live.current.validate_system_topic_when_update_topic
+        if error is None and guarded and self._deletions.is_system(name):
             error = f"The topic[{name}] is conflict with system topic."
         if error is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, error)

@@ -1,0 +1,210 @@
+"""Keys of Apache's property files that no config class has: those that are refused, and those without effect, with why.
+
+With the config classes this decides what a key does: docs/settings.md is made from both (tools/settings_page.py).
+"""
+
+from collections.abc import Mapping
+
+from roquette.base.config import ForeignKeys, Unserved
+
+
+def _of(names: str, harmless: str, meaning: str) -> dict[str, Unserved]:
+    """Keys apart by blanks; `harmless`: the value, beside none at all, that asks for nothing."""
+    return {name: Unserved(frozenset({"", harmless}), meaning) for name in names.split()}
+
+
+def _idle(groups: Mapping[str, str]) -> dict[str, str]:
+    """Key -> why, of why -> keys apart by blanks."""
+    return {key: why for why, keys in groups.items() for key in keys.split()}
+
+
+_REPLICAS = "replication"
+_PROTECTION = {
+    **_of("authenticationEnabled", "false", "authentication"),
+    **_of("authorizationEnabled", "false", "authorization"),
+    **_of("tlsEnable useTLS", "false", "TLS"),
+    **_of("tls.server.mode", "disabled", "TLS"),
+}
+_OF_EVERY_SERVER = {
+    "the loop and the system decide: sockets, buffers and threads are not Netty's": """
+        serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverSocketSndBufSize
+        serverSocketRcvBufSize serverSocketBacklog serverPooledByteBufAllocatorEnable useEpollNativeSelector
+        serverNettyWorkerGroupEnable writeBufferHighWaterMark writeBufferLowWaterMark clientWorkerThreads
+        clientCallbackExecutorThreads clientSocketSndBufSize clientSocketRcvBufSize disableCallbackExecutor
+        clientPooledByteBufAllocatorEnable disableNettyWorkerGroup""",
+    "requests a client may have under way are bounded by the queues' capacities": """
+        serverOnewaySemaphoreValue serverAsyncSemaphoreValue clientOnewaySemaphoreValue
+        clientAsyncSemaphoreValue""",
+    "a server always stops in order: it answers what it has taken, and closes": """
+        enableShutdownGracefully shutdownWaitTimeSeconds enableReconnectForGoAway""",
+    "connections to other servers have fixed times": """
+        channelNotActiveInterval clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout connectTimeoutMillis
+        maxReconnectIntervalTimeSeconds scanAvailableNameSrv isScanAvailableNameSrv""",
+    "there is no proxy for connections to other servers": "socksProxyConfig",
+    "paths and forbidden keys are fixed: no request changes any": "rocketmqHome configBlackList",
+    "there is no access control; what would switch it on is refused": """
+        aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond authConfigPath authenticationMetadataProvider
+        authenticationProvider authenticationStrategy authenticationWhitelist authorizationMetadataProvider
+        authorizationProvider authorizationStrategy authorizationWhitelist clusterName configName
+        initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled
+        statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+        statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond
+        userCacheMaxNum userCacheRefreshSecond""",
+}
+NAMESRV = ForeignKeys(
+    {**_PROTECTION, **_of("enableControllerInNamesrv", "false", "a controller")},
+    _idle(
+        {
+            **_OF_EVERY_SERVER,
+            "one thread serves all requests": "clientRequestThreadPoolNums defaultThreadPoolNums",
+            "unregistrations are done at once, none waits in a queue": "unRegisterBrokerQueueCapacity",
+            "settings changed by request last until the process ends": "configStorePath",
+            "a name server serves its own clusters only": "clusterTest productEnvName",
+            "there are no replicas to be told": "notifyMinBrokerIdChanged",
+        }
+    ),
+)
+"""What a name server refuses or takes without effect."""
+
+_BROKER_IDLE = {
+    "one thread serves all requests; reads and syncs of files have threads of their own": """
+        ackMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums
+        endTransactionThreadPoolNums heartbeatThreadPoolNums litePullMessageThreadPoolNums
+        loadBalanceProcessorThreadPoolNums processReplyMessageThreadPoolNums pullMessageThreadPoolNums
+        putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums sendMessageThreadPoolNums
+        asyncSendEnable appendAckAsync appendCkAsync useReentrantLockWhenPutMessage useABSLock topicQueueLockNum
+        spinLockCollisionRetreatOptimalDegree lockInStrictMode debugLockEnable osPageCacheBusyTimeOutMills
+        maxAsyncPutMessageRequests enableFastChannelEventProcess batchDispatchRequestThreadPoolNums
+        enableBuildConsumeQueueConcurrently timerGetMessageThreadNum timerPutMessageThreadNum
+        timerReputServiceCorePoolSize timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerEnableDisruptor
+        compactionThreadNum recoverConcurrently recoverThreadPoolNums popReviveConcurrency""",
+    "there are no replicas; what would ask for one is refused": """
+        haListenPort haFlowControlEnable haHousekeepingInterval haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+        haSendHeartbeatInterval haTransferBatchSize maxHaTransferByteInSecond slaveTimeout syncFromLastFile
+        syncMasterFlushOffsetWhenStartup offsetCheckInSlave replicasPerDiskPartition enableAutoInSyncReplicas
+        skipPreOnline brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis
+        controllerAddr controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup checkSyncStateSetPeriod
+        syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod sendHeartbeatTimeoutMillis
+        compatibleWithOldNameSrv enableRemoteEscape enableSplitMetadata splitMetadataSize forwardTimeout
+        storePathBrokerIdentity storePathEpochFile preferredLeaderId storePathDLedgerCommitLog diskFallRecorded
+        brokerIP2 inBrokerContainer isBrokerContainer isInBrokerContainer""",
+    "there is no RocksDB; a store or tables in it are refused": """
+        bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
+        combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
+        combineCQUseRocksdbForLmq enableRocksDBLog iteratorWhenUseRocksdbConsumeQueue memTableFlushIntervalMs
+        realTimePersistRocksDBConfig rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
+        rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec useSeparateStorePathForRocksdbCQ
+        useSingleRocksDBForAllConfigs persistConsumerOffsetIncrementally maxRocksDBIndexQueryDays indexRocksDBEnable
+        indexFileReadEnable indexFileWriteEnable transRocksDBEnable transWriteOriginTransHalfEnable
+        transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
+        transactionCheckRocksdbQueueCapacity timerRocksDBEnable timerRocksDBPrecisionMs timerRocksDBRollIntervalHours
+        timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
+        timerRecallToTimeWheelEnable timerRecallToTimelineEnable""",
+    "there are no lite topics; what would ask for light queues is refused": """
+        enableLiteEventMode enableLitePopLog liteEventCheckInterval liteEventFullDispatchDelayTime
+        liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable liteLagLatencyCollectEnable
+        liteLagLatencyMetricsEnable liteLagLatencyTopK liteSubscriptionCheckInterval
+        liteSubscriptionCheckTimeoutMills liteTtlCheckInterval maxClientEventCount maxLiteSubscriptionCount minLiteTTl
+        enableLmqStats enableLmqQuota maxLmqConsumeQueueNum""",
+    "topics are not compacted, and have no batch queues": """
+        enableCompaction compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal maxOffsetMapSize
+        enableBatchPush mapperFileSizeBatchConsumeQueue searchBcqByCacheEnable sharedByteBufferNum""",
+    "metrics are what GET_BROKER_RUNTIME_INFO and mqadmin show: nothing is exported": """
+        metricsExporterType metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+        metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsGrpcExporterHeader
+        metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost
+        metricsPromExporterPort enableConnectionMetrics enableLagAndDlqMetrics enableMessageStoreMetrics
+        enablePopMetrics enableRemotingMetrics enableRequestMetrics enableStatsMetrics enableTransactionMetrics
+        transactionMetricFlushInterval estimateAccumulation enableNotifyBeforePopCalculateLag""",
+    "what is counted and logged is fixed": """
+        accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats maxStatsIdleTimeInMinutes
+        enableDetailStat commercialBaseCount commercialSizePerMsg isolateLogEnable printChannelGroups
+        printChannelGroupsMinNum enablePopLog popConsumerKVServiceLog enableScheduleMessageStats
+        timerProgressLogIntervalMs""",
+    "POP keeps one kind of state, in the log (docs/decisions/0012-pop-state-from-the-log.md), at its own pace": """
+        enablePopBatchAck enablePopBufferMerge enablePopMessageThreshold popInflightMessageThreshold
+        enableSkipLongAwaitingAck popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
+        popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
+        popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize popReviveMaxAttemptTimes
+        popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent reviveAckWaitMs reviveInterval reviveMaxSlow
+        reviveScanTime skipWhenCKRePutReachMaxTimes enableNotifyAfterPopOrderLockRelease
+        maxMessageFilterNumForNotification popFromRetryProbabilityForPriority priorityOrderAsc
+        useSeparateRetryQueue""",
+    "selectors are tried on the messages themselves, without bit maps": """
+        enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter filterDataCleanTimeSpan
+        enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt""",
+    "a pull looks through a bounded number of messages": "maxFilterMessageSize maxConsumeQueueScan",
+    "the broker takes its name servers from namesrvAddr": """
+        fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval
+        updateNameServerAddrPeriod loadBalancePollNameServerInterval""",
+    "a broker registers every time, and each new topic at once": "forceRegister enableSingleTopicRegister",
+    "cold and recent reads are told apart by accessMessageInMemoryMaxRatio alone": """
+        accessMessageInMemoryHotRatio cgColdReadThreshold globalColdReadThreshold coldCtrStrategyEnable
+        usePIDColdCtrStrategy coldDataFlowControlEnable coldDataScanEnable timerColdDataCheckIntervalMs
+        enableNetWorkFlowControl""",
+    "files are written by pwrite and read through maps (docs/decisions/0003-pwrite-and-map.md)": """
+        commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
+        transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool warmMapedFileEnable
+        flushLeastPagesWhenWarmMapedFile writeWithoutMmap putConsumeQueueDataByFileChannel dataReadAheadEnable
+        transferMsgByHeap wakeCommitWhenPutMessage timerWarmEnable""",
+    "every flushIntervalCommitLog, or with each send under SYNC_FLUSH, all that was written is synced": """
+        flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed wakeFlushWhenPutMessage
+        enableRunningFlagsInFlush""",
+    "files go at the pace of cleanResourceInterval, when nobody reads them": """
+        deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly
+        redeleteHangedFileInterval logicalDiskSpaceCleanForciblyThreshold
+        correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval""",
+    "recovery has one way (docs/decisions/0015-how-far-the-log-was-brought.md)": """
+        checkCommitLogOffsetOnRecover commitLogRecoverMaxNum enableAcceleratedRecovery
+        enableLogConsumeQueueRepeatedlyBuildWhenRecover recheckReputOffsetFromCq maxChecksumRange
+        travelCqFileNumWhenGetMessage sampleCountThreshold sampleSteps messageIndexSafe""",
+    "queue and index follow each message before it is answered": "readUnCommitted",
+    "timer messages have one way of delivery, and their counts are always checked": """
+        timerCheckMetricsWhen timerEnableCheckMetrics timerMetricSmallThreshold timerEnableRetryUntilSuccess
+        timerSkipUnknownError timerWheelSnapshotFlush timerWheelSnapshotIntervalMs appendTopicForTimerDeleteKey
+        enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked""",
+    "a half message is marked as done with its own op message, at once": """
+        transactionOpBatchInterval transactionOpMsgMaxSize""",
+    "members are told at once": "realTimeNotifyConsumerChange",
+    "subscriptions come from heartbeats, or with the pull; none is kept beside them": """
+        subscriptionExpiredTimeout useStaticSubscription""",
+    "producers are always registered": "enableRegisterProducer",
+    "system groups always exist": "enableCreateSysGroup",
+    "clients that broadcast keep their offsets themselves": """
+        enableBroadcastOffsetStore broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond""",
+    "each change of offsets moves their version": "consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep",
+    "a record has the version its topic's length needs": "autoMessageVersionOnTopicLen",
+    "a broker accepts as soon as it is ready": "disappearTimeAfterStart",
+    "no request changes a path": "brokerConfigPath",
+    "not a key of Apache's 5.5 either, but in files that go about": "abortFile storeCheckpoint",
+    "no broker of Apache's 5.5 looks at it": """
+        cleanOfflineBrokerInterval flushConsumerOffsetHistoryInterval highSpeedMode cleanSwapedMapInterval
+        commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum dispatchCqCacheNum
+        dispatchCqThreads dispatchFromSenderThread enableAsyncReput enableCleanExpiredOffset
+        logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSwapEnable
+        maxBatchDeleteFilesNum maxRecoveryCommitlogFiles maxSlaveResendLength pullBatchMaxMessageCount
+        putMessageTimeout putMsgIndexHightWater timerInterceptDelayLevel dLegerGroup dLegerPeers dLegerSelfId""",
+}
+BROKER = ForeignKeys(
+    {
+        **_PROTECTION,
+        **_of("aclEnable", "false", "access control"),
+        **_of("brokerRole", "async_master", _REPLICAS),
+        **_of("inSyncReplicas minInSyncReplicas totalReplicas", "1", _REPLICAS),
+        **_of("allAckInSyncStateSet duplicationEnable asyncLearner", "false", _REPLICAS),
+        **_of("haMasterAddress", "", _REPLICAS),
+        **_of("enableSlaveActingMaster", "false", "replicas that act as masters"),
+        **_of("enableControllerMode", "false", "replication under a controller"),
+        **_of("enableDLegerCommitLog enableDLedgerCommitLog", "false", "a DLedger log"),
+        **_of("storeType", "default", "a store of another kind"),
+        **_of("configManagerVersion", "v1", "tables of another kind"),
+        **_of("storePathConsumeQueue", "", "consume queues in a place of their own"),
+        **_of("storePathIndex", "", "an index in a place of its own"),
+        **_of("readOnlyCommitLogStorePaths", "", "a log in several places"),
+        **_of("messageStorePlugIn", "", "a store plug-in"),
+        **_of("enableLmq enableMultiDispatch", "false", "light message queues"),
+        **_of("enabledAppendPropCRC forceVerifyPropCRC", "false", "checksums of properties"),
+    },
+    _idle({**_OF_EVERY_SERVER, **_BROKER_IDLE}),
+)
+"""What a broker refuses or takes without effect."""
