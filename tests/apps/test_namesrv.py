@@ -27,7 +27,7 @@ def test_settings_come_from_file_environment_and_flags(caplog: pytest.LogCapture
     assert not config.kv_config_path.startswith("~")
     assert "listenPrt" in caplog.text
     assert "did you mean listenPort?" in caplog.text
-    assert "rocketmqHome" not in caplog.text
+    assert "rocketmqHome in the config file has no effect here: " in caplog.text
 
 
 def test_it_says_ready_serves_and_ends_cleanly(tmp_path: Path) -> None:

@@ -1,0 +1,121 @@
+"""Makes docs/settings.md: `python tools/settings_page.py`. Every key of Apache's is in it once for each server.
+
+What a key does stands in the config classes and in base/foreign_keys.py; Apache's defaults in tests/golden/settings.
+"""
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from roquette.base.config import ForeignKeys, env_key, fields_by_key
+from roquette.base.foreign_keys import BROKER, NAMESRV
+from roquette.broker.config import BrokerConfig
+from roquette.nameserver.config import NamesrvConfig
+from roquette.store.config import StoreConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "settings.md"
+GOLDEN = ROOT / "tests" / "golden" / "settings" / "cases.json"
+SHARED = ("NettyServerConfig", "NettyClientConfig", "AuthConfig")
+HEAD = """# Settings
+
+Made by `tools/settings_page.py` out of the table that the servers go by: the config classes and `base/foreign_keys.py`. Do not edit by hand.
+
+A setting comes from its default, the property file (`-c FILE`), the environment (`ROQUETTE_` and the key in upper snake case, e.g. `{env}`)
+and flags (`--set KEY=VALUE`), the later before the earlier. A value that does not fit its key ends the start; an unknown key is warned of.
+UPDATE_BROKER_CONFIG and UPDATE_NAMESRV_CONFIG (`mqadmin updateBrokerConfig`, `updateNamesrvConfig`) change what the tables say may change at
+run time, at once and until the server ends, and refuse everything else by name. "Apache" is the default of Apache's 5.5.0, where it is another
+one; "ours" says that Apache's has no such key.
+
+**What waits.** One loop serves all requests, so that a queue of requests is what arrived and was not taken up yet: behind more than 512 of its kind
+that came together, while the loop is at work for others, or while a peer does not read its answers. The time in queue
+(`waitTimeMillsIn*Queue`) is the time from the read off the socket to the turn that takes a request up; waiting for a sync of the disk, or for messages,
+comes later and is not counted. What is refused for it is answered SYSTEM_BUSY with Apache's `[TIMEOUT_CLEAN_QUEUE]` in that turn; Apache's broker
+looks every 10 ms. A request that finds `*QueueCapacity` others of its kind waiting on its port is answered SYSTEM_BUSY with `[OVERLOAD]` at once.
+"""
+NOTES = {
+    "maxTopicLength": "Apache's broker does not look at it",
+    "validateSystemTopicWhenUpdateTopic": "Apache's broker deletes them, too, when it is false",
+    "channelExpiredTimeout": "producers: 120 s, as there",
+}
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page())
+
+
+def page() -> str:
+    """The page's text."""
+    golden = json.loads(GOLDEN.read_text())
+    shared = {key: value for name in SHARED for key, value in golden[name].items()}
+    broker = shared | golden["MessageStoreConfig"] | golden["BrokerConfig"]
+    return "\n".join(
+        [
+            HEAD.format(env=env_key("brokerName")),
+            *part("Broker", (BrokerConfig, StoreConfig), BROKER, broker),
+            *part("Name server", (NamesrvConfig,), NAMESRV, shared | golden["NamesrvConfig"]),
+        ]
+    )
+
+
+def part(
+    title: str, classes: Iterable[type[Any]], foreign: ForeignKeys, apache: Mapping[str, str]
+) -> list[str]:
+    """One server's three tables."""
+    fields = {key: field for cls in classes for key, field in fields_by_key(cls).items()}
+    lines = [f"## {title}: served", ""]
+    lines += ["| key | default | Apache | at run time | what it says |", "|---|---|---|---|---|"]
+    for key in sorted(fields, key=str.lower):
+        lines.append(served(key, fields[key], apache))
+    lines += ["", f"## {title}: refused", ""]
+    lines += ["The server does not start with any other value than these.", ""]
+    lines += ["| key | harmless | Apache | what it asks for |", "|---|---|---|---|"]
+    for key, asked in sorted(foreign.refused.items()):
+        if key not in fields:
+            harmless = ", ".join(f"`{text}`" for text in sorted(asked.harmless) if text) or "none"
+            was = shown(apache[key]) if key in apache else "-"
+            lines.append(f"| `{key}` | {harmless} | {was} | {asked.meaning} |")
+    lines += ["", f"## {title}: without effect", ""]
+    lines += ["Taken, and told in the log at start.", ""]
+    lines += ["| why | keys, and Apache's defaults |", "|---|---|"]
+    reasons: dict[str, list[str]] = {}
+    for key, why in foreign.idle.items():
+        default = f"={apache[key]}" if apache.get(key) else ""
+        reasons.setdefault(why, []).append(f"`{key}{default}`")
+    lines += [f"| {why} | {', '.join(keys)} |" for why, keys in reasons.items()]
+    return [*lines, ""]
+
+
+def served(key: str, field: "dataclasses.Field[Any]", apache: Mapping[str, str]) -> str:
+    """The row of a key that is served."""
+    value = field.default
+    if isinstance(value, enum.Enum):
+        value = value.value
+    ours = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if key not in apache:
+        other = "ours"
+    else:
+        other = "" if apache[key] == ours or not apache[key] else shown(apache[key])
+    known = field.metadata
+    if not known["mutable"]:
+        when = "no"
+    elif known["most"] is None:
+        when = "yes"
+    else:
+        when = f"{known['least'] or 0} to {known['most']}"
+    note = f" ({NOTES[key]})" if key in NOTES else ""
+    text = str(known["help"]).replace("|", "\\|")
+    return f"| `{key}` | {shown(ours)} | {other} | {when} | {text}{note} |"
+
+
+def shown(text: str) -> str:
+    """A value in a table."""
+    return f"`{text}`" if text else "-"
+
+
+if __name__ == "__main__":
+    main()
