@@ -1,14 +1,16 @@
 """kill -9 of an archive's driver, its JVM and its workers at random moments: the table equals the topic."""
 
 import json
+import os
 import random
+import signal
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from tests.client.fake_cluster import FakeCluster
-from tests.spark.pipelines.processes import SHORT_LIFE, PipelineProcess, kill, wait_until
+from tests.spark.pipelines.processes import SHORT_LIFE, PipelineProcess, command, kill, wait_until
 from tests.spark.pipelines.tables import folder_files, log_files, places, rows
 from tests.spark.records import make_record
 
@@ -45,6 +47,7 @@ class Killer:
         self.cluster = cluster
         self.killed: Counter[str] = Counter()
         self.runs: list[PipelineProcess] = []
+        self.jvms: list[int] = []
 
     def start(self, batch: int) -> PipelineProcess:
         words = ["archive", "-n", self.cluster.address, "--topics", "T"]
@@ -64,24 +67,40 @@ class Killer:
     def kill_once(self, victim: str, batch: int) -> None:
         process = self.start(batch)
         before = self.versions()
-        if self.random.random() < 0.15:  # anywhere, also before the first batch
+        if (
+            victim != "group" and self.random.random() < 0.15
+        ):  # anywhere, also before the first batch
             time.sleep(self.random.uniform(0, 8))
         else:
             started = lambda: process.ended() or self.versions() > max(before, 1)  # noqa: E731
             assert wait_until(started, START_S), process.log.read_text()[-3000:]
-            time.sleep(self.random.uniform(0, 2))
+            time.sleep(self.random.uniform(0, 2) if victim != "group" else 0)
         if not process.ended() and self._kill(victim, process):
             self.killed[victim] += 1
         if victim == "worker":  # its task is tried again, or the run fails: both are right
             enough = self.versions() + 2
             goes_on = lambda: process.ended() or self.versions() >= enough  # noqa: E731
             assert wait_until(goes_on, START_S), process.log.read_text()[-3000:]
+        if victim == "group":
+            self._check_end(process)
         process.child.poll()
         if victim == "driver" and self.random.random() < 0.5:
             return  # the orphaned JVM may live on for a moment beside the next run
         process.kill_group()
 
+    def _check_end(self, process: PipelineProcess) -> None:
+        """SIGTERM to the process group is as SIGTERM to the pipeline alone: it ends at its next step, well."""
+        assert process.wait(START_S) == 0, process.log.read_text()[-3000:]
+        summary = json.loads((self.folder / "report" / "summary.json").read_text())
+        assert summary["ok"]
+        assert summary["stopped"] or not self.killed["group"]
+
     def _kill(self, victim: str, process: PipelineProcess) -> bool:
+        if (jvm := process.jvm()) is not None:
+            self.jvms.append(jvm)
+        if victim == "group":
+            os.killpg(process.child.pid, signal.SIGTERM)
+            return True
         if victim == "driver":
             process.child.kill()
             process.wait(10)
@@ -93,6 +112,10 @@ class Killer:
             return True
         workers = process.workers()
         return kill(self.random.choice(workers)) if workers else False
+
+    def orphans(self) -> list[int]:
+        """JVMs that live on; each ends when its Python has."""
+        return [pid for pid in self.jvms if command(pid) == "java"]
 
     def end(self) -> None:
         for process in self.runs:
@@ -122,6 +145,7 @@ def run_kills(folder: Path, victims: list[str], seed: int, per_round: int, batch
                 killer.kill_once(victim, batch)
             last = killer.start(10_000)
             assert last.wait(2 * START_S) == 0, last.log.read_text()[-3000:]
+            assert wait_until(lambda: not killer.orphans(), 60)
         finally:
             killer.end()
         check(folder, per_round * len(victims))
@@ -129,8 +153,8 @@ def run_kills(folder: Path, victims: list[str], seed: int, per_round: int, batch
 
 
 @pytest.mark.timeout(1200)
-def test_five_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    victims = ["driver", "worker", "jvm", "driver", "driver"]
+def test_six_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    victims = ["driver", "worker", "jvm", "driver", "driver", "group"]
 
     # Few batches a round: a run is mostly beginning or ending, and a worker's death does not cost a long rest.
     killer = run_kills(tmp_path, victims, seed=int(time.time()), per_round=100, batch=60)

@@ -52,10 +52,16 @@ def run_pipeline(
         files=files,
         progress=progress or Quiet(),
     )
-    begin_ms = clock.now_ms()
+    with _signals(job.stop):
+        return _run(pipeline, options, job, session)
+
+
+def _run(
+    pipeline: Pipeline[Any], options: PipelineOptions, job: Job, session: "_Session"
+) -> Result:
+    begin_ms = job.clock.now_ms()
     try:
-        with _signals(job.stop):
-            result = pipeline.run(options, job)
+        result = pipeline.run(options, job)
     except KeyboardInterrupt:
         _write_summary(job, pipeline, options, begin_ms, {"ok": False, "error": "interrupted"})
         raise
@@ -64,15 +70,15 @@ def run_pipeline(
         _write_summary(job, pipeline, options, begin_ms, {"ok": False, "error": line})
         if isinstance(error, RoquetteError) and " ".join(str(error).split()) == line:
             raise
-        detail = "" if session.spark is None else f" (details: {os.path.join(directory, LOG)})"
+        log = os.path.join(job.directory, LOG)
+        detail = "" if session.spark is None else f" (details: {log})"
         raise PipelineError(line + detail) from error
     finally:
         session.close()
     facts = {"ok": result.ok, "stopped": job.stop.is_set(), "result": result.summary}
     _write_summary(job, pipeline, options, begin_ms, facts)
-    files.write_atomic(
-        os.path.join(directory, REPORT), render(result.page).encode(), keep_backup=False
-    )
+    page = render(result.page).encode()
+    job.files.write_atomic(os.path.join(job.directory, REPORT), page, keep_backup=False)
     return result
 
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import signal
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,7 +46,7 @@ def open_session(app: str, master: str, settings: Sequence[str], log_path: str) 
     builder = SparkSession.builder.appName(app).master(_with_retries(master))
     for name, value in conf.items():
         builder = builder.config(name, value)
-    with _stderr_to(log_path):
+    with _stderr_to(log_path), _without_sigterm():
         session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     if package is not None:
@@ -121,6 +123,26 @@ def _stderr_to(path: str) -> Iterator[None]:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(log)
+
+
+@contextlib.contextmanager
+def _without_sigterm() -> Iterator[None]:
+    """A process started meanwhile ignores SIGTERM for ever, as HotSpot does when it finds it ignored.
+
+    Who ends a process group or a service ends Python, which ends the JVM when it has written what it has in hand
+    (at the latest by the end of the JVM's stdin). A SIGTERM to us meanwhile is not lost: it waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    number = signal.SIGTERM
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    handler = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, handler or signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def ship_package(session: "SparkSession", package: Path) -> None:
