@@ -20,6 +20,7 @@ from roquette.errors import ConnectError, LocalProtocolError, Refused
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.pending import PendingTable
 from roquette.remoting.promises import Promise
+from roquette.remoting.running import Running
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import NOT_FAST, BadHeader, HeaderDecoder
@@ -76,6 +77,7 @@ class Peer:
     __slots__ = (
         "_dispatcher",
         "closed",
+        "crowded",
         "dirty",
         "host",
         "id",
@@ -84,7 +86,9 @@ class Peer:
         "parked",
         "paused",
         "pending",
+        "reads_less",
         "remote",
+        "running",
         "transport",
         "unwritten",
         "wire",
@@ -110,6 +114,9 @@ class Peer:
         self.dirty: bool = False
         self.closed: bool = False
         self.paused: bool = False  # it does not read: see `Dispatcher.pause`
+        self.running: int = 0  # its requests that are at work in tasks: see `Running`
+        self.crowded: bool = False  # too many are: its further requests wait
+        self.reads_less: bool = True  # it is not read from then
         self.unwritten: int = 0  # bytes of bodies in this turn's answers
         self.parked: list[RequestContext] = []  # requests that wait until it reads again
         self._dispatcher: Dispatcher = dispatcher
@@ -215,6 +222,7 @@ class Dispatcher:
         self._end_turn: Callable[[], None] = end_turn
         self._on_later: Callable[[RequestContext, Later], None] | None = on_later
         self._on_held: Callable[[RequestContext, Held], None] | None = on_held
+        self.running: Running = Running()
         self._scheduled: bool = False
         self._dirty: list[Peer] = []
         self._noise: RateLimited = RateLimited(log, clock)
@@ -280,6 +288,7 @@ class Dispatcher:
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         more = False
         try:
+            busy: bool = self.running.full
             for lane in self._lanes:
                 if lane.jobs:
                     jobs = lane.jobs
@@ -293,10 +302,13 @@ class Dispatcher:
                     wait_ms: int = lane.limits.wait_ms
                     for job in jobs:
                         peer = job.peer
-                        if peer.paused or peer.unwritten > BACKLOG:
+                        if peer.paused or peer.crowded or peer.unwritten > BACKLOG:
                             peer.parked.append(job)
                         elif wait_ms and steady_ms - job.arrived_ms >= wait_ms:
                             self._too_late(job, steady_ms, len(lane.jobs))
+                        elif busy:
+                            self.refused += 1
+                            self._answer(peer, job.command, SYSTEM_BUSY, OVERLOAD, b"", b"")
                         else:
                             job.now_ms = now_ms
                             job.steady_ms = steady_ms
@@ -315,7 +327,8 @@ class Dispatcher:
     def resume(self, peer: Peer) -> None:
         """`peer` takes answers again: what waited goes on."""
         peer.paused = False
-        self._unpark(peer)
+        if not peer.crowded:
+            self._unpark(peer)
 
     def _unpark(self, peer: Peer) -> None:
         parked = peer.parked
@@ -368,6 +381,7 @@ class Dispatcher:
             assert self._on_held is not None
             self._on_held(job, outcome)
         elif isinstance(outcome, Task):
+            self.running.began(job.peer)
             self._tasks.start(f"request-{command.code}", self._finish(job, outcome))
         else:
             assert isinstance(outcome, Silent), outcome
@@ -379,6 +393,9 @@ class Dispatcher:
             reply = Reply(refusal.ext, None, refusal.code, refusal.remark)
         except Exception as error:  # noqa: BLE001 - see _run
             reply = self._failed(job, error)
+        finally:
+            if self.running.ended(job.peer) and not job.peer.paused:
+                self._unpark(job.peer)
         if reply is not None:
             self.answer(job, reply)
 
@@ -460,5 +477,5 @@ class Dispatcher:
                     peer.transport.write(b"".join(out))
                 else:
                     peer.transport.writelines(out)
-            if peer.parked and not peer.paused:
+            if peer.parked and not peer.paused and not peer.crowded:
                 self._unpark(peer)

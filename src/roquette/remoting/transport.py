@@ -59,6 +59,7 @@ class PeerProtocol(asyncio.Protocol):
             f"{here[0]}:{here[1]}",
         )
         peer.last_active = self._dispatcher.loop.time()
+        peer.reads_less = not self._reads_always
         stream.set_write_buffer_limits(high=1 << 20)
         self._peer = peer
         self._on_made(peer)
@@ -97,7 +98,8 @@ class PeerProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         peer = self._peer
         if peer is not None and not self._reads_always and not peer.transport.is_closing():
-            peer.transport.resume_reading()
+            if not peer.crowded:
+                peer.transport.resume_reading()
             self._dispatcher.resume(peer)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -1,0 +1,50 @@
+"""How many requests are at work in tasks at once, and with them how many jobs wait for the executor."""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from roquette.remoting.dispatcher import Peer
+
+OF_PEER: Final = 256  # of one connection; what it asks further waits, and it is not read from
+RUNNING: Final = (
+    10_000  # in all; from here on each connection has one, from twice as many on all is refused
+)
+
+
+class Running:
+    """Counts the tasks of one server's requests.
+
+    Attributes:
+        count: how many there are. full: no request is begun.
+        of_peer, most: the bounds.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.of_peer = OF_PEER
+        self.most = RUNNING
+        self.full = False
+
+    def began(self, peer: "Peer") -> None:
+        """A request of a connection goes on in a task."""
+        self.count += 1
+        peer.running += 1
+        self.full = self.count >= 2 * self.most
+        if not peer.crowded and (peer.running >= self.of_peer or self.count >= self.most):
+            peer.crowded = True
+            if peer.reads_less and not peer.closed:
+                peer.transport.pause_reading()
+
+    def ended(self, peer: "Peer") -> bool:
+        """It is over; True when what the connection asked since may go on."""
+        self.count -= 1
+        peer.running -= 1
+        self.full = self.count >= 2 * self.most
+        if not peer.crowded or (
+            peer.running and (self.count >= self.most or 2 * peer.running > self.of_peer)
+        ):
+            return False
+        peer.crowded = False
+        if peer.reads_less and not peer.paused and not peer.closed:
+            peer.transport.resume_reading()
+        return True

@@ -1,0 +1,118 @@
+"""Class H: requests that are at work in tasks have a bound, for each connection and in all; nobody waits for another's."""
+
+import asyncio
+
+from roquette.remoting.running import OF_PEER, RUNNING
+
+
+def test_a_connection_with_too_many_tasks_waits_and_others_do_not(bench):
+    async def scenario(case):
+        running = case.dispatcher.running
+        running.of_peer = 16
+        greedy, other = await case.raw(), await case.raw()
+        opaques = [greedy.send(case.task, b"%d" % number) for number in range(200)]
+        most = 0
+        began = case.loop.time()
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            most = max(most, running.count)
+            asked = case.loop.time()
+            other.send(case.echo, b"hello")
+            assert (await other.receive()).body == b"hello"
+            assert case.loop.time() - asked < 0.1
+        answers = [await greedy.receive() for _ in opaques]
+        assert sorted(answer.opaque for answer in answers) == opaques
+        assert most == 16
+        assert 200 / 16 <= case.loop.time() - began < 30
+        await asyncio.sleep(0.1)
+        assert running.count == 0
+        greedy.send(case.echo, b"again")
+        assert (await greedy.receive()).body == b"again"
+        assert not any(peer.crowded or peer.parked for peer in case.server.peers.values())
+
+    bench(scenario)
+
+
+def test_what_is_not_read_is_not_kept(bench):
+    """The bytes of a crowded connection stay with its sender."""
+
+    async def scenario(case):
+        case.dispatcher.running.of_peer = 4
+        greedy = await case.raw()
+        for number in range(2_000):
+            greedy.send(case.task, bytes(4_000) + b"%d" % number)
+            if number % 50 == 0:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.5)
+        (peer,) = case.server.peers.values()
+        assert peer.crowded
+        assert len(peer.parked) < 600
+        greedy.writer.close()
+        await asyncio.sleep(5)
+        assert case.dispatcher.running.count == 0
+
+    bench(scenario)
+
+
+def test_all_connections_together_have_a_bound(bench):
+    async def scenario(case):
+        running = case.dispatcher.running
+        running.most = 20
+        clients = [await case.raw() for _ in range(15)]
+        for client in clients:
+            for number in range(10):
+                client.send(case.task, b"%d" % number)
+        most = 0
+        for _ in range(30):
+            await asyncio.sleep(0.1)
+            most = max(most, running.count)
+        assert 20 <= most <= 20 + len(clients)
+        for client in clients:
+            assert {(await client.receive()).body for _ in range(10)} == {
+                b"%d" % n for n in range(10)
+            }
+        assert running.count == 0
+
+    bench(scenario)
+
+
+def test_connections_that_come_and_go_leave_no_more_than_twice_the_bound(bench):
+    async def scenario(case):
+        running = case.dispatcher.running
+        running.most = 10
+        for _ in range(50):
+            client = await case.raw()
+            client.send(case.task, b"x")
+            await asyncio.sleep(0.005)
+            client.writer.close()
+        assert running.count == 20
+        client = await case.raw()
+        client.send(case.task, b"x")
+        answer = await client.receive()
+        assert (answer.code, answer.remark[:21]) == (2, "[OVERLOAD]system busy")
+        await asyncio.sleep(2)
+        client.send(case.task, b"x")
+        assert (await client.receive()).code == 0
+        assert running.count == 0
+
+    bench(scenario)
+
+
+def test_a_crowded_connection_that_reads_nothing_stays_bounded_and_goes_on(bench):
+    async def scenario(case):
+        case.dispatcher.running.of_peer = 4
+        client = await case.raw()
+        for _ in range(30):
+            client.send(case.big)
+            client.send(case.task, b"t")
+        await asyncio.sleep(30)
+        codes = [(await client.receive()).code for _ in range(60)]
+        assert codes == [0] * 60
+        client.send(case.echo, b"x")
+        assert (await client.receive()).body == b"x"
+
+    bench(scenario, reply_size=300_000)
+
+
+def test_the_bounds_are_as_documented():
+    assert (OF_PEER, RUNNING) == (256, 10_000)
