@@ -185,3 +185,45 @@ async def main():
 
 (uvloop.run if sys.argv[1] == "uvloop" else asyncio.run)(main())
 """
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_client_without_descriptors(tmp_path: Path, loop: str) -> None:
+    arguments = ["namesrv", "--listen", "127.0.0.1:0", "--set", f"kvConfigPath={tmp_path}/kv.json"]
+    with server(arguments) as namesrv:
+        address = f"127.0.0.1:{namesrv.address[1]}"
+        command = [sys.executable, "-c", CLIENT, loop, address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+CLIENT = """
+import asyncio, os, resource, sys
+import uvloop
+from roquette.base.clock import SystemClock
+from roquette.errors import ConnectError
+from roquette.remoting.client import RemotingClient
+
+async def main():
+    client = RemotingClient(SystemClock())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    taken = []
+    while True:
+        try:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            break
+    for _ in range(3):
+        try:
+            await client.invoke(sys.argv[2], 318)
+            sys.exit("connected without a descriptor")
+        except ConnectError as error:
+            assert "Too many open files" in str(error), error
+    for fd in taken:
+        os.close(fd)
+    assert (await client.invoke(sys.argv[2], 318)).code == 0
+    await client.close()
+
+(uvloop.run if sys.argv[1] == "uvloop" else asyncio.run)(main())
+"""

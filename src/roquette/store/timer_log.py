@@ -137,6 +137,7 @@ class TimerLog:
         if last is not None:
             last.append(_BLANK.pack(last.size - last.appended, 0, BLANK_MAGIC))
             last.fill()
+            last.file.rest()
         self.segments.append(fresh)
         self.directory_dirty = True
         return fresh
@@ -188,6 +189,7 @@ class TimerLog:
                 file = self._files.open_file(path)
                 if file.size == self._file_size:
                     self.segments.append(Segment(file, base, self._file_size, self._file_size))
+                    file.rest()
                     continue
                 file.close()
             self._files.remove(path)
@@ -211,6 +213,7 @@ class TimerLog:
             self.directory_dirty = True
         if self.segments:
             last = self.segments[-1]
+            last.file.wake()
             last.reset(min(end - last.base_offset, last.size))
             _wipe(last, last.appended)
 
