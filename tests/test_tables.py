@@ -1,0 +1,181 @@
+"""Every table that outlives a request says what bounds it: a new one without a row here fails.
+
+A table is an attribute that is annotated or assigned as a dict, set, deque or the like, in the rooms that peers reach. Rows with
+`bounds.` are filled by tests: tests/broker/test_bounds.py, tests/nameserver/test_bounds.py, tests/client/test_bounds.py.
+"""
+
+import ast
+from pathlib import Path
+
+from roquette.base.bounds import Bound
+from roquette.broker.bounds import Bounds, BoundSettings
+from roquette.nameserver.bounds import Bounds as NameServerBounds
+
+SRC = Path(__file__).resolve().parent.parent / "src" / "roquette"
+ROOMS = ("base", "remoting", "nameserver", "broker", "client", "store")
+KINDS = {"dict", "set", "OrderedDict", "deque", "defaultdict", "WeakKeyDictionary"}
+
+BOUNDED: dict[str, str] = {
+    # base, remoting
+    "remoting/server.py:peers": "maxConnections",
+    "remoting/pending.py:_futures": "65,535 requests in flight on a connection, then TooManyRequests",
+    "remoting/client.py:_peers _connecting": "addresses of name servers and brokers; idle ones are closed",
+    "remoting/dispatcher.py:_rows": "the request codes that are served",
+    "base/logs.py:_seen": "1,000 keys",
+    "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",
+    # name server
+    "nameserver/kv_table.py:_table": "bounds.kv_entries bounds.kv_characters",
+    "nameserver/processors.py:_encoded": "20,000 routes, 64 MiB",
+    "nameserver/processors.py:filter_server_table": "one answer",
+    "nameserver/route_table.py:_topics _told": "bounds.topics",
+    "nameserver/route_table.py:_brokers _clusters _live _by_connection broker_addrs": "bounds.brokers",
+    "nameserver/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
+    "nameserver/route_table.py:_mappings": "bounds.mappings",
+    # broker: names that clients choose
+    "broker/groups.py:_groups": "bounds.groups",
+    "broker/groups.py:_forbidden": "bounds.forbidden",
+    "broker/topics.py:_topics": "bounds.topics bounds.retry_topics",
+    "broker/topics.py:attributes": "the attributes there are",
+    "broker/deleted_topics.py:_ends": "bounds.deleted",
+    "broker/offsets.py:_offsets _resets _dropped": "bounds.offsets",
+    "broker/offsets.py:_pulls": "bounds.pulled",
+    "broker/consumers.py:_groups _groups_of_peer channels": "bounds.consumers",
+    "broker/consumers.py:subscriptions filters signatures": "what one heartbeat may name; a signature a member",
+    "broker/producers.py:_groups _groups_of_peer _clients": "bounds.producers",
+    "broker/locks.py:_locks": "bounds.locks",
+    "broker/pop/modes.py:_modes": "bounds.modes",
+    "broker/pop/order.py:_table _shifts": "bounds.orderly",
+    "broker/pop/order.py:next_visible": "the messages of one pop",
+    "broker/stats.py:send_backs group_gets acks check_points": "bounds.counted",
+    "broker/stats.py:_samples _current": "601 seconds; milliseconds seen in a minute",
+    "broker/item_stats.py:_items": "20,000 counters; those idle for a day go",
+    "broker/item_stats.py:_seen _bases": "topics and queues there are",
+    "broker/timer_metrics.py:_topics _idle": "bounds.timer_topics",
+    "broker/writer.py:_tags_codes": "TAG_CACHE tags, the others are computed",
+    "broker/filters.py:_tags _sql": "10,000 tag expressions, 1,000 selectors of 1 MiB together",
+    # broker: requests that wait
+    "broker/long_polling.py:_by_queue": "maxHeldPulls",
+    "broker/pop/polling.py:_waiting _watched _names": "maxPopPollingSize",
+    "broker/pop/state.py:locked": "pops at work in tasks",
+    "broker/pop/buffer.py:_points _places _by_key _order": "popCkMaxBufferSize; the others wait in the log",
+    # broker: its own, and other servers
+    "broker/auto_creation.py:asked awaited": "name servers and brokers of one round; 256 rounds",
+    "broker/auto_creation.py:_slow": "SLOW_BROKERS",
+    "broker/cluster_queues.py:_known": "10,000 topics",
+    "broker/registration.py:_servers pending": "configured name servers; topics there are",
+    "broker/persistence.py:_unknown": "the files",
+    "broker/delay_levels.py:_offsets _wake_ms": "the delay levels",
+    "broker/half_state.py:_pages": "the half queue from its oldest open message on",
+    "broker/half_state.py:_copies": "MAX_COPIES",
+    "broker/set_aside.py:counts entries": "the tasks; the newest 1,000",
+    "broker/timers.py:_recalled": "recalls of the slot that is delivered",
+    "broker/processors/send.py:_own": "three properties",
+    # client: caches, and what the application holds
+    "client/session.py:_routes": "core/bounds.py TOPICS, and the topics of its consumers",
+    "client/producer.py:_turns": "core/bounds.py TOPICS",
+    "client/blocking.py:_routes": "core/bounds.py TOPICS",
+    "client/blocking_sender.py:_routes _turns": "core/bounds.py TOPICS",
+    "client/core/latency.py:_until": "core/bounds.py BROKERS",
+    "client/blocking.py:_avoided_until_ms": "core/bounds.py BROKERS",
+    "client/blocking.py:_connections _replica_brokers": "brokers",
+    "client/blocking_sender.py:_connections _last_heard_ms": "brokers",
+    "client/survey.py:_connections": "servers of the cluster",
+    "client/core/route_cache.py:addresses": "brokers of a route",
+    "client/session.py:_producer_groups _consumers": "producers and consumers the application has made",
+    "client/session.py:_fetching _greeted": "routes under way; connections",
+    "client/pipeline.py:_unrouted _unconnected": "max_in_flight",
+    "client/core/send_window.py:_ready _lanes": "sends under way",
+    "client/blocking_sender.py:_flights": "sends under way",
+    "client/blocking_connection.py:_answers _waiting": "requests under way",
+    "client/core/process_queue.py:_unfinished": "prefetch",
+    "client/concurrent.py:_at_work _leaving _giving_up": "queues of its subscriptions",
+    "client/orderly.py:_waiting _tasks _leaving": "queues of its subscriptions",
+    "client/offset_store.py:_saved _begun": "queues of its subscriptions",
+    "client/pull_consumer.py:_positions _tasks _taken _generation": "queues of its subscriptions",
+    "client/push_consumer.py:queues _subscriptions _wanted_tags": "queues of its subscriptions",
+    "client/queue_locks.py:_asked _waiting": "queues of its subscriptions",
+    "client/retries.py:_going": "messages at work",
+    "client/retries.py:properties": "one message",
+    # store: queues that are written, and what is found at start
+    "store/consume_queues.py:queues topics new_directories": "queues on the disk: topics and their queues",
+    "store/upkeep.py:new_directories": "queues on the disk",
+    "store/consume_queue.py:checked_codes": "_MAX_CHECKED",
+    "store/verified.py:_checked": "_MAX_CHECKED",
+    "store/keys.py:_tags _known": "1,024 of a topic that is in use",
+    "store/queue_file.py:_row": "most files that are open: the settings say",
+    "store/durability.py:_waiting": "sends that wait for a sync: answers of the lanes' requests",
+    "store/index_audit.py:_sums": "index files",
+    "store/reput.py:gaps shifted misplaced": "queues on the disk",
+    "store/timer_audit.py:_firsts _lasts _counts _current": "slots of the wheel that wait",
+    "store/timer_due.py:recalled": "recalls of the slot that is delivered",
+    "store/timer_store.py:_current": "slots that are being delivered",
+}
+
+
+def kind_of(node: ast.AST) -> str:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def tables() -> set[str]:
+    found = set()
+    for room in ROOMS:
+        for path in sorted((SRC / room).rglob("*.py")):
+            if "offline" in path.parts:
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.AnnAssign):
+                    target, is_table = node.target, kind_of(node.annotation) in KINDS
+                elif isinstance(node, ast.Assign):
+                    target, value = node.targets[0], node.value
+                    literal = isinstance(value, (ast.Dict, ast.DictComp, ast.Set, ast.SetComp))
+                    is_table = literal or (
+                        isinstance(value, ast.Call) and kind_of(value.func) in KINDS
+                    )
+                else:
+                    continue
+                if is_table and isinstance(target, ast.Attribute):
+                    found.add(f"{path.relative_to(SRC)}:{target.attr}")
+    return found
+
+
+def rows() -> dict[str, str]:
+    found = {}
+    for row, bound in BOUNDED.items():
+        path, _, attributes = row.partition(":")
+        for attribute in attributes.split():
+            found[f"{path}:{attribute}"] = bound
+    return found
+
+
+def test_every_table_says_what_bounds_it() -> None:
+    missing = tables() - rows().keys()
+    assert not missing, (
+        f"what bounds these tables? {sorted(missing)}: give them a Bound (src/roquette/broker/bounds.py, "
+        "nameserver/bounds.py, client/core/bounds.py) if their keys come from peers, and a row here"
+    )
+    assert not rows().keys() - tables(), "rows without a table"
+
+
+def test_the_bounds_that_are_named_exist_and_all_are_named() -> None:
+    named = {
+        (path.split("/")[0], word.removeprefix("bounds.").rstrip(","))
+        for path, text in rows().items()
+        for word in text.split()
+        if word.startswith("bounds.")
+    }
+    broker = {n for n, b in vars(Bounds(BoundSettings)).items() if isinstance(b, Bound)}
+    existing = {("broker", name) for name in broker}
+    existing |= {("nameserver", name) for name in vars(NameServerBounds())}
+    assert named == existing
+
+
+def test_a_table_without_a_row_is_found(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "x.py").write_text(
+        "class X:\n    def __init__(self) -> None:\n        self.a: dict[str, int] = {}\n"
+        "        self.b = set()\n        self.c = [1]\n        self.d: deque[int] = deque()\n"
+    )
+    monkeypatch.setattr(f"{__name__}.SRC", tmp_path)
+    assert tables() == {f"broker/x.py:{name}" for name in "abd"}
