@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -22,16 +23,18 @@ class WorkerThreads:
     user CPU, through two futures and a condition variable; this way it takes 25.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, workers: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, workers: int, *, name: str = "roquette-file"
+    ) -> None:
         self._loop = loop
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._work, name=f"roquette-file-{number}", daemon=True)
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True)
             for number in range(workers)
         ]
         for thread in self._threads:
             thread.start()
-        self._kernel = open_kernel_sync(loop)
+        self._kernel = open_kernel_sync(loop) if name == "roquette-file" else None
 
     def sync(self, fd: int, ended: SyncEnded) -> bool:
         """See `sync_file`."""
@@ -115,11 +118,13 @@ async def run_blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 
 class LoopThread:
-    """An event loop in a thread of its own, for callers that have none."""
+    """An event loop in a thread of its own, for callers that have none; and a thread for what they call back."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._beside: WorkerThreads | None = None
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -130,8 +135,15 @@ class LoopThread:
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its value."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        """Run a coroutine on the loop and wait for its value. Raises RuntimeError on the loop's own thread."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("called on the client's own thread, which would wait for itself")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # Ctrl-C: nobody waits for it any more
 
     def run(self, step: Callable[[], T]) -> T:
         """Run a plain function on the loop and wait for its value."""
@@ -141,11 +153,26 @@ class LoopThread:
 
         return self.call(once())
 
+    async def beside(self, call: Callable[..., T], *args: Any) -> T:
+        """Run what may block, and may call back, in the one thread for it, in the context it is called from."""
+        if self._beside is None:
+            self._beside = WorkerThreads(self._loop, 1, name=f"{self._name}-handlers")
+        return await self._beside.submit(copy_context().run, call, *args)
+
     def stop(self) -> None:
-        """End the loop and its thread."""
+        """End the loop and its threads."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5.0)
         self._loop.close()
+        if self._beside is not None:
+            self._beside.close()
+
+
+def start_thread(name: str, work: Callable[[], None]) -> threading.Thread:
+    """Run a blocking call in a thread of its own, which a program waits for at its end."""
+    thread = threading.Thread(target=work, name=name)
+    thread.start()
+    return thread
 
 
 def pause(milliseconds: int) -> None:
