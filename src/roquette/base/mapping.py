@@ -42,12 +42,16 @@ class _Buffer(ctypes.Structure):
 
 def map_file(fd: int, *, writable: bool) -> mmap.mmap:
     """The whole of an open file as memory; `fd` may be closed afterwards. Raises OSError."""
+    size = os.fstat(fd).st_size
+    if _LINUX and _OLD and size > 0:
+        return _replaced(fd, size, writable)
+    return _plain(fd, writable)
+
+
+def _plain(fd: int, writable: bool) -> mmap.mmap:
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     if not _OLD:
         return mmap.mmap(fd, 0, access=access, trackfd=False)  # type: ignore[call-arg,unused-ignore]
-    size = os.fstat(fd).st_size
-    if _LINUX and size > 0:
-        return _replaced(fd, size, writable)
     return mmap.mmap(fd, 0, access=access)
 
 
@@ -55,7 +59,10 @@ def _replaced(fd: int, size: int, writable: bool) -> mmap.mmap:
     """An anonymous map with the file's pages put in its place."""
     rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-    place = mmap.mmap(-1, size, flags=flags, prot=rights)
+    try:
+        place = mmap.mmap(-1, size, flags=flags, prot=rights)
+    except OSError:  # a system that counts every anonymous page, perhaps
+        return _plain(fd, writable)
     start = _address(place)
     shared = mmap.MAP_SHARED | _FIXED
     if _map_at(start, size, rights, shared, fd, 0) == start:
