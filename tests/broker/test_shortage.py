@@ -98,3 +98,35 @@ def test_a_broker_goes_on(run_broker, call, error):
     shift = sorted(SHORTAGE).index(error)
     for nth in range(1 + shift, count + 1, max(1, count // 4)):
         once(nth)
+
+
+def test_a_shortage_that_lasts(run_broker, caplog):
+    """Nothing can be opened for 20 s: what needs no file goes on, what waits for the disk is told so, then all is well."""
+    files = FaultyFiles()
+    taken = []
+
+    async def scenario(case):
+        client = await case.client()
+        assert (await client.produce("T0", b"first")).code == 0
+        assert (await client.pull("T0")).code == 0
+        for call in ("open", "open_to_sync", "map", "read", "list"):
+            for nth in range(1, 3000):
+                files.fail(call, nth, errno.EMFILE)
+        ends = case.loop.time() + 20
+        while case.loop.time() < ends:
+            body = b"m%d" % len(taken)
+            if judge(await client.produce("T0", body)):
+                taken.append(("T0", 0, body))
+            judge(await client.produce("fresh", b"x"))
+            assert (await client.pull("T0")).code == 0
+            await asyncio.sleep(0.5)
+        files.work_again()
+        assert case.broker.store.failure is None
+        await asyncio.sleep(11)
+        assert judge(await client.produce("fresh", b"y"))
+        assert case.broker.store.synced_offset == case.broker.store.max_physical_offset
+        await everything(case, client, taken)
+
+    run_broker(scenario, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH}, files=files)
+    put_off = [r for r in caplog.records if "put off" in r.getMessage()]
+    assert len(put_off) <= 4, "told once, not at every try"

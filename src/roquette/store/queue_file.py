@@ -4,6 +4,7 @@ A mapped file needs no descriptor (`base.mapping`), but the system bounds the ma
 was not written for longest is closed when there are too many, and opened again when somebody needs it.
 """
 
+import errno
 import mmap
 from collections import OrderedDict
 from typing import Final
@@ -12,9 +13,11 @@ from mypy_extensions import i64
 
 from roquette.base.descriptors import SHORTAGE
 from roquette.base.files import File, Files
+from roquette.base.mapping import KEEPS_DESCRIPTOR
 
 _LOOKS: Final = 64  # at files that may be closed, for one
-_MANY: Final = 64  # closed at once when the system has no more
+_MANY: Final = 8  # closed at once when the system has no more
+_HELPED: Final = SHORTAGE if KEEPS_DESCRIPTOR else frozenset((errno.ENOMEM,))  # by closing maps
 
 
 class Holder:
@@ -77,7 +80,7 @@ class OpenFiles:
         try:
             opened = QueueFile(self.files.open_file(path, size, create), solid, holder, base)
         except OSError as error:
-            if error.errno not in SHORTAGE or not self._close(_MANY):
+            if error.errno not in _HELPED or not self._close(_MANY):
                 raise
             opened = QueueFile(self.files.open_file(path, size, create), solid, holder, base)
         self._openings += 1
