@@ -9,7 +9,7 @@ import pytest
 from tests.broker.promise_cases import BROKER, GROUP, World
 
 from roquette.base import generations
-from roquette.broker.offset_journal import NAMES, OffsetJournal
+from roquette.broker.offset_journal import NAMES, OffsetJournal, merged
 from roquette.broker.offsets import OffsetTable
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.testing.faulty_files import FaultyFiles
@@ -34,6 +34,7 @@ class Life:
         self.table = OffsetTable(0)
         self.journal = OffsetJournal(files, "/c", lambda: False)
         self.log_end = log_end
+        self.taken: Any = None
         self.picture: bytes | None = None
         found = generations.load(
             files, PATH, lambda data: decode_body(ConsumerOffsetSerializeWrapper, data)
@@ -80,9 +81,20 @@ class Life:
         else:
             table.commit(group, topic, queue_id, offset)
 
+    def begin_picture(self) -> None:
+        self.taken = self.table.to_wrapper()
+        self.journal.picture()
+
+    def end_picture(self) -> bool:
+        """It is encoded, some turns later."""
+        data, self.taken = fastjson_pretty(self.taken), None
+        named = self.journal.pictured(data)
+        self.picture = data if named else None
+        return named
+
     def take_picture(self) -> None:
-        self.picture = fastjson_pretty(self.table.to_wrapper())
-        self.journal.pictured(self.picture)
+        self.begin_picture()
+        assert self.end_picture()
 
     def save_picture(self) -> None:
         if self.picture is not None:
@@ -96,8 +108,10 @@ def live(life: Life, rng: random.Random) -> list[State]:
     states = [state_of(life.table)]
     for _ in range(rng.randrange(30)):
         kind = rng.randrange(6)
-        if kind == 0 and life.picture is None:
-            life.take_picture()
+        if kind == 0 and life.picture is None and life.taken is None:
+            life.begin_picture()
+        elif kind == 2 and life.taken is not None:
+            assert life.end_picture()
         elif kind == 1:
             if rng.random() < 0.2:
                 life.picture = None  # it could not be written
@@ -272,6 +286,44 @@ def test_a_journal_that_can_not_be_written_is_told_and_works_again() -> None:
         assert await world.offset() == 4
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_several_changes_are_one(seed: int) -> None:
+    rng = random.Random(seed)
+    life, one = Life(FaultyFiles(), 0), OffsetTable(0)
+    changes = []
+    for _ in range(rng.randrange(1, 12)):
+        life.change(rng)
+        if rng.random() < 0.6:
+            changes.append(life.table.change(0))
+            life.table.told()
+    changes.append(life.table.change(7))
+    one.apply(merged(changes))
+    assert state_of(one) == state_of(life.table)
+    assert one.log_end == 7
+
+
+def test_a_picture_whose_changes_can_not_be_written_again_is_not_used() -> None:
+    files = FaultyFiles()
+    life = Life(files, 0)
+    life.table.commit("g", "T", 0, 1)
+    assert life.end_turn()
+    life.begin_picture()
+    life.table.commit("g", "T", 0, 2)
+    assert life.end_turn()
+    put: Any = life.journal._put
+    calls = []
+
+    def refuse(data: bytes) -> None:
+        calls.append(data)
+        if len(calls) == 2:  # the name can be written, what follows it can not
+            raise OSError(errno.ENOSPC, "No space left on device")
+        put(data)
+
+    life.journal._put = refuse  # type: ignore[method-assign]
+    assert not life.end_picture()
+    assert Life(files, 0).table.query("g", "T", 0) == 2
 
 
 def test_a_change_that_speaks_of_more_log_than_there_is_ends_it() -> None:

@@ -64,11 +64,12 @@ class Changes:
         self._store = store
         self._topic_file = Saver(files, persistence.TOPICS, self._topic_wrapper, frozen=True)
         self._group_file = Saver(files, persistence.GROUPS, groups.to_wrapper, frozen=True)
-        self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper)
+        self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper, frozen=True)
         self._delay_file = Saver(files, persistence.DELAYS, delays.to_wrapper)
         self._deleted = DeletedTopics(files, store, live.bounds.deleted)
         self._more = [self._deleted.file]
         self._journal = OffsetJournal(*files.place)
+        self._offset_file.picture = self._journal.picture
         self._offset_file.pictured = self._journal.pictured
         self._offset_file.written = self._journal.saved
         self._early = False  # the file of offsets is written before its beat

@@ -69,6 +69,22 @@ def _sum(previous: int, content: bytes) -> int:
     return crc32(previous.to_bytes(4, "big") + content)
 
 
+def merged(changes: list[Change]) -> Change:
+    """One change that does what several do, in their order."""
+    dropped: dict[str, None] = {}
+    offsets: Queues = {}
+    resets: Queues = {}
+    for change in changes:
+        for key in change.dropped:
+            dropped[key] = None
+            offsets.pop(key, None)
+            resets.pop(key, None)
+        for table, more in ((offsets, change.offsets), (resets, change.resets)):
+            for key, queues in more.items():
+                table[key] = {**table.get(key, {}), **queues}
+    return Change(changes[-1].log_end, list(dropped), offsets, resets)
+
+
 class _Found:
     """The sound beginning of one file."""
 
@@ -128,6 +144,7 @@ class OffsetJournal:
         )
         self._owed: list[tuple[int, int]] = []  # pictures that could not be named yet, two at most
         self.failure: str | None = None
+        self._since: list[Change] | None = None  # changes after a picture that has no name yet
 
     def load(self, crc: int, size: int, log_end: int) -> list[Change]:
         """The changes since a content of consumerOffset.json, in order; goes on behind them.
@@ -213,12 +230,24 @@ class OffsetJournal:
         """Hand one turn's changes to the system; False when it does not take them, see `failure`."""
         if self._names_all() and self._write(_CHANGE, change):
             self.failure = None
+            if self._since is not None:
+                self._since.append(change)
             return True
         return False
 
-    def pictured(self, data: bytes) -> None:
-        """A picture of the table was taken: what follows has changed since."""
+    def picture(self) -> None:
+        """A picture of the table is taken now; `pictured` gives it its name when it is encoded."""
+        self._since = []
+
+    def pictured(self, data: bytes) -> bool:
+        """The picture is encoded: name it, and write again behind the name, as one change, what has changed since.
+
+        Returns:
+            False when that can not be written: then the picture must not become consumerOffset.json.
+        """
+        since, self._since = self._since, None
         self._name((crc32(data), len(data)))
+        return not since or (self._names_all() and self._write(_CHANGE, merged(since)))
 
     def saved(self) -> None:
         """The last picture is on the disk as consumerOffset.json: what came before its name is not needed."""

@@ -111,7 +111,8 @@ class Saver:
     Attributes:
         before: called before each picture is taken.
         ready: waits until what the picture speaks of is on the disk; False puts the write off.
-        pictured: told the content in the moment of the picture.
+        picture: called in the moment of the picture.
+        pictured: told the content; False when it must not be written.
         written: told that the last picture is on the disk.
     """
 
@@ -129,7 +130,8 @@ class Saver:
         self._lock = asyncio.Lock()
         self.before: Callable[[], None] | None = None
         self.ready: Callable[[], Awaitable[bool]] | None = None
-        self.pictured: Callable[[bytes], None] | None = None
+        self.picture: Callable[[], None] | None = None
+        self.pictured: Callable[[bytes], bool] | None = None
         self.written: Callable[[], None] | None = None
 
     @property
@@ -179,12 +181,14 @@ class Saver:
         if self.before is not None:
             self.before()
         picture = self._snapshot()
+        if self.picture is not None:
+            self.picture()
         if self._frozen:
             data = await run_blocking(self._files.encode, self._name, picture)
         else:
             data = self._files.encode(self._name, picture)
-        if self.pictured is not None:
-            self.pictured(data)
+        if self.pictured is not None and not self.pictured(data):
+            return
         if self.ready is not None and not await self.ready():
             return
         await run_blocking(self._files.write, self._name, data)

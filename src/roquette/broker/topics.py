@@ -35,6 +35,7 @@ class Topic:
         "put_count",
         "queue_limit",
         "read_queues",
+        "shown",
         "special",
         "sys_flag",
         "write_queues",
@@ -67,6 +68,7 @@ class Topic:
             or self.filter_type != "SINGLE_TAG"
             or self.attributes.get("cleanup.policy") == "COMPACTION"
         )
+        self.shown: TopicConfig = self.to_config()  # never changed, only replaced
 
     def to_config(self) -> TopicConfig:
         """The wire's picture of the topic."""
@@ -289,7 +291,7 @@ class TopicTable:
 
     def to_table(self) -> dict[str, TopicConfig]:
         """Name -> settings, as topics.json and registrations carry them."""
-        return {name: topic.to_config() for name, topic in self._topics.items()}
+        return {name: topic.shown for name, topic in self._topics.items()}
 
     def _set(self, config: TopicConfig) -> Topic:
         topic = self._topics.get(config.topic_name)
