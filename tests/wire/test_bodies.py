@@ -1,8 +1,12 @@
 """Names and defaults of bodies are Apache's; registrations in both forms."""
 
 import contextlib
+import importlib
 import json
+import pkgutil
 import struct
+import types
+import typing
 import zlib
 from pathlib import Path
 from typing import Any
@@ -25,7 +29,8 @@ from roquette.wire.bodies import (
     encode_register_broker_body,
     registration,
 )
-from roquette.wire.json_body import encode_body
+from roquette.wire.json_body import decode_body, encode_body
+from roquette.wire.numbers import Int32, Int64
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "json_body"
 DEFAULTS = {
@@ -171,3 +176,47 @@ def test_any_registration_is_read_or_refused(data: bytes, compressed: bool, pack
         decode_register_broker_body(
             zlib.compress(data) if packed else data, compressed=compressed, version=513
         )
+
+
+def int_fields() -> list[Any]:
+    """Class and field of every number in a body."""
+    kinds: dict[str, Any] = {}
+    for module in pkgutil.iter_modules(bodies.__path__):
+        for name, kind in vars(importlib.import_module(f"{bodies.__name__}.{module.name}")).items():
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                kinds[name] = kind
+    rows = [(kind, field) for kind in kinds.values() for field in msgspec.structs.fields(kind)]
+    return [(kind, field) for kind, field in rows if is_number(field.type)]
+
+
+def is_number(kind: Any) -> bool:
+    inner = (
+        typing.get_args(kind)
+        if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+        else (kind,)
+    )
+    return any(one is int or one in (Int32, Int64) for one in inner)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), int_fields(), ids=lambda each: getattr(each, "name", None) or each.__name__
+)
+def test_a_number_of_a_body_is_in_javas_range(kind: Any, field: Any) -> None:
+    assert "Meta(" in str(field.type), "declare it as Int32 or Int64"
+    bits = 31 if "2147483647" in str(field.type) else 63
+    needed = {
+        f.encode_name: "x" for f in msgspec.structs.fields(kind) if f.required and f.type is str
+    }
+    for number, taken in (
+        (2**bits - 1, True),
+        (2**bits, False),
+        (-(2**bits), True),
+        (-(2**bits) - 1, False),
+        (2**70, False),
+    ):
+        body = json.dumps(needed | {field.encode_name: number}).encode()
+        if taken:
+            assert getattr(decode_body(kind, body), field.name) == number
+        else:
+            with pytest.raises(RemoteProtocolError):
+                decode_body(kind, body)

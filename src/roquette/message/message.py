@@ -1,7 +1,7 @@
 """What applications send and receive: `Message`, `MessageQueue`, `ReceivedMessage`."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="ca
 
     topic: str
     broker_name: str
-    queue_id: int
+    queue_id: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 @dataclass(slots=True)

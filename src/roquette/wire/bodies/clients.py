@@ -3,6 +3,7 @@
 import msgspec
 
 from roquette.message.message import MessageQueue
+from roquette.wire.numbers import Int32, Int64
 
 
 class SubscriptionData(msgspec.Struct, rename="camel", kw_only=True):
@@ -11,8 +12,8 @@ class SubscriptionData(msgspec.Struct, rename="camel", kw_only=True):
     topic: str = ""
     sub_string: str = "*"
     tags_set: list[str] = msgspec.field(default_factory=list)
-    code_set: list[int] = msgspec.field(default_factory=list)
-    sub_version: int = 0
+    code_set: list[Int32] = msgspec.field(default_factory=list)
+    sub_version: Int64 = 0
     expression_type: str = "TAG"
     class_filter_mode: bool = False
 
@@ -40,7 +41,7 @@ class HeartbeatData(msgspec.Struct, rename="camel", kw_only=True):
     client_id: str = msgspec.field(name="clientID", default="")
     producer_data_set: list[ProducerData] = msgspec.field(default_factory=list)
     consumer_data_set: list[ConsumerData] = msgspec.field(default_factory=list)
-    heartbeat_fingerprint: int = 0
+    heartbeat_fingerprint: Int32 = 0
     without_sub: bool = False
 
 
@@ -65,7 +66,7 @@ class Connection(msgspec.Struct, rename="camel"):
     client_id: str = ""
     client_addr: str = ""
     language: str | None = None
-    version: int = 0
+    version: Int32 = 0
 
 
 class ConsumerConnection(msgspec.Struct, rename="camel"):
@@ -90,8 +91,8 @@ class ProducerInfo(msgspec.Struct, rename="camel"):
     client_id: str = ""
     remote_ip: str = msgspec.field(name="remoteIP", default="")
     language: str | None = None
-    version: int = 0
-    last_update_timestamp: int = 0
+    version: Int32 = 0
+    last_update_timestamp: Int64 = 0
 
 
 class ProducerTableInfo(msgspec.Struct, rename="camel"):
@@ -127,28 +128,28 @@ class LockBatchResponseBody(msgspec.Struct):
 class ProcessQueueInfo(msgspec.Struct, rename="camel", kw_only=True):
     """State of one queue inside a consumer. `droped` is Java's spelling."""
 
-    commit_offset: int = 0
-    cached_msg_min_offset: int = 0
-    cached_msg_max_offset: int = 0
-    cached_msg_count: int = 0
-    cached_msg_size_mib: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
-    transaction_msg_min_offset: int = 0
-    transaction_msg_max_offset: int = 0
-    transaction_msg_count: int = 0
+    commit_offset: Int64 = 0
+    cached_msg_min_offset: Int64 = 0
+    cached_msg_max_offset: Int64 = 0
+    cached_msg_count: Int32 = 0
+    cached_msg_size_mib: Int32 = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: Int64 = 0
+    transaction_msg_max_offset: Int64 = 0
+    transaction_msg_count: Int32 = 0
     locked: bool = False
-    try_unlock_times: int = 0
-    last_lock_timestamp: int = 0
+    try_unlock_times: Int64 = 0
+    last_lock_timestamp: Int64 = 0
     droped: bool = False
-    last_pull_timestamp: int = 0
-    last_consume_timestamp: int = 0
+    last_pull_timestamp: Int64 = 0
+    last_consume_timestamp: Int64 = 0
 
 
 class PopProcessQueueInfo(msgspec.Struct, rename="camel"):
     """State of one queue a consumer pops from. `droped` is Java's spelling."""
 
-    wait_ack_count: int = 0
+    wait_ack_count: Int32 = 0
     droped: bool = False
-    last_pop_timestamp: int = 0
+    last_pop_timestamp: Int64 = 0
 
 
 class ConsumeStatus(msgspec.Struct, kw_only=True):
@@ -159,7 +160,7 @@ class ConsumeStatus(msgspec.Struct, kw_only=True):
     consume_rt: float = msgspec.field(name="consumeRT", default=0.0)
     consume_ok_tps: float = msgspec.field(name="consumeOKTPS", default=0.0)
     consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
-    consume_failed_msgs: int = msgspec.field(name="consumeFailedMsgs", default=0)
+    consume_failed_msgs: Int64 = msgspec.field(name="consumeFailedMsgs", default=0)
 
 
 class ConsumerRunningInfo(msgspec.Struct, rename="camel", kw_only=True):
@@ -181,4 +182,4 @@ class ConsumeMessageDirectlyResult(msgspec.Struct, rename="camel", kw_only=True)
     auto_commit: bool = True
     consume_result: str | None = None
     remark: str | None = None
-    spent_time_mills: int = 0
+    spent_time_mills: Int64 = 0

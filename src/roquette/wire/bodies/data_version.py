@@ -2,13 +2,15 @@
 
 import msgspec
 
+from roquette.wire.numbers import Int64
+
 
 class DataVersion(msgspec.Struct, rename="camel"):
     """Equal only when all three are. `timestamp` is ms since the epoch."""
 
-    counter: int = 0
-    state_version: int = 0
-    timestamp: int = 0
+    counter: Int64 = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
 
     def next(self, now_ms: int) -> "DataVersion":
         """The version after one more change (DataVersion.nextVersion)."""

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from roquette.wire.bodies.data_version import DataVersion
+from roquette.wire.numbers import Int32, Int64
 
 RETRY_WAITS_MS: Final = (
     *(1_000, 5_000, 10_000, 30_000),
@@ -17,9 +18,9 @@ RETRY_WAITS_MS: Final = (
 class ExponentialRetryPolicy(msgspec.Struct, rename="camel"):
     """Waits that grow by a factor; milliseconds."""
 
-    initial: int = 5_000
-    max: int = 7_200_000
-    multiplier: int = 2
+    initial: Int64 = 5_000
+    max: Int64 = 7_200_000
+    multiplier: Int64 = 2
 
 
 class CustomizedRetryPolicy(msgspec.Struct, rename="camel"):
@@ -42,7 +43,7 @@ class SimpleSubscriptionData(msgspec.Struct, rename="camel"):
     topic: str = ""
     expression_type: str = "TAG"
     expression: str = "*"
-    version: int = 0
+    version: Int64 = 0
 
 
 class SubscriptionGroupConfig(msgspec.Struct, rename="camel", kw_only=True):
@@ -53,14 +54,14 @@ class SubscriptionGroupConfig(msgspec.Struct, rename="camel", kw_only=True):
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
+    retry_queue_nums: Int32 = 1
+    retry_max_times: Int32 = 16
     group_retry_policy: GroupRetryPolicy = msgspec.field(default_factory=GroupRetryPolicy)
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
+    broker_id: Int64 = 0
+    which_broker_when_consume_slowly: Int64 = 1
     notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: int = 0
-    consume_timeout_minute: int = 15
+    group_sys_flag: Int32 = 0
+    consume_timeout_minute: Int32 = 15
     subscription_data_set: list[SimpleSubscriptionData] | None = None
     attributes: dict[str, str] = {}
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from roquette.message.message import MessageQueue
+from roquette.wire.numbers import Int32, Int64
 
 
 class BatchAck(msgspec.Struct, kw_only=True):
@@ -11,11 +12,11 @@ class BatchAck(msgspec.Struct, kw_only=True):
     consumer_group: str = msgspec.field(name="c", default="")
     topic: str = msgspec.field(name="t", default="")
     retry: str = msgspec.field(name="r", default="")  # "0", "1" or "2": whose topic it is
-    start_offset: int = msgspec.field(name="so", default=0)
-    queue_id: int = msgspec.field(name="q", default=0)
-    revive_queue_id: int = msgspec.field(name="rq", default=0)
-    pop_time: int = msgspec.field(name="pt", default=0)
-    invisible_time: int = msgspec.field(name="it", default=0)
+    start_offset: Int64 = msgspec.field(name="so", default=0)
+    queue_id: Int32 = msgspec.field(name="q", default=0)
+    revive_queue_id: Int32 = msgspec.field(name="rq", default=0)
+    pop_time: Int64 = msgspec.field(name="pt", default=0)
+    invisible_time: Int64 = msgspec.field(name="it", default=0)
     bits: bytes = msgspec.field(name="b", default=b"")
 
 
@@ -32,7 +33,7 @@ class SetMessageRequestModeRequestBody(msgspec.Struct, rename="camel"):
     topic: str = ""
     consumer_group: str = ""
     mode: str = "PULL"
-    pop_share_queue_num: int = 0
+    pop_share_queue_num: Int32 = 0
 
 
 class MessageRequestModeSerializeWrapper(msgspec.Struct, rename="camel"):
@@ -74,13 +75,13 @@ class OrderInfo(msgspec.Struct, kw_only=True):
         committed: bit i says that offset i is acknowledged.
     """
 
-    pop_time: int = msgspec.field(name="popTime", default=0)
-    invisible_time: int | None = msgspec.field(name="i", default=None)
+    pop_time: Int64 = msgspec.field(name="popTime", default=0)
+    invisible_time: Int64 | None = msgspec.field(name="i", default=None)
     offsets: list[int] = msgspec.field(name="o", default_factory=list)
     next_visible: dict[int, int] | None = msgspec.field(name="ot", default=None)
     consumed: dict[int, int] | None = msgspec.field(name="oc", default=None)
-    last_consume: int = msgspec.field(name="l", default=0)
-    committed: int = msgspec.field(name="cm", default=0)
+    last_consume: Int64 = msgspec.field(name="l", default=0)
+    committed: Int64 = msgspec.field(name="cm", default=0)
     attempt_id: str | None = msgspec.field(name="a", default=None)
 
 

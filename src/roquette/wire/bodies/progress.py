@@ -5,6 +5,7 @@ import msgspec
 from roquette.message.message import MessageQueue
 from roquette.wire.bodies.clients import SubscriptionData
 from roquette.wire.bodies.data_version import DataVersion
+from roquette.wire.numbers import Int32, Int64
 
 
 class ConsumerOffsetSerializeWrapper(msgspec.Struct, rename="camel"):
@@ -28,8 +29,8 @@ class DelayOffsetSerializeWrapper(msgspec.Struct, rename="camel"):
 class TimerMetric(msgspec.Struct, rename="camel"):
     """Waiting timer messages of one topic, and when that changed (ms)."""
 
-    count: int = 0
-    time_stamp: int = 0
+    count: Int64 = 0
+    time_stamp: Int64 = 0
 
 
 class TimerMetricsSerializeWrapper(msgspec.Struct, rename="camel"):
@@ -42,9 +43,9 @@ class TimerMetricsSerializeWrapper(msgspec.Struct, rename="camel"):
 class TopicOffset(msgspec.Struct, rename="camel"):
     """The range of one queue, and when it was last written (ms)."""
 
-    min_offset: int = 0
-    max_offset: int = 0
-    last_update_timestamp: int = 0
+    min_offset: Int64 = 0
+    max_offset: Int64 = 0
+    last_update_timestamp: Int64 = 0
 
 
 class TopicStatsTable(msgspec.Struct, rename="camel"):
@@ -57,10 +58,10 @@ class TopicStatsTable(msgspec.Struct, rename="camel"):
 class OffsetWrapper(msgspec.Struct, rename="camel"):
     """A group's place in one queue. `last_timestamp`: store time of its last consumed message."""
 
-    broker_offset: int = 0
-    consumer_offset: int = 0
-    pull_offset: int = 0
-    last_timestamp: int = 0
+    broker_offset: Int64 = 0
+    consumer_offset: Int64 = 0
+    pull_offset: Int64 = 0
+    last_timestamp: Int64 = 0
 
 
 class ConsumeStats(msgspec.Struct, rename="camel"):
@@ -75,8 +76,8 @@ class ConsumeStatsList(msgspec.Struct, rename="camel"):
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = msgspec.field(default_factory=list)
     broker_addr: str | None = None
-    total_diff: int = 0
-    total_inflight_diff: int = 0
+    total_diff: Int64 = 0
+    total_inflight_diff: Int64 = 0
 
 
 class QueueOffset(msgspec.Struct, rename="camel"):
@@ -84,8 +85,8 @@ class QueueOffset(msgspec.Struct, rename="camel"):
 
     topic: str = ""
     broker_name: str = ""
-    queue_id: int = 0
-    offset: int = 0
+    queue_id: Int32 = 0
+    offset: Int64 = 0
 
 
 class ResetOffsetBodyForC(msgspec.Struct, rename="camel"):
@@ -98,10 +99,10 @@ class QueueTimeSpan(msgspec.Struct, rename="camel"):
     """Store times (ms) of a queue's first, last and last consumed message."""
 
     message_queue: MessageQueue | None = None
-    min_time_stamp: int = 0
-    max_time_stamp: int = 0
-    consume_time_stamp: int = 0
-    delay_time: int = 0
+    min_time_stamp: Int64 = 0
+    max_time_stamp: Int64 = 0
+    consume_time_stamp: Int64 = 0
+    delay_time: Int64 = 0
 
 
 class QueryConsumeTimeSpanBody(msgspec.Struct, rename="camel"):
@@ -119,7 +120,7 @@ class QueryCorrectionOffsetBody(msgspec.Struct, rename="camel"):
 class BrokerStatsItem(msgspec.Struct, rename="camel"):
     """A counter over one span; `avgpt` is the average per put."""
 
-    sum: int = 0
+    sum: Int64 = 0
     tps: float = 0.0
     avgpt: float = 0.0
 
@@ -135,9 +136,9 @@ class BrokerStatsData(msgspec.Struct, rename="camel"):
 class ConsumeQueueData(msgspec.Struct, rename="camel"):
     """One unit of a consume queue, and whether a group's filter takes it."""
 
-    physic_offset: int = 0
-    physic_size: int = 0
-    tags_code: int = 0
+    physic_offset: Int64 = 0
+    physic_size: Int32 = 0
+    tags_code: Int64 = 0
     extend_data_json: str | None = None
     bit_map: str | None = None
     eval: bool = False
@@ -150,8 +151,8 @@ class QueryConsumeQueueResponseBody(msgspec.Struct, rename="camel"):
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
     queue_data: list[ConsumeQueueData] | None = None
-    max_queue_index: int = 0
-    min_queue_index: int = 0
+    max_queue_index: Int64 = 0
+    min_queue_index: Int64 = 0
 
 
 class QuerySubscriptionResponseBody(msgspec.Struct, rename="camel"):

@@ -3,16 +3,17 @@
 import msgspec
 
 from roquette.wire.bodies.topic_config import TopicQueueMappingInfo
+from roquette.wire.numbers import Int32
 
 
 class QueueData(msgspec.Struct, rename="camel", frozen=True):
     """How many queues a topic has on one broker, and what may be done with them."""
 
     broker_name: str = ""
-    read_queue_nums: int = 0
-    write_queue_nums: int = 0
-    perm: int = 0
-    topic_sys_flag: int = 0
+    read_queue_nums: Int32 = 0
+    write_queue_nums: Int32 = 0
+    perm: Int32 = 0
+    topic_sys_flag: Int32 = 0
 
 
 class BrokerData(msgspec.Struct, rename="camel"):

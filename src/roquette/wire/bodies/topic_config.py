@@ -3,17 +3,18 @@
 import msgspec
 
 from roquette.wire.bodies.data_version import DataVersion
+from roquette.wire.numbers import Int32, Int64
 
 
 class TopicConfig(msgspec.Struct, rename="camel"):
     """One topic on one broker (Apache's TopicConfig, with its defaults)."""
 
     topic_name: str = ""
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
+    read_queue_nums: Int32 = 16
+    write_queue_nums: Int32 = 16
+    perm: Int32 = 6
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int32 = 0
     order: bool = False
     attributes: dict[str, str] = {}
 
@@ -23,9 +24,9 @@ class TopicQueueMappingInfo(msgspec.Struct, rename="camel"):
 
     topic: str = ""
     scope: str = "__global__"
-    total_queues: int = 0
+    total_queues: Int32 = 0
     bname: str = ""
-    epoch: int = 0
+    epoch: Int64 = 0
     dirty: bool = False
     curr_id_map: dict[int, int] = {}
 
