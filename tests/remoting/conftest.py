@@ -10,7 +10,8 @@ from roquette.base.clock import LoopClock
 from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Peer, RequestContext, Row
+from roquette.remoting.dispatcher import Dispatcher, Peer, RequestContext, Row
+from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.server import Server
 from roquette.testing.sim_loop import SimLoop, run

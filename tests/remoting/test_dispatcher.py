@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from roquette.remoting.dispatcher import FAILED, LaneLimits, Row
+from roquette.remoting.dispatcher import FAILED, Row
+from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
 from roquette.wire.header_codec import ext_dict
 

@@ -292,6 +292,15 @@ class BrokerConfig(BoundSettings):
     server_channel_max_idle_time_seconds: int = setting(
         120, "Idle connections are closed after, s."
     )
+    frame_timeout_seconds: int = setting(
+        30, java="frameTimeoutSeconds", help="A frame may come below 1 KiB/s so long, s.", least=1
+    )
+    max_unfinished_frame_bytes: int = setting(
+        128 << 20, java="maxUnfinishedFrameBytes", help="Of all half frames.", least=32 << 20
+    )
+    max_unsent_bytes: int = setting(
+        256 << 20, java="maxUnsentBytes", help="Of all answers not taken.", least=32 << 20
+    )
     max_connections: int = setting(
         20_000,
         "Connections both ports accept together; further ones are closed. Fewer where the limit of open files "

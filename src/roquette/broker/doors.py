@@ -13,6 +13,7 @@ from roquette.errors import ConfigError
 from roquette.remoting.dispatcher import Dispatcher, Peer, RequestContext, Row
 from roquette.remoting.outcomes import Held, Later
 from roquette.remoting.server import ConnectionBound, Server
+from roquette.remoting.unfinished import PeerLimits
 
 log = logging.getLogger("roquette.broker")
 
@@ -52,8 +53,14 @@ class Doors:
         self._main, self._fast = dispatcher(rows), dispatcher(fast_table(rows))
         idle_s = float(config.server_channel_max_idle_time_seconds)
         bound = ConnectionBound(config.max_connections)
+        limits = PeerLimits(
+            config.frame_timeout_seconds,
+            idle_s,
+            config.max_unfinished_frame_bytes,
+            config.max_unsent_bytes,
+        )
         self._servers = [
-            Server(each, clock, on_lost=on_lost, idle_s=idle_s, bound=bound)
+            Server(each, clock, on_lost=on_lost, idle_s=idle_s, bound=bound, limits=limits)
             for each in (self._main, self._fast)
         ]
 

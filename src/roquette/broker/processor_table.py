@@ -29,7 +29,8 @@ from roquette.broker.processors.subscriptions import SubscriptionProcessor
 from roquette.broker.processors.topics import TopicProcessor
 from roquette.broker.processors.transaction import TransactionProcessor
 from roquette.broker.processors.upkeep import UpkeepProcessor
-from roquette.remoting.dispatcher import LaneLimits, Row
+from roquette.remoting.dispatcher import Row
+from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.promises import Promise as P
 from roquette.wire import headers as h
 from roquette.wire.codes import RequestCode as R

@@ -50,6 +50,24 @@ class NamesrvConfig:
     server_channel_max_idle_time_seconds: int = setting(
         120, "Seconds without traffic after which a connection is closed."
     )
+    frame_timeout_seconds: int = setting(
+        30,
+        java="frameTimeoutSeconds",
+        help="Seconds a begun frame may come slower than 1 KiB a second; then its connection is cut.",
+        least=1,
+    )
+    max_unfinished_frame_bytes: int = setting(
+        128 << 20,
+        java="maxUnfinishedFrameBytes",
+        help="What frames that have not arrived whole may hold together; beyond it the oldest are refused.",
+        least=32 << 20,
+    )
+    max_unsent_bytes: int = setting(
+        256 << 20,
+        java="maxUnsentBytes",
+        help="What answers that peers do not take may hold together; beyond it the slowest peers are cut.",
+        least=32 << 20,
+    )
 
 
 # Paths and lists that no request may touch (Apache's configBlackList names the first three).

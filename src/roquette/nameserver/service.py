@@ -20,8 +20,11 @@ from roquette.nameserver.processors import (
     TopicProcessor,
 )
 from roquette.nameserver.route_table import RouteTable
-from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Peer, Row
+from roquette.remoting.dispatcher import Dispatcher, Peer, Row
+from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.server import Server
+from roquette.remoting.transport import hang_up
+from roquette.remoting.unfinished import PeerLimits
 
 log = logging.getLogger("roquette.nameserver")
 
@@ -72,6 +75,12 @@ class NameServer:
             self._clock,
             on_lost=self._connection_lost,
             idle_s=config.server_channel_max_idle_time_seconds,
+            limits=PeerLimits(
+                config.frame_timeout_seconds,
+                config.server_channel_max_idle_time_seconds,
+                config.max_unfinished_frame_bytes,
+                config.max_unsent_bytes,
+            ),
         )
         self.port = await self._server.start(
             config.bind_address if host is None else host,
@@ -125,7 +134,7 @@ class NameServer:
         for _, connection in self.routes.expire(self._clock.steady_ms()):
             peer = self._server.peers.get(connection)
             if peer is not None:
-                peer.transport.close()
+                hang_up(peer)
 
     async def stop(self) -> None:
         """Stop to accept, close every connection, let a running save end."""

@@ -9,8 +9,9 @@ from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ClientClosed, ConnectError, RequestTimeout
-from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Peer, Row
-from roquette.remoting.transport import PeerProtocol
+from roquette.remoting.dispatcher import Dispatcher, Peer, Row
+from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
 from roquette.wire.command import Command
 
 log = logging.getLogger("roquette.remoting")
@@ -59,6 +60,7 @@ class RemotingClient:
         self._closed = False
         self._tasks.every("expire-requests", 0.1, self._expire)
         self._tasks.every("idle-connections", 10.0, self._close_idle)
+        self._tasks.every("stalled-servers", 5.0, self._cut_stalled)
 
     def peer(self, address: str) -> Peer | None:
         """The live connection to `address`, if there is one."""
@@ -178,7 +180,10 @@ class RemotingClient:
         now = self._loop.time()
         for peer in list(self._peers.values()):
             if now - peer.last_active > self._idle_s and not len(peer.pending):
-                peer.transport.close()
+                hang_up(peer)
+
+    def _cut_stalled(self) -> None:
+        cut_stalled(self._dispatcher.limits, self._loop.time(), self._noise)
 
     def addresses(self) -> list[str]:
         """Where connections are open, in the order they were made."""
@@ -188,7 +193,7 @@ class RemotingClient:
         """Close the connection to `address`, if any (an offline broker)."""
         peer = self._peers.get(address)
         if peer is not None:
-            peer.transport.close()
+            hang_up(peer)
 
     async def close(self) -> None:
         """Close every connection; what is in flight fails with ConnectError."""
@@ -196,6 +201,6 @@ class RemotingClient:
         await asyncio.sleep(0)  # let what was queued in this turn leave
         await self._tasks.stop()
         for peer in list(self._peers.values()):
-            peer.transport.close()
+            hang_up(peer)
         self._peers.clear()
         await asyncio.sleep(0)

@@ -17,10 +17,19 @@ from roquette.base.descriptors import SHORTAGE, shortage_words
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ConnectError, LocalProtocolError, Refused
+from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.pending import PendingTable
 from roquette.remoting.promises import Promise
 from roquette.remoting.running import Running
+from roquette.remoting.unfinished import (
+    JOIN_BELOW,
+    PeerLimits,
+    Unfinished,
+    cut,
+    make_room,
+    note_unsent,
+)
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import NOT_FAST, BadHeader, HeaderDecoder
@@ -30,9 +39,12 @@ log = logging.getLogger("roquette.remoting")
 SYSTEM_ERROR: Final = 1
 SYSTEM_BUSY: Final = 2
 NOT_SUPPORTED: Final = 3
+NO_ROOM: Final = (
+    "[OVERLOAD]no memory for this request now: too many are under way; send it again later"
+)
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 FAILED: Final = "the request failed inside the server, whose log says why"
-JOIN_BELOW: Final = 65_536  # bytes: smaller writes are joined, larger ones handed over in pieces
+LINGER_S: Final = 10.0
 BACKLOG: Final = 1 << 20  # bytes of answers a peer may have unwritten: its further requests wait
 
 
@@ -59,26 +71,18 @@ class Row:
         self.promise: Promise = promise
 
 
-class LaneLimits:
-    """Bounds of one class of work: `capacity` requests wait at most, each `wait_ms` at most (0: no limit)."""
-
-    __slots__ = ("budget", "capacity", "name", "wait_ms")
-
-    def __init__(self, name: str, capacity: int, wait_ms: int = 0, budget: int = 512) -> None:
-        self.name: str = name
-        self.capacity: int = capacity
-        self.wait_ms: int = wait_ms
-        self.budget: int = budget
-
-
 class Peer:
     """One connection as dispatcher and processors see it."""
 
     __slots__ = (
         "_dispatcher",
+        "asked",
+        "behind",
         "closed",
         "crowded",
         "dirty",
+        "ending",
+        "half",
         "host",
         "id",
         "last_active",
@@ -113,6 +117,12 @@ class Peer:
         self.last_active: float = 0.0  # loop seconds
         self.dirty: bool = False
         self.closed: bool = False
+        self.ending: bool = (
+            False  # it broke the protocol: no request more, then see `Dispatcher.finish`
+        )
+        self.asked: int = 0  # requests that are not answered yet
+        self.half: Unfinished | None = None  # its unfinished frame
+        self.behind: Unfinished | None = None  # its answers that wait for it
         self.paused: bool = False  # it does not read: see `Dispatcher.pause`
         self.running: int = 0  # its requests that are at work in tasks: see `Running`
         self.crowded: bool = False  # too many are: its further requests wait
@@ -223,6 +233,7 @@ class Dispatcher:
         self._on_later: Callable[[RequestContext, Later], None] | None = on_later
         self._on_held: Callable[[RequestContext, Held], None] | None = on_held
         self.running: Running = Running()
+        self.limits: PeerLimits = PeerLimits()
         self._scheduled: bool = False
         self._dirty: list[Peer] = []
         self._noise: RateLimited = RateLimited(log, clock)
@@ -245,8 +256,10 @@ class Dispatcher:
         """Take in complete commands: answers go to their futures, requests into their lanes."""
         steady_ms = self._clock.steady_ms()
         rows = self._rows
+        peer.asked += len(commands)
         for command in commands:
             if command.flag & 1:
+                peer.asked -= 1
                 if not peer.pending.resolve(command):
                     self._noise.warning(
                         "unmatched",
@@ -385,6 +398,7 @@ class Dispatcher:
             self._tasks.start(f"request-{command.code}", self._finish(job, outcome))
         else:
             assert isinstance(outcome, Silent), outcome
+            job.peer.asked -= 1
 
     async def _finish(self, job: RequestContext, task: Task) -> None:
         try:
@@ -398,6 +412,8 @@ class Dispatcher:
                 self._unpark(job.peer)
         if reply is not None:
             self.answer(job, reply)
+        else:
+            job.peer.asked -= 1
 
     def _failed(self, job: RequestContext, error: Exception) -> Reply:
         """A shortage, or a defect of ours: the log has its words, the peer gets a sentence without Python's."""
@@ -405,6 +421,12 @@ class Dispatcher:
             words = shortage_words(error)
             self._noise.warning("short", "request not served: %s", words)
             return Reply(b"", None, SYSTEM_BUSY, f"[OVERLOAD]the server is {words}. Try again")
+        if isinstance(error, MemoryError):
+            self.refused += 1
+            self._noise.warning(
+                "memory", "memory is short, a request is refused peer=%s", job.peer.remote
+            )
+            return Reply(b"", None, SYSTEM_BUSY, NO_ROOM)
         self.crashed += 1
         code = job.command.code
         self._noise.warning(
@@ -438,6 +460,7 @@ class Dispatcher:
     def _answer(
         self, peer: Peer, command: Command, code: int, remark: str | None, ext: bytes, body: bytes
     ) -> None:
+        peer.asked -= 1
         if command.flag & 2 or peer.closed:
             return
         try:
@@ -446,6 +469,25 @@ class Dispatcher:
         except LocalProtocolError as error:
             peer.wire.send_reply(command.opaque, SYSTEM_ERROR, str(error), b"", b"")
         self.mark(peer)
+
+    def refuse(self, peer: Peer) -> None:
+        """Answer the requests of `peer` whose frames were given up: there is no memory for them now."""
+        given_up = peer.wire.refused
+        peer.wire.refused = []
+        for command in given_up:
+            if not command.flag & 1:
+                self.refused += 1
+                peer.asked += 1
+                self._answer(peer, command, SYSTEM_BUSY, NO_ROOM, b"", b"")
+
+    def finish(self, peer: Peer) -> None:
+        """`peer` broke the protocol: end its connection when what it asked before is answered.
+
+        It has `LINGER_S` to take the answers; then the connection is gone, whatever waits.
+        """
+        peer.ending = True
+        self.mark(peer)
+        self.loop.call_later(LINGER_S, peer.transport.abort)
 
     def mark(self, peer: Peer) -> None:
         """`peer` has something to send: one write at the end of the turn."""
@@ -464,18 +506,35 @@ class Dispatcher:
             peer.dirty = False
             peer.unwritten = 0
             out = peer.wire.data_to_send()
-            if peer.closed or not out:
+            if peer.closed:
                 continue
-            peer.last_active = now
-            if len(out) == 1:
-                peer.transport.write(out[0])
-            else:
-                size = 0
-                for part in out:
-                    size += len(part)
-                if size < JOIN_BELOW:
-                    peer.transport.write(b"".join(out))
-                else:
-                    peer.transport.writelines(out)
+            if out:
+                peer.last_active = now
+                self._write(peer, out, now)
+            if peer.ending and peer.asked <= 0:
+                peer.transport.write_eof()
+                peer.closed = True
             if peer.parked and not peer.paused and not peer.crowded:
                 self._unpark(peer)
+
+    def _write(self, peer: Peer, out: list[bytes], now: float) -> None:
+        transport = peer.transport
+        waiting: int = transport.get_write_buffer_size()
+        size = 0
+        for part in out:
+            size += len(part)
+        if len(out) == 1:
+            transport.write(out[0])
+        elif size < JOIN_BELOW:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+        watched = waiting or size >= JOIN_BELOW or peer.behind is not None
+        if watched and note_unsent(self.limits.unsent, peer, waiting, size, now):
+            self.loop.call_soon(self._free_unsent)  # uvloop writes at the end of this turn
+
+    def _free_unsent(self) -> None:
+        """More answers wait than may: the peers that have been behind longest lose their connections."""
+        why = "it is behind with its answers, and all that wait are too many"
+        for entry in make_room(self.limits.unsent):
+            cut(entry.peer, why, self._noise)

@@ -9,7 +9,8 @@ from roquette.base.descriptors import connection_limit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher, Peer
-from roquette.remoting.transport import PeerProtocol
+from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
+from roquette.remoting.unfinished import PeerLimits
 
 log = logging.getLogger("roquette.remoting")
 
@@ -42,6 +43,7 @@ class Server:
         on_lost: told of every connection that ended.
         idle_s: a connection without traffic for so long is closed (Apache: serverChannelMaxIdleTimeSeconds).
         bound: connections beyond it are closed at once; several ports may share it.
+        limits: what peers may leave unfinished; ports of one server share them.
     """
 
     def __init__(
@@ -52,8 +54,11 @@ class Server:
         on_lost: Callable[[Peer], None] = _ignore,
         idle_s: float = 120.0,
         bound: ConnectionBound | None = None,
+        limits: PeerLimits | None = None,
     ) -> None:
         self.peers: dict[int, Peer] = {}
+        self._limits = PeerLimits(unsent_timeout_s=idle_s) if limits is None else limits
+        dispatcher.limits = self._limits
         self._dispatcher = dispatcher
         self._on_lost = on_lost
         self._idle_s = idle_s
@@ -69,6 +74,7 @@ class Server:
         listener = await loop.create_server(self._new_protocol, host, port, backlog=1024)
         self._listener = listener
         self._tasks.every("idle-connections", 10.0, self._close_idle)
+        self._tasks.every("stalled-peers", 5.0, self._cut_stalled)
         for bound in getattr(listener, "sockets", None) or ():
             return int(bound.getsockname()[1])
         return port
@@ -102,9 +108,12 @@ class Server:
         now = self._dispatcher.loop.time()
         for peer in list(self.peers.values()):
             peer.pending.expire(now, peer.remote)
-            if now - peer.last_active > self._idle_s:
+            if now - peer.last_active > self._idle_s and not peer.transport.is_closing():
                 log.info("idle connection closed peer=%s", peer.remote)
-                peer.transport.close()
+                hang_up(peer)
+
+    def _cut_stalled(self) -> None:
+        cut_stalled(self._limits, self._dispatcher.loop.time(), self._noise)
 
     def expire_requests(self) -> None:
         """Fail our own requests to peers that were not answered in time (called by the broker's beat)."""
@@ -120,5 +129,5 @@ class Server:
             self._listener.close()
         await asyncio.sleep(0)  # let the answers of this turn leave
         for peer in list(self.peers.values()):
-            peer.transport.close()
+            hang_up(peer)
         await asyncio.sleep(0)

@@ -4,13 +4,17 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from roquette.base.logs import RateLimited
 from roquette.errors import RemoteProtocolError
 from roquette.remoting.dispatcher import Dispatcher, Peer
+from roquette.remoting.unfinished import PeerLimits, UnfinishedTable, cut
 
 log = logging.getLogger("roquette.remoting")
+
+SMALL_FRAME: Final = 16_384  # bytes: unfinished frames up to here are never refused
+HANG_UP_S: Final = 3.0  # to take what was written before the connection was closed
 
 
 def host_of(ip: str, port: int) -> bytes:
@@ -45,6 +49,7 @@ class PeerProtocol(asyncio.Protocol):
         self._on_lost: Callable[[Peer, Exception | None], None] = on_lost
         self._reads_always: bool = reads_always
         self._peer: Peer | None = None
+        self._served: bool = False  # whether it ever sent a whole frame
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         there = transport.get_extra_info("peername") or ("0.0.0.0", 0)
@@ -66,25 +71,97 @@ class PeerProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         peer = self._peer
-        if peer is None or peer.closed:
+        if peer is None or peer.closed or peer.ending:
             return
         peer.last_active = self._dispatcher.loop.time()
+        wire = peer.wire
+        broken: RemoteProtocolError | None = None
         try:
-            commands = peer.wire.receive_data(data)
-        except RemoteProtocolError as error:
-            hint = ""
-            if data[:1] == b"\x16":
-                hint = " (a TLS handshake: TLS is not enabled on this port)"
-            elif data[:4] in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "):
-                hint = " (an HTTP request: this port speaks RocketMQ's remoting protocol)"
-            self._noise.warning(
-                "protocol", "connection closed peer=%s error=%s%s", peer.remote, error, hint
-            )
+            try:
+                commands = wire.receive_data(data)
+                broken = wire.broken
+            except RemoteProtocolError as error:
+                commands = []
+                broken = error
+            if commands:
+                self._served = True
+                self._dispatcher.receive(peer, commands)
+            if wire.refused:
+                self._out_of_memory(peer)
+            if wire.held or peer.half is not None:
+                self._keep_half(peer, bool(commands))
+        except MemoryError:
+            self._out_of_memory(peer)
             peer.closed = True
             peer.transport.abort()
+        if broken is not None:
+            self._end(peer, broken, data)
+
+    def _end(self, peer: Peer, error: RemoteProtocolError, data: bytes) -> None:
+        """The peer broke the protocol: what came before is answered, then the connection ends."""
+        hint = ""
+        if data[:1] == b"\x16":
+            hint = " (a TLS handshake: TLS is not enabled on this port)"
+        elif data[:4] in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "):
+            hint = " (an HTTP request: this port speaks RocketMQ's remoting protocol)"
+        self._noise.warning(
+            "protocol", "connection closed peer=%s error=%s%s", peer.remote, error, hint
+        )
+        if self._served and not self._reads_always:
+            self._dispatcher.finish(peer)
+        else:
+            peer.closed = True
+            peer.transport.abort()
+
+    def _out_of_memory(self, peer: Peer) -> None:
+        self._noise.warning("memory", "memory is short, a request is refused peer=%s", peer.remote)
+        self._refuse(peer)
+
+    def _refuse(self, peer: Peer) -> None:
+        """A frame was given up: its sender is told; a server that answers us cannot be."""
+        if self._reads_always:
+            peer.closed = True
+            peer.transport.abort()
+        else:
+            self._dispatcher.refuse(peer)
+
+    def _keep_half(self, peer: Peer, fresh: bool) -> None:
+        """Watch an unfinished frame; `fresh`: it is not that of the last read."""
+        table = self._dispatcher.limits.frames
+        held: int = peer.wire.held
+        if not held:
+            table.end(peer)
+            peer.half = None
             return
-        if commands:
-            self._dispatcher.receive(peer, commands)
+        entry = peer.half
+        if entry is None or fresh:
+            entry = peer.half = table.begin(peer, peer.last_active)
+        entry.moved = held
+        if peer.wire.needs > SMALL_FRAME and table.resize(entry, held):
+            self._make_room(table)
+
+    def _make_room(self, table: UnfinishedTable) -> None:
+        """Unfinished frames hold more than they may: those that began first are given up."""
+        for entry in table.entries():
+            if table.total <= table.goal():
+                return
+            peer = entry.peer
+            if not entry.size or peer.closed:
+                continue
+            self._noise.warning(
+                "half",
+                "unfinished frame given up peer=%s bytes=%d all_bytes=%d",
+                peer.remote,
+                entry.size,
+                table.total,
+            )
+            table.end(peer)
+            peer.half = None
+            if peer.wire.drop():
+                self._refuse(peer)
+            else:
+                peer.closed = True
+                peer.transport.abort()
 
     def eof_received(self) -> bool:
         return False
@@ -108,4 +185,38 @@ class PeerProtocol(asyncio.Protocol):
             peer.closed = True
             peer.parked.clear()
             peer.pending.fail_all(None, peer.remote)
+            self._dispatcher.limits.frames.end(peer)
+            self._dispatcher.limits.unsent.end(peer)
             self._on_lost(peer, error)
+
+
+def hang_up(peer: Peer) -> None:
+    """Close a connection; a peer that does not take what was written loses it after `HANG_UP_S`."""
+    transport = peer.transport
+    if not transport.is_closing():
+        transport.close()
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(HANG_UP_S, transport.abort)
+
+
+def cut_stalled(limits: PeerLimits, now_s: float, noise: RateLimited) -> None:
+    """End the connections of peers that do not go on: neither with their frames, nor with our answers."""
+    for entry in limits.frames.entries():
+        peer = entry.peer
+        if peer.paused or peer.crowded:  # it is we who do not read
+            entry.looked_s = now_s
+            entry.moved_then = entry.moved
+        elif limits.frames.is_late(entry, now_s):
+            cut(peer, "its frame does not come", noise)
+    for entry in limits.unsent.entries():
+        peer = entry.peer
+        waiting: int = peer.transport.get_write_buffer_size()
+        moved: int = entry.written - waiting
+        if moved > entry.moved:
+            entry.moved = moved
+            peer.last_active = now_s  # it takes its answers: that is not idle
+        if not waiting:
+            limits.unsent.end(peer)
+            peer.behind = None
+        elif limits.unsent.is_late(entry, now_s):
+            cut(peer, "it does not read its answers", noise)

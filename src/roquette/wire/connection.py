@@ -20,6 +20,11 @@ MAX_FRAME: Final = 16_777_216  # com.rocketmq.remoting.frameMaxLength, the lengt
 MAX_PIECES: Final = (
     512  # of an unfinished frame: a peer that sends single bytes costs no more than the bytes
 )
+MAX_REMARK: Final = 4_096  # characters of an answer's remark: it may repeat what the peer sent
+HEAD_READ: Final = (
+    65_536  # bytes of a header that are looked at to refuse its unfinished frame in words
+)
+NO_MEMORY: Final = "there is no memory for a frame with a header this large"
 VERSION: Final = 513  # ordinal of V5_5_0 in Apache's MQVersion: what we claim to speak
 _END: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 
@@ -31,14 +36,33 @@ class Connection:
     """Bytes in, commands out; commands in, bytes out. Symmetric, and free of clocks and sockets.
 
     Memory is bounded by one frame of `max_frame` bytes that has not arrived completely.
+
+    Attributes:
+        held: bytes of an unfinished frame that are kept; `needs`: its size (4 until its length is here).
+        broken: the malformed frame that followed the commands of the last `receive_data`, or None.
+        refused: requests whose frame was given up (`drop`, or no memory for it), without their bodies:
+            the caller answers them and empties the list.
     """
 
-    __slots__ = ("_chunks", "_held", "_max_frame", "_need", "_next_opaque", "_out")
+    __slots__ = (
+        "_chunks",
+        "_max_frame",
+        "_next_opaque",
+        "_out",
+        "_skip",
+        "broken",
+        "held",
+        "needs",
+        "refused",
+    )
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self.held: i64 = 0
+        self.needs: i64 = 4
+        self.broken: RemoteProtocolError | None = None
+        self.refused: list[Command] = []
         self._chunks: list[bytes] = []  # an unfinished frame, in pieces: joined once, when complete
-        self._held: i64 = 0
-        self._need: i64 = 8
+        self._skip: i64 = 0  # bytes to come of a frame that was given up
         self._out: list[bytes] = []
         self._next_opaque: int = 0
         self._max_frame: int = max_frame
@@ -47,38 +71,104 @@ class Connection:
         """Take what the peer sent and return the commands it completes, in order.
 
         Raises:
-            RemoteProtocolError: a frame is oversized, or its header is not a command's.
+            RemoteProtocolError: a frame is oversized, or its header is not a command's. The commands before it
+                are returned first: then `broken` is set, and the next call raises it.
         """
-        if self._held:
+        if self.broken is not None:
+            raise self.broken
+        if self._skip:
+            data = self._skipped(data)
+        if self.held:
             self._chunks.append(data)
-            self._held += len(data)
-            if self._held < self._need:
+            self.held += len(data)
+            if self.held < self.needs:
                 if len(self._chunks) >= MAX_PIECES:
                     self._chunks = [b"".join(self._chunks)]
                 return []
-            data = b"".join(self._chunks)
-            self._chunks = []
-            self._held = 0
+            data = self._joined(data)
         commands: list[Command] = []
         size: i64 = len(data)
         pos: i64 = 0
         limit: int = self._max_frame - 4
-        self._need = 8
+        self.needs = 4
         while size - pos >= 4:
-            length: int = read_i32_be(data, pos)
-            if length < 4 or length > limit:
-                raise RemoteProtocolError(f"frame length {length} is outside 4..{limit}")
-            end: i64 = pos + 4 + length
-            if end > size:
-                self._need = end - pos
-                break
-            commands.append(_decode_frame(data, pos, end))
+            end: i64 = pos
+            try:
+                length: int = read_i32_be(data, pos)
+                if length < 4 or length > limit:
+                    raise RemoteProtocolError(f"frame length {length} is outside 4..{limit}")
+                end = pos + 4 + length
+                if end > size:
+                    self.needs = end - pos
+                    break
+                commands.append(_decode_frame(data, pos, end))
+            except RemoteProtocolError as error:
+                if not commands and not self.refused:
+                    raise
+                self.broken = error
+                return commands
+            except MemoryError:
+                if not self._refuse(data[pos : pos + 8 + HEAD_READ]):
+                    self.broken = RemoteProtocolError(NO_MEMORY)
+                    return commands
             pos = end
         if pos < size:
             rest = data[pos:] if pos else data
             self._chunks = [rest]
-            self._held = len(rest)
+            self.held = len(rest)
         return commands
+
+    def drop(self) -> bool:
+        """Give up the unfinished frame: free what is held of it and skip what is to come of it.
+
+        Its request goes to `refused`. False when its header is not here (or is huge): nobody can be answered.
+        """
+        head = b""
+        for chunk in self._chunks:
+            head += chunk[: 8 + HEAD_READ - len(head)]
+        left: i64 = self.needs - self.held
+        self._chunks = []
+        self.held = 0
+        self.needs = 4
+        self._skip = left if left > 0 else 0
+        return self._refuse(head)
+
+    def _refuse(self, data: bytes) -> bool:
+        """Enter the request of a frame that begins with `data`, as far as its header is there."""
+        if len(data) < 8:
+            return False
+        word: int = read_i32_be(data, 4)
+        end: i64 = 8 + (word & 0xFFFFFF)
+        if end > len(data):
+            return False
+        try:
+            self.refused.append(_decode_frame(data, 0, end))
+        except RemoteProtocolError:
+            return False
+        return True
+
+    def _joined(self, data: bytes) -> bytes:
+        """All pieces as one, `data` being the last; without memory for it, what follows the frame."""
+        beyond: i64 = self.held - self.needs
+        try:
+            whole = b"".join(self._chunks)
+        except MemoryError:
+            if not self.drop():
+                self.broken = RemoteProtocolError(NO_MEMORY)
+            return data[len(data) - beyond :] if beyond > 0 else b""
+        self._chunks = []
+        self.held = 0
+        return whole
+
+    def _skipped(self, data: bytes) -> bytes:
+        """What of `data` does not belong to a frame that was given up."""
+        skip: i64 = self._skip
+        size: i64 = len(data)
+        if size <= skip:
+            self._skip = skip - size
+            return b""
+        self._skip = 0
+        return data[skip:]
 
     def next_opaque(self) -> int:
         """A number for our next request: 31 bits, then from 0 again."""
@@ -145,7 +235,12 @@ class Connection:
 
 
 def _quoted(remark: str) -> bytes:
-    """Half a surrogate pair, of a name that the peer gave, becomes `?` as in Java."""
+    """A remark as JSON, cut when it is longer than anybody reads.
+
+    Half a surrogate pair, of a name that the peer gave, becomes `?` as in Java.
+    """
+    if len(remark) > MAX_REMARK:
+        remark = f"{remark[:MAX_REMARK]}... ({len(remark)} characters)"
     try:
         return _quote(remark)
     except UnicodeEncodeError:

@@ -16,6 +16,7 @@ from roquette.message.names import retry_topic
 from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.dispatcher import Peer, RequestContext
 from roquette.remoting.outcomes import Reply
+from roquette.remoting.transport import hang_up
 from roquette.wire.bodies import (
     ConsumerData,
     GetConsumerListByGroupResponseBody,
@@ -203,11 +204,11 @@ class HeartbeatProcessor:
         """Every 10 s: producers without a heartbeat for 120 s are gone, consumers after channelExpiredTimeout
         (ClientHousekeepingService)."""
         for peer in self._producers.expire(steady_ms):
-            peer.transport.close()
+            hang_up(peer)
         for name, peer in self._consumers.expire(
             steady_ms, self._settings().channel_expired_timeout
         ):
-            peer.transport.close()
+            hang_up(peer)
             self._notify(name, now_ms)
 
     def consumer_list(
