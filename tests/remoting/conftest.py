@@ -20,14 +20,14 @@ from roquette.wire.connection import Connection
 from roquette.wire.headers import GetRouteInfoRequestHeader
 
 HOST, PORT, ADDRESS = "10.0.0.1", 9000, "10.0.0.1:9000"
-ECHO, REFUSE, CRASH, SILENT, TASK, LATER, HELD, SLOW, TOPIC, BIG, TASK_CRASH = range(1, 12)
+ECHO, REFUSE, CRASH, SILENT, TASK, LATER, HELD, SLOW, TOPIC, BIG, TASK_CRASH, HUNGRY = range(1, 13)
 
 
 class Bench:
     """A server, what it saw, and how to call it."""
 
     echo, refuse, crash, silent, task, later = ECHO, REFUSE, CRASH, SILENT, TASK, LATER
-    held, slow, topic, big, task_crash = HELD, SLOW, TOPIC, BIG, TASK_CRASH
+    held, slow, topic, big, task_crash, hungry = HELD, SLOW, TOPIC, BIG, TASK_CRASH, HUNGRY
     host, port, address = HOST, PORT, ADDRESS
 
     def __init__(self, loop: SimLoop, **options: Any) -> None:
@@ -70,6 +70,7 @@ class Bench:
             Row(SLOW, self._stall, None, lane),
             Row(TOPIC, lambda c, h, b: Reply(body=h.topic.encode()), GetRouteInfoRequestHeader, 0),
             Row(BIG, lambda c, h, b: Reply(body=[bytes(self.reply_size)] * 2), None, lane),
+            Row(HUNGRY, self._eat, None, lane),
             Row(TASK_CRASH, lambda c, h, b: Task(self._fail(b)), None, lane),
         ]
 
@@ -82,6 +83,9 @@ class Bench:
 
     def _crash(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         raise ValueError("a bug")
+
+    def _eat(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        raise MemoryError
 
     async def _work(self, body: bytes) -> Reply:
         await asyncio.sleep(1)

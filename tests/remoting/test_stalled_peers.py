@@ -312,3 +312,17 @@ def test_defaults_leave_room_for_some_of_the_largest_frames() -> None:
     limits = PeerLimits()
     assert limits.frames.limit >= 4 * 16 * MIB
     assert limits.unsent.limit >= 4 * 16 * MIB
+
+
+def test_a_processor_without_memory_refuses_in_words(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        raw = await case.raw()
+        for _ in range(20):
+            raw.send(case.hungry)
+            answer = await raw.receive()
+            assert answer.code == 2
+            assert "no memory" in (answer.remark or "")
+        raw.send(case.echo, b"fine")
+        assert (await raw.receive()).body == b"fine"
+
+    bench(scenario)

@@ -51,14 +51,18 @@ def tell_shortage(
     noise: RateLimited,
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """What a loop does with errors nobody else takes: connections that could not be accepted are told in words,
-    now and then (asyncio's loop reports each attempt, uvloop's drops the connection in silence)."""
+    now and then (asyncio's loop reports each attempt, uvloop's drops the connection in silence). What goes wrong
+    in a callback is told with a brake as well, and the loop goes on."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
+        error, words = context.get("exception"), context.get("message")
         if isinstance(error, OSError) and error.errno in SHORTAGE:
             noise.warning("short", "no connection accepted: %s", shortage_words(error))
+        elif isinstance(error, MemoryError):
+            noise.warning("memory", "memory is short where=%s", words)
         else:
-            loop.default_exception_handler(context)
+            key = f"{words} {type(error).__name__}"
+            noise.warning(key, "callback failed where=%s error=%r", words, error, error=error)
 
     return handle
 

@@ -105,7 +105,7 @@ class PeerProtocol(asyncio.Protocol):
         elif data[:4] in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "):
             hint = " (an HTTP request: this port speaks RocketMQ's remoting protocol)"
         self._noise.warning(
-            "protocol", "connection closed peer=%s error=%s%s", peer.remote, error, hint
+            "protocol", "connection closed peer=%s error=%s", peer.remote, f"{error}{hint}"
         )
         if self._served and not self._reads_always:
             self._dispatcher.finish(peer)
@@ -116,6 +116,8 @@ class PeerProtocol(asyncio.Protocol):
     def _out_of_memory(self, peer: Peer) -> None:
         self._noise.warning("memory", "memory is short, a request is refused peer=%s", peer.remote)
         self._refuse(peer)
+        frames = self._dispatcher.limits.frames
+        self._make_room(frames, frames.total // 2)
 
     def _refuse(self, peer: Peer) -> None:
         """A frame was given up: its sender is told; a server that answers us cannot be."""
@@ -138,12 +140,12 @@ class PeerProtocol(asyncio.Protocol):
             entry = peer.half = table.begin(peer, peer.last_active)
         entry.moved = held
         if peer.wire.needs > SMALL_FRAME and table.resize(entry, held):
-            self._make_room(table)
+            self._make_room(table, table.goal())
 
-    def _make_room(self, table: UnfinishedTable) -> None:
-        """Unfinished frames hold more than they may: those that began first are given up."""
+    def _make_room(self, table: UnfinishedTable, goal: int) -> None:
+        """Unfinished frames hold too much: those that began first are given up."""
         for entry in table.entries():
-            if table.total <= table.goal():
+            if table.total <= goal:
                 return
             peer = entry.peer
             if not entry.size or peer.closed:

@@ -153,6 +153,6 @@ def make_room(table: UnfinishedTable) -> list[Unfinished]:
 
 def cut(peer: "Peer", why: str, noise: RateLimited) -> None:
     """End a connection at once, whatever waits for its peer."""
-    noise.warning("cut", "connection cut peer=%s why=%s", peer.remote, why)
+    noise.warning(why, "connection cut peer=%s why=%s", peer.remote, why)
     peer.closed = True
     peer.transport.abort()
