@@ -76,7 +76,7 @@ class Pipe:
     def abort(self) -> None:
         self.closed = True
 
-    close = abort
+    close = write_eof = abort
 
     def is_closing(self) -> bool:
         return self.closed
@@ -102,6 +102,7 @@ class World:
         self.longest: tuple[float, int] = (0.0, 0)
         self.resident: list[int] = []
         self._connections: list[Any] = []
+        self._ending: list[Any] = []
 
     def answered(self, command: Any) -> None:
         self.answers += 1
@@ -111,6 +112,9 @@ class World:
 
     def connection(self) -> Any:
         self._connections = [c for c in self._connections if not self._over(c)]
+        for protocol in [p for p in self._ending if p._peer.transport.closed]:
+            self._ending.remove(protocol)
+            self._end(protocol)
         while len(self._connections) < 4:
             protocol = self.server._new_protocol()
             self.made += 1
@@ -119,11 +123,18 @@ class World:
         return self._connections[self.sent % 4]
 
     def _over(self, protocol: Any) -> bool:
-        if protocol._peer.transport.closed or protocol._peer.wire._held:
-            self.closed += 1
-            protocol.connection_lost(None)
+        peer = protocol._peer
+        if peer.ending and not peer.transport.closed:
+            self._ending.append(protocol)  # what it asked before is still answered, in this turn
+            return True
+        if peer.transport.closed or peer.wire.held:
+            self._end(protocol)
             return True
         return False
+
+    def _end(self, protocol: Any) -> None:
+        self.closed += 1
+        protocol.connection_lost(None)
 
     async def feed(self, count: int, before_round: Any) -> None:
         for number in range(0, count, TURN):

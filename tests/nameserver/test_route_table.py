@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -240,7 +241,7 @@ def test_an_id_held_with_a_higher_state_version_is_kept() -> None:
 def test_a_renamed_broker_leaves_its_old_name() -> None:
     table = RouteTable()
     register(table, topics("T", "U"), name="old")
-    register(table, topics("T", "U"), name="new", connection=2)
+    register(table, topics("T", "U"), name="new")
     assert queues(table, "T") == {"new": (4, 4, 6)}
     assert table.cluster_info().cluster_addr_table == {"c": ["new"]}
 
@@ -317,10 +318,11 @@ def test_a_stale_loss_leaves_a_fresh_registration() -> None:
     assert queues(table, "T") == {"a": (4, 4, 6)}
 
 
-def test_a_heartbeat_over_a_new_connection_binds_to_it() -> None:
+def test_only_its_own_connection_keeps_a_broker_alive_until_it_is_silent() -> None:
     table = RouteTable()
     register(table, topics("T", "U"), connection=1)
-    table.touch("c", A, connection=2, now_ms=1)
+    assert not table.touch("c", A, connection=2, now_ms=75_000)
+    assert table.touch("c", A, connection=2, now_ms=75_001), "it was silent: the other one has it"
     assert table.connection_lost(1) == []
     assert len(table.connection_lost(2)) == 1
 
@@ -329,10 +331,12 @@ def test_unregistering_removes_at_once() -> None:
     table = RouteTable()
     register(table, topics("T", "U"))
     register(table, topics("T", "W"), name="b", address=B, connection=2)
-    assert table.unregister(BrokerIdentity("c", "a", A, 0), connection=1)
+    assert table.unregister(BrokerIdentity("c", "a", A, 0), connection=1, now_ms=1)
     assert queues(table, "T") == {"b": (4, 4, 6)}
     assert table.topics() == ["T", "W"]
-    assert table.unregister(BrokerIdentity("c", "b", B, 0), connection=3), "a newer connection may"
+    b = BrokerIdentity("c", "b", B, 0)
+    assert not table.unregister(b, connection=3, now_ms=75_000)
+    assert table.unregister(b, connection=3, now_ms=75_001), "a newer connection, when it is silent"
     assert empty(table)
 
 
@@ -341,10 +345,50 @@ def test_a_stale_unregistration_leaves_a_fresh_registration() -> None:
     table = RouteTable()
     register(table, topics("T", "U"), connection=1)
     register(table, topics("T", "U"), connection=2)
-    assert not table.unregister(BrokerIdentity("c", "a", A, 0), connection=1)
-    assert queues(table, "T") == {"a": (4, 4, 6)}
-    assert not table.unregister(BrokerIdentity("c", "other", A, 0), connection=9)
-    assert not table.unregister(BrokerIdentity("c", "a", B, 0), connection=9)
+    for now_ms in (1, 100_000):
+        a = BrokerIdentity("c", "a", A, 0)
+        assert not table.unregister(a, connection=1, now_ms=now_ms)
+        assert queues(table, "T") == {"a": (4, 4, 6)}
+        other = BrokerIdentity("c", "other", A, 0)
+        assert not table.unregister(other, connection=9, now_ms=now_ms)
+        elsewhere = BrokerIdentity("c", "a", B, 0)
+        assert not table.unregister(elsewhere, connection=9, now_ms=now_ms)
+
+
+RIVALS = {
+    "the same once more": BrokerIdentity("c", "a", A, 0),
+    "another address, the same id": BrokerIdentity("c", "a", B, 0),
+    "another id, the same address": BrokerIdentity("c", "a", A, 1),
+    "another name, the same address": BrokerIdentity("c", "b", A, 0),
+    "another cluster, the same name and address": BrokerIdentity("d", "a", A, 0),
+    "another cluster, the same name": BrokerIdentity("d", "a", B, 1),
+}
+FREE = {
+    "another broker": BrokerIdentity("c", "b", B, 0),
+    "a replica": BrokerIdentity("c", "a", B, 1),
+    "another cluster and name": BrokerIdentity("d", "b", A, 0),
+}
+
+
+@pytest.mark.parametrize("identity", RIVALS.values(), ids=RIVALS)
+def test_the_place_of_a_living_broker_is_taken(identity: BrokerIdentity) -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), connection=7, now_ms=1_000)
+    assert table.rival(identity, connection=7, now_ms=2_000) is None, "it may change itself"
+    assert table.rival(identity, connection=8, now_ms=76_000) == 7
+    assert table.rival(identity, connection=8, now_ms=76_001) is None, "silent"
+    assert table.touch("c", A, connection=7, now_ms=60_000, beats=True)
+    assert table.rival(identity, connection=8, now_ms=70_000) == 7
+    assert table.rival(identity, connection=8, now_ms=70_001) is None, "no beat for 10 s"
+    table.connection_lost(7)
+    assert table.rival(identity, connection=8, now_ms=60_000) is None
+
+
+@pytest.mark.parametrize("identity", FREE.values(), ids=FREE)
+def test_other_places_are_free(identity: BrokerIdentity) -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), connection=7)
+    assert table.rival(identity, connection=8, now_ms=0) is None
 
 
 def test_a_group_keeps_its_topics_while_a_member_lives() -> None:
@@ -429,8 +473,8 @@ def test_the_revision_moves_with_what_lookups_show_and_not_with_heartbeats() -> 
 class Interleavings(RuleBasedStateMachine):
     """Brokers start, stop, reconnect, fall silent and are told of late, in any order.
 
-    The model: the newest connection a broker registered over decides; it is routed exactly as long as that
-    registration stands.
+    The model: the connection a broker registered over decides, until it is lost or was silent for 75 s; the broker
+    is routed exactly as long as that registration stands.
     """
 
     def __init__(self) -> None:
@@ -446,12 +490,21 @@ class Interleavings(RuleBasedStateMachine):
     def identity(self, address: str) -> BrokerIdentity:
         return BrokerIdentity("c", "a" if address == A else "b", address, 0)
 
+    def silent(self, known: tuple[int, int]) -> bool:
+        return self.now_ms - known[1] > 75_000
+
     @rule(address=ADDRESS, reconnect=st.booleans())
     def register(self, address: str, reconnect: bool) -> None:
         if reconnect or not self.used[address]:
             self.connections += 1
             self.used[address].append(self.connections)
         connection = self.used[address][-1]
+        known = self.model.get(address)
+        rival = self.table.rival(self.identity(address), connection=connection, now_ms=self.now_ms)
+        taken = known is not None and connection != known[0] and not self.silent(known)
+        assert rival == (known[0] if known is not None and taken else None)
+        if taken:
+            return
         register(
             self.table,
             topics("T", "U"),
@@ -478,9 +531,12 @@ class Interleavings(RuleBasedStateMachine):
         if not self.used[address]:
             return
         connection = data.draw(st.sampled_from(self.used[address]))
-        done = self.table.unregister(self.identity(address), connection=connection)
+        done = self.table.unregister(
+            self.identity(address), connection=connection, now_ms=self.now_ms
+        )
         known = self.model.get(address)
-        assert done == (known is not None and connection >= known[0])
+        newer = known is not None and self.silent(known) and connection > known[0]
+        assert done == (known is not None and (newer or connection == known[0]))
         if done:
             del self.model[address]
 
@@ -489,9 +545,11 @@ class Interleavings(RuleBasedStateMachine):
         if not self.used[address]:
             return
         connection = data.draw(st.sampled_from(self.used[address]))
-        self.table.touch("c", address, connection=connection, now_ms=self.now_ms)
-        if address in self.model:
-            self.model[address] = (max(connection, self.model[address][0]), self.now_ms)
+        own = self.table.touch("c", address, connection=connection, now_ms=self.now_ms)
+        known = self.model.get(address)
+        assert own == (known is None or connection == known[0] or self.silent(known))
+        if known is not None and own:
+            self.model[address] = (connection, self.now_ms)
 
     @rule(step=st.integers(1, 130_000))
     def time_passes(self, step: int) -> None:
@@ -512,3 +570,98 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
+
+
+class Strangers(RuleBasedStateMachine):
+    """Whatever others say of brokers over connections of their own, a living broker stays as it registered."""
+
+    NAMES = st.sampled_from(["a", "b", "evil"])
+    ADDRESSES = st.sampled_from([A, B, "10.6.6.6:1"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = RouteTable()
+        self.mapping = TopicQueueMappingInfo(topic="T", bname="a", total_queues=8)
+        register(
+            self.table,
+            topics("T", "U"),
+            connection=5,
+            zone="z",
+            enable_acting_master=True,
+            mappings={"T": self.mapping},
+            filter_servers=["10.0.0.1:1"],
+        )
+
+    @rule(
+        name=NAMES,
+        address=ADDRESSES,
+        broker_id=st.sampled_from([0, 1, 2, -1, 2**63 - 1]),
+        cluster=st.sampled_from(["c", "d"]),
+        connection=st.sampled_from([3, 8, 9]),
+        acting=st.sampled_from([None, False, True]),
+        state=st.sampled_from([0, 9]),
+        leave=st.booleans(),
+        absent=st.booleans(),
+    )
+    def speak(
+        self,
+        name: str,
+        address: str,
+        broker_id: int,
+        cluster: str,
+        connection: int,
+        acting: bool | None,
+        state: int,
+        leave: bool,
+        absent: bool,
+    ) -> None:
+        identity = BrokerIdentity(cluster, name, address, broker_id)
+        if self.table.rival(identity, connection=connection, now_ms=10) is not None:
+            return  # refused by the processor, which asks first
+        if leave:
+            self.table.unregister(identity, connection=connection, now_ms=10)
+            return
+        register(
+            self.table,
+            topics("V", "W"),
+            name=name,
+            address=address,
+            broker_id=broker_id,
+            cluster=cluster,
+            connection=connection,
+            version=DataVersion(counter=1, timestamp=9, state_version=state),
+            now_ms=10,
+            enable_acting_master=acting,
+            mappings={"T": TopicQueueMappingInfo(topic="T", bname="a", total_queues=1)},
+            filter_servers=[],
+            delete_absent=absent,
+        )
+
+    @rule(cluster=st.sampled_from(["c", "d"]), address=ADDRESSES, connection=st.integers(6, 9))
+    def beat(self, cluster: str, address: str, connection: int) -> None:
+        self.table.touch(cluster, address, connection=connection, now_ms=10)
+
+    @rule(connection=st.sampled_from([3, 8, 9]))
+    def hang_up(self, connection: int) -> None:
+        self.table.connection_lost(connection)
+
+    @invariant()
+    def the_living_broker_is_as_it_was(self) -> None:
+        for topic in ("T", "U"):
+            route = self.table.find_route(topic)
+            assert route is not None
+            assert [q for q in route.queue_datas if q.broker_name == "a"] == [
+                QueueData("a", 4, 4, 6, 0)
+            ]
+        (a,) = [b for b in route.broker_datas if b.broker_name == "a"]
+        assert (a.cluster, a.zone_name, a.enable_acting_master) == ("c", "z", True)
+        assert a.broker_addrs[0] == A
+        assert [i for i, address in a.broker_addrs.items() if address == A] == [0]
+        route = self.table.find_route("T")
+        assert route is not None
+        assert route.topic_queue_mapping_by_broker == {"a": self.mapping}
+        assert route.filter_server_table[A] == ["10.0.0.1:1"]
+        assert "a" in self.table.cluster_info().cluster_addr_table["c"]
+
+
+TestStrangers = Strangers.TestCase

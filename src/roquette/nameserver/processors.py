@@ -1,10 +1,12 @@
 """Every request a name server answers. Apache: DefaultRequestProcessor, ClientRequestProcessor."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from roquette.base.clock import Clock
 from roquette.base.config import (
     MAX_SETTINGS,
     format_properties,
@@ -15,6 +17,7 @@ from roquette.base.config import (
 )
 from roquette.base.executor import run_blocking
 from roquette.base.foreign_keys import NAMESRV
+from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError, Refused, RemoteProtocolError
 from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES
 from roquette.nameserver.config import NamesrvConfig, forbidden_keys
@@ -42,6 +45,10 @@ from roquette.wire.codes import ORDER_TOPIC_CONFIG, ResponseCode
 from roquette.wire.header_codec import encode_ext, ext_dict
 from roquette.wire.json_body import decode_body, decode_request_body, encode_body
 
+log = logging.getLogger("roquette.nameserver")
+
+WAITING: Final = 100  # requests at a time
+GONE_S: Final = 1.0  # for the end of a dead connection to be noticed, after a word was sent over it
 V3_0_11: Final = 37  # brokers before it send topics alone
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 DIRECT: Final = 64 << 10  # bytes of a registration that is read on the loop
@@ -135,22 +142,37 @@ def _of_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
 
 
 class BrokerProcessor:
-    """What brokers tell and ask: registrations, heartbeats, members."""
+    """What brokers tell and ask: registrations, heartbeats, members.
+
+    Args:
+        clock: for how long a broker is silent.
+        nudge: sends a word over a connection, so that one whose peer has vanished ends.
+    """
 
     def __init__(
-        self, routes: RouteTable, kv: KvTable, config: Callable[[], NamesrvConfig]
+        self,
+        routes: RouteTable,
+        kv: KvTable,
+        config: Callable[[], NamesrvConfig],
+        clock: Clock,
+        nudge: Callable[[int], None],
     ) -> None:
         self._routes = routes
         self._kv = kv
         self._config = config
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._steady_ms = clock.steady_ms
+        self._noise = RateLimited(log, clock)
+        self._waiting = 0
+        self._nudge = nudge
 
     def register(
         self, ctx: RequestContext, header: headers.RegisterBrokerRequestHeader, body: bytes
     ) -> Outcome:
         """REGISTER_BROKER."""
         turn = self._turns.get(ctx.peer.id)
-        if turn is None and len(body) <= (DIRECT_COMPRESSED if header.compressed else DIRECT):
+        small = len(body) <= (DIRECT_COMPRESSED if header.compressed else DIRECT)
+        if turn is None and small and self._rival(ctx, _identity(header)) is None:
             registration = _decode_registration(header, body, ctx.command.version)
             return self._answer(self._enter(ctx, header, registration, stepwise=False))
         if turn is None:
@@ -166,14 +188,71 @@ class BrokerProcessor:
     ) -> Reply:
         """Many topics: read beside the loop and taken in step by step, registrations of a connection in their order."""
         async with turn:
+            await self._wait_for_place(ctx, _identity(header))
             version = ctx.command.version
             registration = await run_blocking(_decode_registration, header, body, version)
+            await self._wait_for_place(ctx, _identity(header))
             if ctx.peer.closed:
                 return OK  # nobody is there: what was registered meanwhile is gone, too
             result = self._enter(ctx, header, registration, stepwise=True)
             for _ in result.rest:
                 await asyncio.sleep(0)
         return self._answer(result)
+
+    def unregister(
+        self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader, body: bytes
+    ) -> Outcome:
+        """UNREGISTER_BROKER: done when answered."""
+        if self._rival(ctx, _identity(header)) is None:
+            return self._leave(ctx, header)
+        return Task(self._unregister_late(ctx, header))
+
+    async def _unregister_late(
+        self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader
+    ) -> Reply:
+        await self._wait_for_place(ctx, _identity(header))
+        return self._leave(ctx, header)
+
+    def _leave(self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader) -> Reply:
+        identity = _identity(header)
+        self._routes.unregister(identity, connection=ctx.peer.id, now_ms=self._steady_ms())
+        return OK
+
+    def _rival(self, ctx: RequestContext, identity: BrokerIdentity) -> int | None:
+        return self._routes.rival(identity, connection=ctx.peer.id, now_ms=self._steady_ms())
+
+    async def _wait_for_place(self, ctx: RequestContext, identity: BrokerIdentity) -> None:
+        """Return when no living broker on another connection has the place of `identity`, or the asker is gone.
+
+        A restarted broker may be faster than the end of its old connection: that has `GONE_S` to come.
+
+        Raises:
+            Refused: it is alive all the time.
+        """
+        other = self._rival(ctx, identity)
+        if other is None:
+            return
+        if self._waiting >= WAITING:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY, "too many wait for the places of living brokers"
+            )
+        self._nudge(other)
+        self._waiting += 1
+        try:
+            for _ in range(10):
+                await asyncio.sleep(GONE_S / 10)
+                if ctx.peer.closed or self._rival(ctx, identity) is None:
+                    return
+        finally:
+            self._waiting -= 1
+        self._noise.warning(
+            "alive", "refused, it is alive elsewhere broker=%s peer=%s", identity, ctx.peer.remote
+        )
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the place of broker {identity} belongs to a broker that is alive on another connection: "
+            "it changes or leaves only over that one, until it ends or is silent for 75 s",
+        )
 
     def _enter(
         self,
@@ -186,13 +265,11 @@ class BrokerProcessor:
         wrapper = registration.topic_config_serialize_wrapper
         config = self._config()
         result = self._routes.register(
-            BrokerIdentity(
-                header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
-            ),
+            _identity(header),
             wrapper.topic_config_table,
             wrapper.data_version,
             connection=ctx.peer.id,
-            now_ms=ctx.steady_ms,
+            now_ms=self._steady_ms(),
             ha_address=header.ha_server_addr,
             timeout_ms=header.heartbeat_timeout_millis,
             enable_acting_master=header.enable_acting_master,
@@ -221,18 +298,6 @@ class BrokerProcessor:
             else None,
         )
 
-    def unregister(
-        self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader, body: bytes
-    ) -> Reply:
-        """UNREGISTER_BROKER: done when answered."""
-        self._routes.unregister(
-            BrokerIdentity(
-                header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
-            ),
-            connection=ctx.peer.id,
-        )
-        return OK
-
     def query_data_version(
         self, ctx: RequestContext, header: headers.QueryDataVersionRequestHeader, body: bytes
     ) -> Reply:
@@ -251,9 +316,13 @@ class BrokerProcessor:
         self, ctx: RequestContext, header: headers.BrokerHeartbeatRequestHeader, body: bytes
     ) -> Reply:
         """BROKER_HEARTBEAT."""
-        self._routes.touch(
-            header.cluster_name, header.broker_addr, connection=ctx.peer.id, now_ms=ctx.steady_ms
-        )
+        cluster, address = header.cluster_name, header.broker_addr
+        if not self._routes.touch(
+            cluster, address, connection=ctx.peer.id, now_ms=ctx.steady_ms, beats=True
+        ):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"broker {address} is alive on another connection"
+            )
         return OK
 
     def find_members(
@@ -307,6 +376,14 @@ def _decode_registration(
         topic_config_table=old.topic_config_table, data_version=old.data_version
     )
     return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
+
+
+def _identity(
+    header: headers.RegisterBrokerRequestHeader | headers.UnRegisterBrokerRequestHeader,
+) -> BrokerIdentity:
+    return BrokerIdentity(
+        header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
+    )
 
 
 def _is_part(ctx: RequestContext) -> bool:

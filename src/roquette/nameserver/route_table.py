@@ -4,8 +4,8 @@ Apache: RouteInfoManager. Where it differs, on purpose:
 
 - A topic is rewritten when the broker's DataVersion changed, as in Apache, and also when what the broker says
   of this topic differs from what it said before. Two registrations of one version lose nothing that way.
-- A registration is taken away only by what was decided on it: the loss of, or an unregistration from, a
-  connection older than the one that registered last is stale and ignored (Apache's issue 11043).
+- A broker that is alive is replaced, removed and kept alive only over the connection that registered it
+  (`rival`). Apache believes every connection; its issue 11043 is the good-bye of an old process among them.
 - An address that appears under another broker name leaves the old name.
 """
 
@@ -37,6 +37,9 @@ UNIT: Final = 1  # TopicSysFlag
 UNIT_SUB: Final = 2
 STEP: Final = 2_000  # topics of a registration that are taken in at once
 DEFAULT_TIMEOUT_MS: Final = 120_000
+ALIVE_MS: Final = 75_000  # a broker registers every 10 to 60 s
+BEATING_MS: Final = 10_000  # one that also sends heartbeats does so every second
+ONE_TOPIC: Final = "it is unknown and brought a single topic"
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
@@ -44,6 +47,7 @@ class _Live:
     """One registered broker process."""
 
     __slots__ = (
+        "alive_ms",
         "connection",
         "data_version",
         "ha_address",
@@ -64,6 +68,7 @@ class _Live:
         self.identity = identity
         self.ha_address = ha_address
         self.timeout_ms = timeout_ms
+        self.alive_ms = min(timeout_ms, ALIVE_MS)
         self.data_version = data_version
         self.connection = connection
         self.updated_ms = now_ms
@@ -92,6 +97,26 @@ class RouteTable:
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
 
     # Registration
+
+    def rival(self, identity: BrokerIdentity, *, connection: int, now_ms: int) -> int | None:
+        """The connection of a living broker whose place `identity` asks for over another one; None: it is free.
+
+        The place is an address in its cluster, an id under a broker name, and the name in one cluster. A broker
+        is alive while its connection is open and it was heard of lately; its end removes it.
+        """
+        found = [self._live.get(identity.key)]
+        broker = self._brokers.get(identity.broker_name)
+        if broker is not None:
+            same = broker.cluster == identity.cluster
+            found += [
+                self._live.get((broker.cluster, address))
+                for broker_id, address in broker.broker_addrs.items()
+                if not same or broker_id == identity.broker_id or address == identity.address
+            ]
+        for live in found:
+            if live is not None and _is_others(live, connection, now_ms):
+                return live.connection
+        return None
 
     def register(
         self,
@@ -138,15 +163,24 @@ class RouteTable:
             if other is not None and (
                 other.data_version.state_version > data_version.state_version
             ):
-                log.warning("registration ignored broker=%s: %s holds its id", identity, holder)
+                log.warning(
+                    "registration ignored broker=%s holder=%s why=%s",
+                    identity,
+                    holder,
+                    "an older epoch",
+                )
                 self._drop_live(identity.key)
                 return Registered()
         if holder is None and len(topics) == 1:
-            log.warning("registration refused broker=%s: one topic of an unknown broker", identity)
+            log.warning("registration refused broker=%s why=%s", identity, ONE_TOPIC)
             return None
         broker, first = self._place(identity, zone, bool(enable_acting_master))
         answer = self._answer(identity, broker)
-        is_prime = enable_acting_master is not None and broker_id == min(broker.broker_addrs)
+        is_prime = (
+            enable_acting_master is not None
+            and MASTER_ID not in broker.broker_addrs
+            and broker_id == min(broker.broker_addrs)
+        )
         if broker_id == MASTER_ID or is_prime:
             before = self._live.get(identity.key)
             changed = first or before is None or before.data_version != data_version
@@ -158,7 +192,7 @@ class RouteTable:
             )
             next(answer.rest, None)
             if changed and mappings:
-                self._write_mappings(mappings)
+                self._write_mappings(name, mappings)
         if filter_servers is not None:
             self._set_filters(identity.key, filter_servers)
         self._keep_live(
@@ -198,7 +232,8 @@ class RouteTable:
                 cluster=identity.cluster, broker_name=name, broker_addrs={}
             )
             self._told[name] = {}
-        if broker.zone_name != zone or broker.enable_acting_master != acting_master:
+        speaks = broker_id == MASTER_ID or MASTER_ID not in broker.broker_addrs
+        if speaks and (broker.zone_name, broker.enable_acting_master) != (zone, acting_master):
             broker.zone_name = zone
             broker.enable_acting_master = acting_master
             self.revision += 1
@@ -249,15 +284,14 @@ class RouteTable:
                 queues[broker_name] = said
                 self.revision += 1
 
-    def _write_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
+    def _write_mappings(self, name: str, mappings: dict[str, TopicQueueMappingInfo]) -> None:
         for topic, mapping in mappings.items():
-            known = mapping.bname in self._mappings.get(topic, ())
-            if known or (
-                max(len(topic), len(mapping.bname or "")) <= NAME
-                and self.bounds.mappings.room(self._mapped)
-            ):
+            if mapping.bname != name:
+                continue  # nobody speaks for another broker
+            known = name in self._mappings.get(topic, ())
+            if known or (len(topic) <= NAME and self.bounds.mappings.room(self._mapped)):
                 self._mapped += not known
-                self._mappings.setdefault(topic, {})[mapping.bname] = mapping
+                self._mappings.setdefault(topic, {})[name] = mapping
         self.revision += 1
 
     def _tell(self, broker_name: str, topic: str, said: QueueData) -> bool:
@@ -315,25 +349,39 @@ class RouteTable:
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
-    def touch(self, cluster: str, address: str, *, connection: int, now_ms: int) -> None:
-        """A sign of life; from a newer connection it also binds the registration to that one."""
+    def touch(
+        self, cluster: str, address: str, *, connection: int, now_ms: int, beats: bool = False
+    ) -> bool:
+        """A sign of life; of a broker that has fallen silent it also binds the registration to its connection.
+
+        Args:
+            beats: it is one of those that come every second.
+
+        Returns:
+            False when the broker is alive on another connection: the sign is not its own.
+        """
         live = self._live.get((cluster, address))
         if live is None:
-            return
+            return True
+        if _is_others(live, connection, now_ms):
+            return False
         live.updated_ms = now_ms
-        if connection > live.connection:
+        if beats:
+            live.alive_ms = min(live.timeout_ms, BEATING_MS)
+        if connection != live.connection:
             key = live.identity.key
             self._drop_live(key)
             live.connection = connection
             self._live[key] = live
             self._by_connection.setdefault(connection, {})[key] = None
+        return True
 
     # The ends of a registration
 
-    def unregister(self, identity: BrokerIdentity, *, connection: int) -> bool:
-        """A broker says good-bye; False when the word is stale or meets nothing."""
+    def unregister(self, identity: BrokerIdentity, *, connection: int, now_ms: int) -> bool:
+        """A broker says good-bye; False when it is alive on another connection, or the word meets nothing."""
         live = self._live.get(identity.key)
-        if live is None:
+        if live is None or _is_others(live, connection, now_ms):
             return False
         if connection < live.connection or live.identity.broker_name != identity.broker_name:
             log.warning("stale unregistration ignored broker=%s", identity)
@@ -358,7 +406,7 @@ class RouteTable:
     def _remove(self, key: BrokerKey, why: str) -> BrokerIdentity:
         live = self._drop_live(key)
         assert live is not None, key
-        log.info("broker removed broker=%s: %s", live.identity, why)
+        log.info("broker removed broker=%s why=%s", live.identity, why)
         self._remove_address(live.identity)
         return live.identity
 
@@ -503,6 +551,11 @@ class RouteTable:
             for topic, queues in self._topics.items()
             if next(iter(queues.values())).topic_sys_flag & mask == wanted
         ]
+
+
+def _is_others(live: _Live, connection: int, now_ms: int) -> bool:
+    """Whether a broker is alive, and not on this connection."""
+    return live.connection != connection and now_ms - live.updated_ms <= live.alive_ms
 
 
 def _with_acting_master(broker: BrokerData, queues: dict[str, QueueData]) -> BrokerData:

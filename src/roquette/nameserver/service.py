@@ -25,6 +25,7 @@ from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.server import Server
 from roquette.remoting.transport import hang_up
 from roquette.remoting.unfinished import PeerLimits
+from roquette.wire.codes import RequestCode
 
 log = logging.getLogger("roquette.nameserver")
 
@@ -94,10 +95,16 @@ class NameServer:
     def _rows(self) -> list[Row]:
         return rows(
             RouteProcessor(self.routes, self.kv, self._config_now, lambda: self._started_ms),
-            BrokerProcessor(self.routes, self.kv, self._config_now),
+            BrokerProcessor(self.routes, self.kv, self._config_now, self._clock, self._nudge),
             TopicProcessor(self.routes, self._config_now),
             ConfigProcessor(self.kv, self._save_kv, self._config_now, self._replace_config),
         )
+
+    def _nudge(self, connection: int) -> None:
+        """A request that no broker serves: where no broker is any more, its machine resets the connection."""
+        peer = None if self._server is None else self._server.peers.get(connection)
+        if peer is not None:
+            peer.notify(RequestCode.GET_BROKER_CLUSTER_INFO)
 
     def _config_now(self) -> NamesrvConfig:
         return self.config
