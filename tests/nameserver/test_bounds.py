@@ -34,7 +34,7 @@ async def by_operator(case: Case, number: int):
 
 
 async def mapped(case: Case, number: int):
-    info = {f"t{number}": {"topic": f"t{number}", "bname": f"b{number}", "totalQueues": 1}}
+    info = {f"t{number}": {"topic": f"t{number}", "bname": "broker-a", "totalQueues": 1}}
     wrapper = {
         "topicConfigTable": {"T": {"topicName": "T"}, "U": {"topicName": "U"}},
         "topicQueueMappingInfoMap": info,
