@@ -51,7 +51,7 @@ BOUNDED: dict[str, str] = {
     "broker/item_stats.py:_items": "20,000 counters; those idle for a day go",
     "broker/item_stats.py:_seen _bases": "topics and queues there are",
     "broker/timer_metrics.py:_topics _idle": "bounds.timer_topics",
-    "broker/writer.py:_tags_codes": "TAG_CACHE tags, the others are computed",
+    "broker/writer.py:_tags_codes": "10,000 tags of 128 characters, the others are computed",
     "broker/filters.py:_tags _sql": "10,000 tag expressions, 1,000 selectors of 1 MiB together",
     # broker: requests that wait
     "broker/long_polling.py:_by_queue": "maxHeldPulls",
@@ -101,7 +101,7 @@ BOUNDED: dict[str, str] = {
     "store/upkeep.py:new_directories": "queues on the disk",
     "store/consume_queue.py:checked_codes": "_MAX_CHECKED",
     "store/verified.py:_checked": "_MAX_CHECKED",
-    "store/keys.py:_tags _known": "1,024 of a topic that is in use",
+    "store/keys.py:_tags _known": "64 tags of 128 characters of a topic that has queues",
     "store/queue_file.py:_row": "most files that are open: the settings say",
     "store/durability.py:_waiting": "sends that wait for a sync: answers of the lanes' requests",
     "store/index_audit.py:_sums": "index files",

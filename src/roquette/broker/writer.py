@@ -27,7 +27,8 @@ from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
 
-TAG_CACHE = 10_000  # distinct tags whose hashes are kept
+TAG_CACHE = 10_000  # distinct tags whose hashes are kept,
+TAG_LENGTH = 128  # none longer than that
 _DISPENSABLE = frozenset(
     (
         properties.WAIT,
@@ -78,7 +79,7 @@ class MessageWriter:
         code = self._tags_codes.get(tag)
         if code is None:
             code = java_hash(tag)
-            if len(self._tags_codes) < TAG_CACHE:
+            if len(self._tags_codes) < TAG_CACHE and len(tag) <= TAG_LENGTH:
                 self._tags_codes[tag] = code
         return code
 

@@ -11,7 +11,8 @@ from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii, java_
 from roquette.store.filtered import properties_in
 from roquette.store.index_file import positive_hash
 
-_CACHED: Final = 1024
+_CACHED: Final = 64  # tags of one topic whose hashes are kept,
+_CACHED_SIZE: Final = 128  # none longer than that
 _TAG_MARK: Final = "T#"
 
 
@@ -37,10 +38,11 @@ class TopicKeys:
         if tags:
             known = self._tags.get(tags)
             if known is None:
-                if len(self._tags) >= _CACHED:
-                    self._tags.clear()
                 known = positive_hash(java_hash(tags, java_hash(_TAG_MARK, self._seed)))
-                self._tags[tags] = known
+                if len(tags) <= _CACHED_SIZE:
+                    if len(self._tags) >= _CACHED:
+                        self._tags.clear()
+                    self._tags[tags] = known
             found.append(known)
         return found
 
@@ -48,11 +50,13 @@ class TopicKeys:
         """Both hashes of an encoded TAGS value."""
         known = self._known.get(tags)
         if known is None:
-            if len(self._known) >= _CACHED:
-                self._known.clear()
             text = java_text(tags)
             key = positive_hash(java_hash(text, java_hash(_TAG_MARK, self._seed)))
-            known = self._known[tags] = TagHashes(java_hash(text), key)
+            known = TagHashes(java_hash(text), key)
+            if len(tags) <= _CACHED_SIZE:
+                if len(self._known) >= _CACHED:
+                    self._known.clear()
+                self._known[tags] = known
         return known
 
     def hash_of(self, data: bytes, start: i64, end: i64) -> i64:

@@ -30,7 +30,7 @@ from roquette.store.unit_search import COLD_BYTES, WARM_BYTES, UnitSearch
 
 log = logging.getLogger("roquette.store")
 
-_MAX_CHECKED: Final = 4096  # tags codes of one queue
+_MAX_CHECKED: Final = 1024  # tags codes of one queue
 _NO_SHIFT: Final = -(1 << 62)
 
 
