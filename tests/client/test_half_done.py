@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from tests.client.test_push_consumer import A, Inbox, small, until
 
+from roquette.client.concurrent import ConcurrentQueues
+from roquette.client.config import MAY_BE_ZERO, ClientConfig
 from roquette.client.core.process_queue import Prefetch, ProcessQueue
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.queue_locks import Membership, QueueLocks
@@ -294,6 +297,25 @@ def test_a_body_that_cannot_be_decompressed_stops_nobody(model: str) -> None:
     simulate(main)
 
 
+def test_a_puller_skips_a_body_that_cannot_be_decompressed() -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        queue = (await mq.queues("orders"))[0]
+        request = SendRequest("orders", b"no zlib stream", "UNIQ_KEY\x01bad\x02", ["bad"])
+        request.sys_flag = COMPRESSED
+        await mq._sender._attempts(request, lambda queues, avoid: queue)
+        await mq.send("orders", b"after", queue=queue)
+        puller = await mq.puller(group="g")
+        puller.seek(queue, 0)
+        bodies = [message.body for message in await puller.poll(5)]
+
+        assert bodies == [b"0", b"after"][-len(bodies) :]
+        assert puller.unreadable == 1
+        assert puller.position(queue) == await mq.max_offset(queue)
+
+    simulate(main)
+
+
 # what is asked of one call
 
 
@@ -454,5 +476,108 @@ def test_a_first_commit_that_is_refused_holds_the_others_of_its_topic_back() -> 
             assert len(asked) == alone + 1
         assert await consumer.offsets.save(states)
         assert len(asked) == 2 + len(states)
+
+    simulate(main)
+
+
+NUMBERS = [field.name for field in dataclasses.fields(ClientConfig) if field.type is int]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_settings_that_would_stop_something_in_silence_are_refused(name: str) -> None:
+    values = [-1, True, "5", 1.5, None, *([] if name in MAY_BE_ZERO else [0])]
+    for value in values:
+        with pytest.raises(ConfigError, match=f"{name}=.* whole number of at least"):
+            ClientConfig(name_servers="a:1", **{name: value})
+    if name in MAY_BE_ZERO:
+        ClientConfig(name_servers="a:1", **{name: 0})
+
+
+def test_settings_without_waits_and_room_work_all_the_same() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await small(cluster)
+        for at, name in enumerate(sorted(MAY_BE_ZERO)):
+            client = await cluster.client(f"10.0.2.{10 + at}", **{name: 0})
+            inbox = Inbox()
+            await client.subscribe("orders", group=f"g{at}", handler=inbox, where="first")
+            await until(lambda inbox=inbox, at=at: len(inbox.messages) == at + 1)
+            await (await client.send_soon("orders", b"x"))
+            await client.close()
+
+    simulate(main)
+
+
+def test_words_of_wrong_types_are_refused_in_words() -> None:
+    """One value after the other of each call: an error of ours or TypeError that names it, and nothing is done."""
+    message: dict[str, list[Any]] = {
+        "topic": [None, 5, b"orders", "", "a b"],
+        "body": [None, 5, [b"x"], ""],
+        "key": [5, [5], b"k"],
+        "tag": [5, b"t", True],
+        "properties": [["a"], {"a": 1}, {1: "a"}, {"a": b"1"}, 7],
+        "shard_key": [5, b"k"],
+        "delay_level": ["3", 2.5, True, -1, 19],
+        "queue": [MessageQueue("other", "broker-a", 0)],
+        "timeout_ms": [0, -1, "5"],
+    }
+    subscribe: dict[str, list[Any]] = {
+        "topic": [None, 5, "", {}, "a b", {"orders": None}, {5: "*"}],
+        "group": [None, 5, "", "a b"],
+        "handler": [None, 5],
+        "tags": [None, 5],
+        "concurrency": [0, -1, 1.5, "5", True, None],
+        "where": [None, 5, "middle", "timestamp:x"],
+        "model": [None, 5, "both"],
+        "orderly": ["no", 1, None],
+        "max_reconsume_times": [-2, "a", 1.5, None],
+        "strategy": [None, 5, "BEST"],
+    }
+    puller: dict[str, list[Any]] = {
+        "group": [None, "", 5],
+        "tags": [None, 5],
+        "batch": [0, -1, "5"],
+    }
+    refusals = (TypeError, ConfigError, MessageIllegal)
+
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        good: dict[str, Any] = {"topic": "orders", "body": b"x"}
+        calls = [(mq.send, name, value) for name, values in message.items() for value in values]
+        for call, name, value in calls:
+            with pytest.raises(refusals, match=r"\w+ \w+"):
+                await call(**{**good, name: value})
+        good = {"topic": "orders", "group": "g", "handler": Inbox()}
+        for name, values in subscribe.items():
+            for value in values:
+                with pytest.raises(ConfigError, match=r"\w+ \w+"):
+                    await mq.subscribe(**{**good, name: value})
+        for name, values in puller.items():
+            for value in values:
+                with pytest.raises(ConfigError):
+                    await mq.puller(**{"group": "g", name: value})
+        for part in ("abc", b"abc", [5], [Message("orders", "text")]):  # type: ignore[arg-type]
+            with pytest.raises(TypeError):
+                await mq.send_batch("orders", part)  # type: ignore[arg-type]
+        assert members(cluster, "g") == []
+        assert sum([await mq.max_offset(q) for q in await mq.queues("orders")]) == 1
+        await mq.subscribe("orders", group="g", handler=Inbox())
+
+    simulate(main)
+
+
+def test_a_join_that_fails_at_its_end_leaves_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        with monkeypatch.context() as patched:
+            patched.setattr(ConcurrentQueues, "start", fail)
+            with pytest.raises(RuntimeError, match="at the end"):
+                await mq.subscribe("orders", group="g", handler=Inbox())
+        assert members(cluster, "g") == []
+        inbox = Inbox()
+        await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await until(lambda: len(inbox.messages) == 1)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("at the end")
 
     simulate(main)

@@ -141,9 +141,9 @@ class Answers:
         consumer = self._asked(header.consumer_group)
         try:
             (record,) = decode_records(body)
+            message = received(record, header.broker_name or "")
         except (CorruptRecord, ValueError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the body is no record: {error}") from None
-        message = received(record, header.broker_name or "")
         original = message.properties.get(RETRY_TOPIC)
         if original is not None:
             message.topic = original  # a returned message shows the topic it was sent to

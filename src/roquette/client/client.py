@@ -11,18 +11,24 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles, home_directory
 from roquette.base.lifecycle import Tasks
+from roquette.client.arguments import (
+    as_message,
+    as_subscriptions,
+    check_count,
+    check_group,
+    consumer_options,
+    start_from,
+)
 from roquette.client.config import ClientConfig
-from roquette.client.core.rebalance import STRATEGIES
 from roquette.client.handler import Handler, inside_handler
-from roquette.client.offset_store import StartFrom
 from roquette.client.producer import Producer, Selector, SendReceipt
 from roquette.client.pull_consumer import PullConsumer
-from roquette.client.push_consumer import ConsumerOptions, Model, PushConsumer
+from roquette.client.push_consumer import PushConsumer
 from roquette.client.session import Session
 from roquette.client.stream import MessageStream
-from roquette.errors import ClientClosed, ConfigError, MessageIllegal
+from roquette.errors import ClientClosed, MessageIllegal
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
-from roquette.message.names import DEFAULT_PRODUCER_GROUP, client_group_error
+from roquette.message.names import DEFAULT_PRODUCER_GROUP
 from roquette.remoting.address import local_address
 
 
@@ -160,6 +166,7 @@ class Client:
             MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout
         """
         message = as_message(topic, body, key, tag, properties, shard_key, delay_level)
+        check_count("timeout_ms", 1 if timeout_ms is None else timeout_ms)
         return await self._sender.send(
             message, queue=queue, selector=selector, timeout_ms=timeout_ms
         )
@@ -210,6 +217,9 @@ class Client:
             MessageIllegal: a message goes to another topic, or breaks a rule; nothing was sent.
             ClientError: a part was not stored; `receipts` of the error are those of the parts before it.
         """
+        if isinstance(messages, (str, bytes, bytearray)):
+            raise TypeError(f"a batch is a list of messages, not {type(messages).__name__}")
+        check_count("timeout_ms", 1 if timeout_ms is None else timeout_ms)
         listed = [
             as_message(m) if isinstance(m, Message) else as_message(topic, m) for m in messages
         ]
@@ -241,27 +251,23 @@ class Client:
             where: `first`, `last` or a time, for a group that has no offset yet.
             model: `clustering` shares the messages, `broadcasting` gives each member all of them.
         """
-        error = client_group_error(group)
-        if error is not None:
-            raise ConfigError(error)
-        if concurrency < 1:
-            raise ConfigError(f"concurrency={concurrency} would consume nothing: it is at least 1")
-        if strategy not in STRATEGIES:
-            raise ConfigError(f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}")
-        options = ConsumerOptions(
-            model=_model(model),
-            start_from=start_from(where),
+        subscriptions = as_subscriptions(topic, tags)
+        options = consumer_options(
+            group,
+            handler,
             concurrency=concurrency,
+            where=where,
+            model=model,
             orderly=orderly,
             max_reconsume_times=max_reconsume_times,
-            strategy=STRATEGIES[strategy],
+            strategy=strategy,
         )
         consumer = PushConsumer(
             self.session,
             self._sender,
             self._files,
             group=group,
-            subscriptions={topic: tags} if isinstance(topic, str) else topic,
+            subscriptions=subscriptions,
             handler=handler,
             options=options,
         )
@@ -306,6 +312,9 @@ class Client:
 
     async def puller(self, *, group: str, tags: str = "*", batch: int = 32) -> PullConsumer:
         """A reader under your control: assign, seek, poll, commit."""
+        check_group(group)
+        as_subscriptions("t", tags)
+        check_count("batch", batch)
         consumer = PullConsumer(self.session, group=group, tags=tags, batch=batch)
         self._pullers.append(consumer)
         return consumer
@@ -333,56 +342,6 @@ class Client:
         return await self.session.api.offset_by_time(
             self.session.master_of(queue), queue, timestamp
         )
-
-
-def as_message(
-    topic: str | Message,
-    body: bytes | str = b"",
-    key: str | Sequence[str] | None = None,
-    tag: str | None = None,
-    properties: Mapping[str, str] | None = None,
-    shard_key: str | None = None,
-    delay_level: int = 0,
-) -> Message:
-    """The words of a send call as a Message; a Message passes through.
-
-    Raises:
-        TypeError: the body is neither bytes nor str, or words stand beside a Message that has its own.
-    """
-    if isinstance(topic, Message):
-        if body or key or tag or properties or shard_key or delay_level:
-            raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
-        return topic
-    if not isinstance(body, (bytes, bytearray, memoryview, str)):
-        raise TypeError(f"the body must be bytes or str, not {type(body).__name__}")
-    return Message(
-        topic,
-        body.encode() if isinstance(body, str) else bytes(body),
-        tags=tag,
-        keys=() if not key else (key,) if isinstance(key, str) else tuple(key),
-        properties=dict(properties or {}),
-        delay_level=delay_level,
-        sharding_key=shard_key,
-    )
-
-
-def start_from(where: str | datetime) -> StartFrom:
-    """`first`, `last`, `timestamp:<ms>` or a datetime; raises ConfigError."""
-    if isinstance(where, datetime):
-        return StartFrom(where="timestamp", timestamp_ms=int(where.timestamp() * 1000))
-    kind, _, number = where.partition(":")
-    if kind == "timestamp" and number.isdigit():
-        return StartFrom(where="timestamp", timestamp_ms=int(number))
-    if kind in ("first", "last") and not number:
-        return StartFrom(where=kind)
-    raise ConfigError(f"where={where!r} is not first, last, timestamp:<milliseconds> or a datetime")
-
-
-def _model(text: str) -> Model:
-    try:
-        return Model(text.upper())
-    except ValueError:
-        raise ConfigError(f"model={text!r} is neither clustering nor broadcasting") from None
 
 
 __all__ = ["Client", "ReceivedMessage", "as_message", "start_from"]

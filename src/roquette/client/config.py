@@ -1,8 +1,26 @@
 """Settings of a client; names say their units, defaults are those of Apache's Java client."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
 
+from roquette.errors import ConfigError
 from roquette.message.compression import Compression
+
+MAY_BE_ZERO: Final = frozenset(
+    [
+        "compress_over_bytes",
+        "compression_level",
+        "max_delay_level",
+        "pull_hold_ms",
+        "pull_retry_ms",
+        "pull_pause_ms",
+        "pull_threshold_count",
+        "pull_threshold_bytes",
+        "pull_threshold_span",
+        "prefetch_bytes",
+        "orderly_suspend_ms",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +76,18 @@ class ClientConfig:
     lock_interval_ms: int = 20_000
     consume_timeout_ms: int = 900_000
     offset_root: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError: with a number that is none, or too small, something would never happen, or ever."""
+        for known in fields(self):
+            value = getattr(self, known.name)
+            if known.type is not int:
+                continue
+            least = 0 if known.name in MAY_BE_ZERO else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(
+                    f"{known.name}={value!r} is not a whole number of at least {least}"
+                )
+        most = 9 if self.compression is Compression.ZLIB else 22
+        if self.compression_level > most:
+            raise ConfigError(f"compression_level={self.compression_level} is not 0 to {most}")

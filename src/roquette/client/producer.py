@@ -191,10 +191,12 @@ class Producer:
         return request
 
     def _checked_body(self, message: Message) -> bytes:
+        body = message.body
+        if wrong := message.wrong_type():
+            raise TypeError(wrong)
         error = client_topic_error(message.topic)
         if error is not None:
             raise MessageIllegal(error)
-        body = message.body
         if not body:
             raise MessageIllegal("the message body length is zero")
         if not 0 <= message.delay_level <= self.max_delay_level:
@@ -224,6 +226,12 @@ class Producer:
         self, message: Message, queue: MessageQueue | None, selector: Selector | None
     ) -> Chooser:
         if queue is not None:
+            if selector is not None:
+                raise TypeError("either a queue or a selector chooses the queue")
+            if queue.topic != message.topic:
+                raise MessageIllegal(
+                    f"the queue is one of {queue.topic}, the message goes to {message.topic}"
+                )
             return lambda queues, avoid: queue
         if selector is not None:
             return lambda queues, avoid: selector(queues, message)

@@ -26,10 +26,14 @@ class PullConsumer:
     Args:
         group: whose offsets `commit` and a first `assign` use; it never joins the group.
         tags: `*` or `a || b`.
+
+    Attributes:
+        unreadable: messages that were skipped, since their bodies cannot be decompressed.
     """
 
     def __init__(self, session: Session, *, group: str, tags: str = "*", batch: int = 32) -> None:
         self.group = group
+        self.unreadable = 0
         self._session = session
         self._tags = tags
         self._batch = batch
@@ -166,7 +170,14 @@ class PullConsumer:
             return [], decode_ext(PullMessageResponseHeader, reply.ext).next_begin_offset
         if reply.code != ResponseCode.SUCCESS:
             raise broker_error(reply.code, reply.remark, address)
-        messages = [received(record, queue.broker_name) for record in decode_records(reply.body)]
+        messages: list[ReceivedMessage] = []
+        for record in decode_records(reply.body):
+            try:
+                messages.append(received(record, queue.broker_name))
+            except CorruptRecord as error:
+                self.unreadable += 1
+                words = "body is unreadable, the message is skipped queue=%s offset=%d error=%s"
+                log.warning(words, queue, record.queue_offset, error)
         return messages, decode_ext(PullMessageResponseHeader, reply.ext).next_begin_offset
 
     async def close(self) -> None:

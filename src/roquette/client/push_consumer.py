@@ -122,6 +122,7 @@ class PushConsumer:
         self._rebalance_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._again: asyncio.Task[None] | None = None
+        self.started = False  # whether it has joined its group
         self._closing = False
         self._leaving: asyncio.Task[None] | None = None
         self._unreadable = 0
@@ -139,11 +140,6 @@ class PushConsumer:
         finally:
             if not self.started:
                 await self.left()
-
-    @property
-    def started(self) -> bool:
-        """Whether it has joined its group."""
-        return bool(self._tasks)
 
     async def _join(self) -> None:
         await self.offsets.load()
@@ -165,6 +161,7 @@ class PushConsumer:
             self._tasks.append(tasks.every(f"{name}-locks", step, self._renew_locks))
             self._tasks.append(tasks.keep(f"{name}-idle", self._commit_idle))
         self._tasks += self._work.start(name)
+        self.started = True
 
     async def close(self) -> None:
         """Stop pulling, let handlers at work finish (`CLOSE_S` at most), save offsets, leave the group.

@@ -12,6 +12,7 @@ from roquette.message.properties import decode_properties
 from roquette.message.record import StoredRecord
 from roquette.message.sysflag import COMPRESSED
 
+_TEXT: Final = (str, type(None))
 MAX_BODY_SIZE: Final = 64 * 1024 * 1024  # of a decompressed body; producers' own limit is 4 MiB
 
 
@@ -60,6 +61,38 @@ class Message:
             found[names.SHARDING_KEY] = self.sharding_key
         found[names.WAIT] = "true" if self.wait_store_ok else "false"
         return found
+
+    def wrong_type(self) -> str:
+        """The first value of another type than it should have, in words; empty when all are right."""
+        if not (
+            type(self.topic) is str
+            and type(self.body) is bytes
+            and type(self.tags) in _TEXT
+            and type(self.sharding_key) in _TEXT
+            and type(self.flag) is int
+            and type(self.delay_level) is int
+        ) and (wrong := self._wrong_field()):
+            return wrong
+        for key in self.keys:
+            if not isinstance(key, str):
+                return f"key {key!r:.80} is not str"
+        for name, text in self.properties.items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                return f"property {name!r:.80}={text!r:.80} is not str"
+        return ""
+
+    def _wrong_field(self) -> str:
+        for name, value, kinds in (
+            ("topic", self.topic, (str,)),
+            ("body", self.body, (bytes, bytearray, memoryview)),
+            ("tags", self.tags, _TEXT),
+            ("sharding_key", self.sharding_key, _TEXT),
+            ("flag", self.flag, (int,)),
+            ("delay_level", self.delay_level, (int,)),
+        ):
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                return f"{name}={value!r:.80} has a wrong type: {type(value).__name__}"
+        return ""
 
 
 @dataclass(slots=True, kw_only=True)

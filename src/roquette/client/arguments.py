@@ -1,0 +1,130 @@
+"""What applications give to the client's calls: checked, in words that say what is wrong, before anything happens."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from roquette.client.core.rebalance import STRATEGIES
+from roquette.client.handler import Handler
+from roquette.client.offset_store import StartFrom
+from roquette.client.push_consumer import ConsumerOptions, Model
+from roquette.errors import ConfigError
+from roquette.message.message import Message
+from roquette.message.names import client_group_error, client_topic_error
+
+
+def as_message(
+    topic: str | Message,
+    body: bytes | str = b"",
+    key: str | Sequence[str] | None = None,
+    tag: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    shard_key: str | None = None,
+    delay_level: int = 0,
+) -> Message:
+    """The words of a send call as a Message; a Message passes through.
+
+    Raises:
+        TypeError: a value has a wrong type, or words stand beside a Message that has its own.
+    """
+    if isinstance(topic, Message):
+        if body or key or tag or properties or shard_key or delay_level:
+            raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
+        return topic
+    if not isinstance(body, (bytes, bytearray, memoryview, str)):
+        raise TypeError(f"the body must be bytes or str, not {type(body).__name__}")
+    return Message(
+        topic,
+        body.encode() if isinstance(body, str) else bytes(body),
+        tags=tag,
+        keys=() if not key else (key,) if isinstance(key, str) else _texts("key", key),
+        properties=dict(_mapping(properties)) if properties else {},
+        delay_level=delay_level,
+        sharding_key=shard_key,
+    )
+
+
+def start_from(where: str | datetime) -> StartFrom:
+    """`first`, `last`, `timestamp:<ms>` or a datetime; raises ConfigError."""
+    if not isinstance(where, (str, datetime)):
+        raise ConfigError(f"where={where!r} is neither a text nor a datetime")
+    if isinstance(where, datetime):
+        return StartFrom(where="timestamp", timestamp_ms=int(where.timestamp() * 1000))
+    kind, _, number = where.partition(":")
+    if kind == "timestamp" and number.isdigit():
+        return StartFrom(where="timestamp", timestamp_ms=int(number))
+    if kind in ("first", "last") and not number:
+        return StartFrom(where=kind)
+    raise ConfigError(f"where={where!r} is not first, last, timestamp:<milliseconds> or a datetime")
+
+
+def _texts(what: str, values: object) -> tuple[str, ...]:
+    if isinstance(values, Sequence) and all(isinstance(value, str) for value in values):
+        return tuple(values)
+    raise TypeError(f"{what} must be a str or several, not {values!r:.80}")
+
+
+def _mapping(values: object) -> Mapping[str, str]:
+    if isinstance(values, Mapping):
+        return values
+    raise TypeError(f"properties must be a mapping of str to str, not {values!r:.80}")
+
+
+def consumer_options(
+    group: str,
+    handler: Handler,
+    *,
+    concurrency: int,
+    where: str | datetime,
+    model: str,
+    orderly: bool,
+    max_reconsume_times: int,
+    strategy: str,
+) -> ConsumerOptions:
+    """The words of a subscribe call as options; raises ConfigError."""
+    check_group(group)
+    if not callable(handler):
+        raise ConfigError(f"handler={handler!r} cannot be called")
+    check_count("concurrency", concurrency)
+    check_count("max_reconsume_times", max_reconsume_times, least=-1)
+    if not isinstance(orderly, bool):
+        raise ConfigError(f"orderly={orderly!r} is neither True nor False")
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}")
+    models = {kind.value.lower(): kind for kind in Model}
+    if str(model).lower() not in models:
+        raise ConfigError(f"model={model!r} is neither clustering nor broadcasting")
+    return ConsumerOptions(
+        model=models[model.lower()],
+        start_from=start_from(where),
+        concurrency=concurrency,
+        orderly=orderly,
+        max_reconsume_times=max_reconsume_times,
+        strategy=STRATEGIES[strategy],
+    )
+
+
+def as_subscriptions(topic: str | Mapping[str, str], tags: str) -> dict[str, str]:
+    """Topics with the tags that are wanted of each; raises ConfigError."""
+    found = dict(topic) if isinstance(topic, Mapping) else {topic: tags}
+    if not found:
+        raise ConfigError("no topic is given")
+    for name, wanted in found.items():
+        if not isinstance(name, str) or (error := client_topic_error(name)) is not None:
+            raise ConfigError(error if isinstance(name, str) else f"topic {name!r} is no str")
+        if not isinstance(wanted, str):
+            raise ConfigError(
+                f"tags={wanted!r} of topic {name} are no str, such as '*' or 'a || b'"
+            )
+    return found
+
+
+def check_group(group: str) -> None:
+    """Raises ConfigError: a group cannot be called so."""
+    if not isinstance(group, str) or (error := client_group_error(group)) is not None:
+        raise ConfigError(error if isinstance(group, str) else f"group {group!r} is no str")
+
+
+def check_count(what: str, value: int, least: int = 1) -> None:
+    """Raises ConfigError: not a whole number, or too small."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{what}={value!r} is not a whole number of at least {least}")
