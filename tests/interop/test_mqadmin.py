@@ -37,6 +37,10 @@ from tests.interop.conftest import SETTINGS, flavours
 from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
+from roquette.base.config import fields_by_key
+from roquette.broker.config import BrokerConfig
+from roquette.store.config import StoreConfig
+
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 EXPECTED = Path(__file__).parent / "expected" / "mqadmin.json"
@@ -50,14 +54,15 @@ APACHES_TOPICS = {
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
     "rmq_sys_wheel_timer",
 }
+GOLDEN = Path(__file__).parents[1] / "golden" / "settings" / "cases.json"
 # Keys of brokerStatus that Apache 5.5.0 no longer has and 4.9 had; and what only our broker watches.
 OUR_STATUS_KEYS = {"brokerVersion", "getTransferedTps"}
 OUR_STATUS_KEYS |= {"offsetRegressions", "offsetRegressionsRefused"}
 OUR_STATUS_KEYS |= {"duplicateClientIds", "subscriptionConflicts", "messagesRefused"}
 OUR_STATUS_KEYS |= {"setAside", "setAsideLast"}
 OUR_TASKS = "task_"  # one line for each task of the broker
-OUR_SETTINGS = {"maxConnections", "maxHeldPulls", "autoCreateTopicOnAllBrokers"}
-OUR_SETTINGS |= {"diskFullFreeBytes", "diskCleanForciblyFreeBytes", "fileReservedBytes"}
+APACHES_SETTINGS = {key for each in json.loads(GOLDEN.read_text()).values() for key in each}
+OUR_SETTINGS = {*fields_by_key(BrokerConfig), *fields_by_key(StoreConfig)} - APACHES_SETTINGS
 # Settings whose default deviates from Apache's on purpose.
 OUR_DEFAULTS = {"enablePropertyFilter"}
 
