@@ -64,6 +64,21 @@ def test_an_empty_message_is_refused_before_anything_is_sent(namesrv: str) -> No
     assert b"nothing" not in run(["topic", "list"], namesrv).stdout.split()
 
 
+def test_an_error_among_the_lines_says_how_many_were_sent(namesrv: str) -> None:
+    lines = b"a\nb\n" + b"x" * 5_000_000 + b"\nc\n"
+    done = run(["produce", "partly"], namesrv, input=lines)
+
+    assert done.returncode == 1
+    assert "is 5000000 (2 other messages were sent)" in one_line(done)
+
+
+def test_a_closed_input(namesrv: str) -> None:
+    done = run(["produce", "closed"], namesrv, preexec_fn=lambda: os.close(0))
+
+    assert done.returncode == 1
+    assert "standard input is closed" in one_line(done)
+
+
 def test_empty_lines_are_counted(namesrv: str) -> None:
     done = run(["produce", "some"], namesrv, input=b"a\n\n\nb\n")
 

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +13,8 @@ from roquette.base.files import read_lines
 from roquette.cli.connect import NameServers, OutputForm, name_servers
 from roquette.cli.output import Output, say, show_json
 from roquette.client.client import Client
-from roquette.errors import ConfigError
+from roquette.client.producer import SendReceipt
+from roquette.errors import ClientError, ConfigError, RoquetteError
 
 
 def produce(
@@ -56,25 +58,10 @@ def produce(
     lines = map(os.fsencode, body) if body else _lines(file or "-")
 
     async def run() -> tuple[int, int]:
-        count = empty = 0
         async with Client(name_servers(namesrv)) as client:
-            waiting = []
-            for line in lines:
-                if not line:
-                    empty += 1
-                    continue
-                sent = await client.send_soon(
-                    topic, line, tag=tag, key=key, shard_key=shard_key, delay_level=delay_level
-                )
-                count += 1
-                if count == 1:
-                    await sent  # creates the topic, or says why not
-                waiting.append(sent)
-                if len(waiting) >= 1000:
-                    await asyncio.gather(*waiting)
-                    waiting.clear()
-            await asyncio.gather(*waiting)
-        return count, empty
+            options: dict[str, Any] = {"tag": tag, "key": key, "shard_key": shard_key}
+            send = partial(client.send_soon, topic, delay_level=delay_level, **options)
+            return await _send_all(send, lines)
 
     count, empty = asyncio.run(run())
     if empty:
@@ -87,9 +74,46 @@ def produce(
         say(f"sent {count} message{'' if count == 1 else 's'} to {topic}")
 
 
+async def _send_all(
+    send: Callable[[bytes], Awaitable["asyncio.Future[SendReceipt]"]], lines: Iterable[bytes]
+) -> tuple[int, int]:
+    """Send lines; how many there were, and how many were empty. An error says how many were sent all the same."""
+    count = empty = stored = 0
+    waiting: list[asyncio.Future[SendReceipt]] = []
+    failed: list[BaseException] = []
+
+    async def settle() -> int:
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        waiting.clear()
+        failed.extend(end for end in ends if isinstance(end, BaseException))
+        return sum(not isinstance(end, BaseException) for end in ends)
+
+    try:
+        for line in lines:
+            if not line:
+                empty += 1
+                continue
+            count += 1
+            waiting.append(await send(line))
+            if count == 1 or len(waiting) >= 1000:  # the first one creates the topic
+                stored += await settle()
+                if failed:
+                    break
+    except RoquetteError as error:
+        failed.append(error)
+    stored += await settle()
+    if failed and stored and isinstance(failed[0], RoquetteError):
+        raise ClientError(f"{failed[0]} ({stored} other messages were sent)") from failed[0]
+    if failed:
+        raise failed[0]
+    return count, empty
+
+
 def _lines(path: str) -> Iterator[bytes]:
     """Lines as the bytes they are: a message need not be text."""
     if path == "-":
+        if sys.stdin is None:
+            raise ConfigError("standard input is closed: give messages as arguments or --file")
         for line in sys.stdin.buffer:
             yield line.rstrip(b"\n")
         return
