@@ -243,6 +243,76 @@ def test_only_remoting_opens_sockets() -> None:
             assert "socket" not in names, f"{relative} imports socket"
 
 
+LOGGERS = {"log", "_log", "noise", "_noise", "logger"}
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+TEMPLATES_OF_OURS = {
+    ("base/logs.py", "message"),
+    ("client/push_consumer.py", "words"),
+    ("client/queue_locks.py", "words"),
+}
+NEVER_EMPTY = {("broker/deletions.py", "gone")}  # it begins with the topic that is deleted
+
+
+def log_calls(tree: ast.AST) -> list[ast.Call]:
+    """Calls of a logger, or of the brake before one."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            name = getattr(owner, "id", getattr(owner, "attr", ""))
+            if name in LOGGERS and node.func.attr in LEVELS:
+                found.append(node)
+    return found
+
+
+def test_log_lines_are_templates_whose_values_are_arguments() -> None:
+    """What a peer says is a value: `LineFormatter` quotes values, and nothing else."""
+    found, calls = [], 0
+    for path in sorted(SRC.rglob("*.py")):
+        name = str(path.relative_to(SRC))
+        for call in log_calls(ast.parse(path.read_text())):
+            calls += 1
+            owner = call.func.value  # type: ignore[attr-defined]
+            direct = getattr(owner, "id", "") == "log"
+            template = call.args[0]
+            if not direct and isinstance(template, ast.JoinedStr | ast.Name | ast.Attribute):
+                rest = [part for part in call.args[1:2] if not isinstance(part, ast.Starred)]
+                template = (rest or [template])[0]  # a brake's first argument is its key
+            if isinstance(template, ast.Constant) and isinstance(template.value, str):
+                continue
+            if (name, getattr(template, "id", "")) not in TEMPLATES_OF_OURS:
+                found.append(f"{name}:{call.lineno}")
+    assert not found, f"put what varies into arguments: {found}"
+    assert calls > 150
+
+
+def test_no_log_line_speaks_of_an_empty_set() -> None:
+    """A joined list in a log line stands under an `if` that asks whether there is anything to tell of."""
+    found = []
+    for path in sorted(SRC.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        for call in log_calls(tree):
+            joined = {
+                part.args[0].id
+                for argument in call.args
+                for part in ast.walk(argument)
+                if isinstance(part, ast.Call)
+                and isinstance(part.func, ast.Attribute)
+                and part.func.attr == "join"
+                and isinstance(part.args[0], ast.Name)
+            }
+            node: ast.AST = call
+            while node in parents and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                node = parents[node]
+                if isinstance(node, ast.If):
+                    joined -= {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+            file = str(path.relative_to(SRC))
+            joined -= {name for where, name in NEVER_EMPTY if where == file}
+            found += [f"{file}:{call.lineno} {name}" for name in joined]
+    assert not found, found
+
+
 def test_no_module_is_named_for_nothing() -> None:
     for path in modules():
         assert not re.search(r"(^|_)(utils?|helpers?|common|misc|manager|impl)(_|$)", path.stem), (

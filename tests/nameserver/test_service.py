@@ -538,3 +538,81 @@ def test_a_shortage_loses_no_kv_config(namesrv: Run, call: str, error: int) -> N
             namesrv(after, files=files)
         files.work_again()
         namesrv(after, files=files)
+
+
+ELSEWHERE = "alive on another connection"
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [(103, {}), (103, {"brokerAddr": "10.6.6.6:1"}), (103, {"brokerName": "b"}),
+     (103, {"clusterName": "d"}), (103, {"brokerId": 1}), (104, {}), (904, {})],
+)  # fmt: skip
+def test_a_stranger_moves_no_living_broker(
+    namesrv: Run, code: int, changes: dict[str, Any]
+) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register()
+        for _ in range(20):
+            fields = {
+                "brokerName": "broker-a", "brokerAddr": BROKER, "clusterName": "c", "brokerId": 0,
+                "haServerAddr": "", "heartbeatTimeoutMillis": 120_000,
+            } | changes  # fmt: skip
+            answer = await case.call(code, body_of("X", "Y"), **fields)
+            assert answer.code == 1
+            assert ELSEWHERE in (answer.remark or "")
+            await asyncio.sleep(10)
+            await case.register()
+        route = decode_body(TopicRouteData, (await case.route()).body)
+        assert route.broker_datas[0].broker_addrs == {0: BROKER}
+        assert (await case.route("X")).code == 17
+        case.client.drop(ADDRESS)
+        await asyncio.sleep(1)
+        assert (await case.route()).code == 0
+
+    namesrv(scenario)
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.01, 0.4])
+def test_a_broker_that_comes_back_before_its_old_connection_ends_is_let_in(
+    namesrv: Run, gap_s: float
+) -> None:
+    async def scenario(case: Case) -> None:
+        old = RemotingClient(case.clock, local_host="10.0.1.1")
+        ours, case.broker = case.broker, old
+        await case.register()
+        case.broker = ours
+        again = asyncio.ensure_future(case.register(brokerAddr="10.0.1.1:20911"))
+        await asyncio.sleep(gap_s)
+        await old.close()
+        assert (await again).code == 0
+        route = decode_body(TopicRouteData, (await case.route()).body)
+        assert route.broker_datas[0].broker_addrs == {0: "10.0.1.1:20911"}
+
+    namesrv(scenario)
+
+
+def test_a_broker_gone_without_a_word_leaves_its_place_when_it_was_silent(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        gone = RemotingClient(case.clock, local_host="10.0.3.3")
+        ours, case.broker = case.broker, gone
+        await case.register()
+        case.broker = ours
+        case.loop.network.isolate("10.0.3.3")
+        await asyncio.sleep(60)
+        assert ELSEWHERE in ((await case.register()).remark or "")
+        await asyncio.sleep(15)
+        assert (await case.register()).code == 0
+
+    namesrv(scenario)
+
+
+def test_few_wait_for_the_place_of_a_living_broker(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register()
+        fields = {"brokerName": "broker-a", "brokerAddr": BROKER, "clusterName": "c", "brokerId": 0}
+        answers = await asyncio.gather(*(case.call(104, **fields) for _ in range(500)))
+        assert {answer.code for answer in answers} <= {1, 2}
+        assert (await case.route()).code == 0
+
+    namesrv(scenario)

@@ -142,7 +142,8 @@ class Changes:
         self._group_file.soon(self._tasks, GROUPS_BEAT_S)
 
     def _settings_changed(self, keys: list[str]) -> None:
-        log.info("settings changed keys=%s", ",".join(keys))
+        if keys:
+            log.info("settings changed keys=%s", ",".join(keys))
         self._store.reconfigure(self._live.store)
         if "brokerPermission" in keys:
             permission = self._live.current.broker_permission

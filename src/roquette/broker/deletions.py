@@ -76,7 +76,7 @@ class Deletions:
             for follow in self.topic_gone:
                 follow(topic)
             self._wake(topic)
-        log.info("topic deleted topic=%s with=%s", name, ",".join(gone[1:]) or "-")
+        log.info("topic deleted topics=%s", ",".join(gone))
         return gone
 
     def _pop_retry_topics(self, name: str) -> list[str]:

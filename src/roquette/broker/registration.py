@@ -154,7 +154,8 @@ class Registration:
                     await asyncio.shield(future)
         except TimeoutError:
             late = [s.address for s in self._servers.values() if s.told < s.wanted]
-            log.warning("name servers not told in time servers=%s", ";".join(late))
+            if late:  # else they were told, or removed, at the last moment
+                log.warning("name servers not told in time servers=%s", ";".join(late))
 
     async def stop(self) -> None:
         """Unregister everywhere; unreachable name servers will notice the closed connection."""

@@ -47,5 +47,6 @@ class UpkeepProcessor:
     def clean_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """CLEAN_UNUSED_TOPIC: queues of topics that are no longer configured."""
         gone = self._deletions.delete_unused_topics()
-        log.info("queues of unknown topics dropped topics=%s", ",".join(gone) or "-")
+        if gone:
+            log.info("queues of unknown topics dropped topics=%s", ",".join(gone))
         return self._dropped(gone, Reply())
