@@ -29,8 +29,8 @@ from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
+from roquette.message.properties import property_value
 from roquette.store.config import StoreConfig
-from roquette.store.keys import property_value
 
 BODY = b"x" * 128
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))

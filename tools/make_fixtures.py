@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from roquette.message.properties import encode_properties
+
 COMMIT = "1b94d96"
 TARGET = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / COMMIT
 STORE: dict[str, Any] = {"segment_size": 1 << 18, "queue_file_size": 20 * 500}
@@ -161,7 +163,6 @@ class Workload:
             self.book["pop"]["acknowledged" if done else "open"].append(body_hash(message.body))
 
     async def _halves(self) -> None:
-        from roquette.message.properties import encode_properties
         from roquette.wire.header_codec import ext_dict
 
         for number, state in enumerate((0, 8, 12, 0, 8)):

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord, decode_records
+from roquette.message.record import decode_records
+from roquette.message.record_layout import StoredRecord
 from roquette.wire.command import Command
 from roquette.wire.header_codec import ext_dict
 

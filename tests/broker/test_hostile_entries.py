@@ -16,7 +16,8 @@ from tests.broker.test_transactions import COMMIT, QUICK, end, prepare, register
 from roquette.broker.set_aside import FILE, LIMIT, Entry, SetAside, SetAsideFile
 from roquette.errors import RefusedForNow, StoreFull
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import MAX_PROPERTIES, StoredRecord, decode_records
+from roquette.message.record import decode_records
+from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
 
 TIMER, LEVELS = "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"

@@ -15,7 +15,7 @@ from roquette.base.read_files import OsReadFiles
 from roquette.message.batch import encode_batch
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_records
-from roquette.store.filtered import after_body_in, properties_in
+from roquette.message.record_view import SOUND, RecordView
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
 from roquette.wire.codes import ResponseCode
@@ -57,9 +57,10 @@ def stored(case: Any, topic: str = "T") -> list[tuple[bytes, bytes, int]]:
     found = []
     for physical, size, code in case.broker.store.queue_units(topic, 0, 0, 5_000):
         record = case.broker.store.record_at(physical, size)
-        body_end = after_body_in(record)
-        length = int.from_bytes(record[84:88], "big")
-        found.append((properties_in(record), record[body_end - length : body_end], code))
+        view = RecordView()
+        assert view.find(record, 0) == SOUND
+        body = record[view.body_at : view.body_at + view.body_size]
+        found.append((view.properties(), body, code))
     return found
 
 

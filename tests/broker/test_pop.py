@@ -8,6 +8,7 @@ from tests.broker.pop_frames import ack, body, pop, pop_ext, popped
 
 from roquette.base.bounds import Bound
 from roquette.broker.stats import BrokerStats
+from roquette.message.record import decode_records
 from roquette.store.config import FlushDiskType
 from roquette.wire.bodies import BrokerStatsData
 from roquette.wire.json_body import decode_body
@@ -106,8 +107,6 @@ def test_a_retry_keeps_its_real_topic_on_request(run_broker):
         await pop(case, client)
         await asyncio.sleep(13)
         reply = await client.call(200050, pop_ext(case.clock.now_ms()))
-
-        from roquette.message.record import decode_records
 
         assert [r.topic for r in decode_records(reply.body, True)] == ["%RETRY%g_T"]
         assert case.ext(reply)["startOffsetInfo"] == "1 0 0"

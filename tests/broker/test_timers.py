@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord, decode_records
+from roquette.message.record import decode_records
+from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"

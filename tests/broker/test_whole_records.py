@@ -20,7 +20,8 @@ from roquette.base.read_files import OsReadFiles
 from roquette.broker.timer_rules import RecallHandle
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
-from roquette.message.record import BLANK_MAGIC, decode_record, peek_size_magic
+from roquette.message.record import decode_record, peek_size_magic
+from roquette.message.record_layout import BLANK_MAGIC
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store

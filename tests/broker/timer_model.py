@@ -10,7 +10,8 @@ from roquette.broker.timer_rules import TimerRules, delete_key
 from roquette.broker.timers import Timers
 from roquette.broker.writer import MessageWriter
 from roquette.errors import Refused
-from roquette.message.record import StoredRecord, decode_records
+from roquette.message.record import decode_records
+from roquette.message.record_layout import StoredRecord
 from roquette.store.config import StoreConfig
 from roquette.store.copies import scan_copies
 from roquette.store.message_store import MessageStore

@@ -20,7 +20,8 @@ from tests.real_servers import (
     server,
 )
 
-from roquette.message.record import StoredRecord, decode_records
+from roquette.message.record import decode_records
+from roquette.message.record_layout import StoredRecord
 
 pytestmark = pytest.mark.crash
 

@@ -7,7 +7,8 @@ from tests.interop.filter_cases import VALUES, Cases
 
 from roquette.errors import ExpressionError
 from roquette.filter.sql_compile import compile_sql
-from roquette.filter.sql_eval import ERROR, FALSE, NULL, TRUE, property_bytes
+from roquette.filter.sql_eval import ERROR, FALSE, NULL, TRUE
+from roquette.message.properties import property_bytes
 
 MESSAGE = (
     b"n\x015\x02big\x012147483648\x02d\x011.5\x02s\x01abc\x02t\x01tRUe\x02e\x01\x02p\x01it's\x02"
@@ -63,7 +64,7 @@ def test_answers(expression, answer):
     ],
 )
 def test_a_property_is_found_as_java_finds_it(properties, value):
-    assert property_bytes(properties, b"\x02a\x01") == value
+    assert property_bytes(properties, b"a\x01") == value
 
 
 def test_special_and_general_tests_agree():

@@ -14,7 +14,8 @@ from tests.real_servers import RawConnection, pull_fields
 
 from roquette.message.batch import encode_batch
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import StoredRecord, decode_records
+from roquette.message.record import decode_records
+from roquette.message.record_layout import StoredRecord
 
 PLAIN, PACKED, DELAYED, SOLD, TIMED = "Plain", "Packed", "Delayed", "Sold", "Timed"
 SIX = "Six"  # written with IPv6 hosts

@@ -12,7 +12,8 @@ from tests.interop.driver import ClientError, Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import StoredRecord, decode_records
+from roquette.message.record import decode_records
+from roquette.message.record_layout import StoredRecord
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 

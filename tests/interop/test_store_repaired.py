@@ -16,13 +16,8 @@ from tests.interop.peers import Server, start_apache_broker, start_namesrv, star
 from tests.interop.store_books import PACKED, PLAIN, PULL, QUEUES, Books, Desk, Sent
 from tests.real_servers import MAIN, pull_fields
 
-from roquette.message.record import (
-    StoredRecord,
-    decode_record,
-    decode_records,
-    encode_record,
-    record_size,
-)
+from roquette.message.record import decode_record, decode_records, encode_record, record_size
+from roquette.message.record_layout import StoredRecord
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 

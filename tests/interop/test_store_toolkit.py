@@ -14,7 +14,7 @@ from roquette.base.files import OsFiles
 from roquette.base.read_files import OsReadFiles, StoreGuard
 from roquette.errors import StoreError
 from roquette.message.batch import encode_batch
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.fsck import FsckOptions, Report, check_store
 from roquette.store.offline.overview import overview

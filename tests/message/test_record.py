@@ -9,16 +9,18 @@ from hypothesis import strategies as st
 from roquette.errors import CorruptRecord
 from roquette.message.message_id import host_bytes
 from roquette.message.record import (
-    BLANK_MAGIC,
-    RECORD_MAGIC_V1,
-    RECORD_MAGIC_V2,
-    StoredRecord,
     decode_record,
     decode_records,
     encode_blank,
     encode_record,
     peek_size_magic,
     record_size,
+)
+from roquette.message.record_layout import (
+    BLANK_MAGIC,
+    RECORD_MAGIC_V1,
+    RECORD_MAGIC_V2,
+    StoredRecord,
 )
 
 V4 = host_bytes("127.0.0.1", 10911)

@@ -10,7 +10,8 @@ from typing import Any
 
 from roquette.broker.service import Broker
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import StoredRecord, decode_records
+from roquette.message.record import decode_records
+from roquette.message.record_layout import StoredRecord
 from roquette.store.config import FlushDiskType
 from roquette.testing.cluster import SimCluster
 from roquette.wire.command import Command

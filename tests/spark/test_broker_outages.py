@@ -16,7 +16,8 @@ from tests.real_servers import RawConnection, pull_fields
 
 from roquette.base.javatypes import java_hash
 from roquette.client.blocking_sender import BlockingSender
-from roquette.message.record import StoredRecord, decode_records
+from roquette.message.record import decode_records
+from roquette.message.record_layout import StoredRecord
 from roquette.spark import plain_message
 from roquette.spark import writer as writer_module
 from roquette.spark.datasource import RocketmqDataSource

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from roquette.spark.record_run import SMALLEST_RECORD, record_run
+from roquette.message.record_layout import SMALLEST_RECORD
+from roquette.spark.record_run import record_run
 
 
 def plain_run(data: bytes, stop: int) -> tuple[list[int], int]:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from roquette.base.files import OsFiles
+from roquette.message.properties import property_value
 from roquette.message.record import decode_record
 from roquette.store.checkpoint import decode_checkpoint
 from roquette.store.config import StoreConfig
 from roquette.store.index_file import IndexFile, index_file_size, positive_hash
-from roquette.store.keys import property_value
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
 from roquette.testing.faulty_files import FaultyFiles

@@ -14,9 +14,9 @@ from roquette.base.files import OsFiles
 from roquette.base.javatypes import java_hash
 from roquette.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
 from roquette.message.batch import encode_batch
+from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
 from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType
-from roquette.store.keys import keys_of, tags_of, unique_key_of
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended, GetStatus
 from roquette.testing.faulty_files import FaultyFiles
@@ -165,9 +165,9 @@ def test_a_batch_leaves_the_same_files_as_its_messages_one_by_one(
     store = opened(alone)
     done = []
     for body, text in messages:
-        tags = tags_of(text)
+        tags = property_value(text, TAGS)
         code = java_hash(tags) if tags else 0
-        keys, unique = keys_of(text), unique_key_of(text)
+        keys, unique = property_value(text, KEYS), property_value(text, UNIQ_KEY)
         done.append(
             store.append("T", 1, 7, 0, 5, BORN, 2, text, code, body, START_MS, keys, unique)
         )

@@ -15,7 +15,7 @@ from roquette.broker.writer import MessageWriter, fitting
 from roquette.message import names, properties
 from roquette.message.names import topic_error
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.copies import Copy
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import DataVersion, DelayOffsetSerializeWrapper

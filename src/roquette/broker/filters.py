@@ -10,8 +10,8 @@ from typing import Final
 from roquette.errors import ExpressionError
 from roquette.filter.sql_compile import compile_sql
 from roquette.filter.tags import tag_codes
+from roquette.message.properties import property_value
 from roquette.store.filtered import Predicate
-from roquette.store.keys import property_value
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"

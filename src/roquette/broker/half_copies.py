@@ -8,7 +8,7 @@ Pure but for the store.
 from roquette.broker.sound_records import sound_record
 from roquette.message import names, properties, sysflag
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 
 _MOST = 64  # copies looked at: more than transactionCheckMax allows by default

@@ -9,7 +9,7 @@ from roquette.broker.timer_rules import wait_no_more
 from roquette.message import names, properties
 from roquette.message.message_id import offset_message_id
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 
 FIRST_RETRY_LEVEL = 3  # retry n waits level n + 2: 10 s, 30 s, 1 min ...
 HEADER_LIMIT_SINCE = 121  # V3_4_9: clients that may set maxReconsumeTimes in the header

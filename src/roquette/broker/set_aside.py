@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from roquette.errors import is_transient
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 
 log = logging.getLogger("roquette.broker")
 T = TypeVar("T")

@@ -1,16 +1,14 @@
 """Stored records of which the broker makes new ones: a copy gets a CRC of its own, so the old one is checked before."""
 
 import logging
-from typing import Final
 
 from librt.strings import read_i32_be
 
 from roquette.errors import CorruptRecord
-from roquette.message.record import StoredRecord, decode_record
+from roquette.message.record import decode_record
+from roquette.message.record_layout import PHYSICAL_AT, PLACE_END, StoredRecord
 
 log = logging.getLogger("roquette.broker")
-
-_HEAD: Final = 36  # up to the physical offset
 
 
 def sound_record(data: bytes, position: int = 0) -> StoredRecord | None:
@@ -18,7 +16,9 @@ def sound_record(data: bytes, position: int = 0) -> StoredRecord | None:
     try:
         return decode_record(data, position, True)
     except CorruptRecord as error:
-        offset = int.from_bytes(data[position + 28 : position + _HEAD], "big", signed=True)
+        offset = int.from_bytes(
+            data[position + PHYSICAL_AT : position + PLACE_END], "big", signed=True
+        )
         log.error(
             "damaged message not delivered commit log offset=%d: %s; see `roquette store fsck`",
             offset,
@@ -31,12 +31,12 @@ def sound_records(data: bytes) -> list[StoredRecord]:
     """The sound ones of some records that stand together."""
     found: list[StoredRecord] = []
     position = 0
-    while len(data) - position >= _HEAD:
+    while len(data) - position >= PLACE_END:
         record = sound_record(data, position)
         if record is not None:
             found.append(record)
         size = read_i32_be(data, position)
-        if size < _HEAD:
+        if size < PLACE_END:
             break
         position += size
     return found

@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from roquette.base.clock import Clock
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 
 log = logging.getLogger("roquette.broker")

@@ -16,10 +16,10 @@ from roquette.broker.writer import MessageWriter, fitting
 from roquette.errors import CorruptRecord
 from roquette.message import names, properties
 from roquette.message.names import topic_error
-from roquette.message.properties import decode_properties
-from roquette.message.record import MAX_PROPERTIES, StoredRecord, decode_record
+from roquette.message.properties import UNIQ_KEY, decode_properties, property_value
+from roquette.message.record import decode_record
+from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
 from roquette.store.consume_queue import FILLER_FROM
-from roquette.store.keys import property_value, unique_key_of
 from roquette.store.message_store import MessageStore
 from roquette.store.timer_due import CurrentSlot, DueSlot
 from roquette.store.timer_log import TimerUnit
@@ -292,7 +292,7 @@ class Timers:
     def _deliver_one(self, record: StoredRecord, write_ms: int, now_ms: int) -> None:
         if self._recalled:
             topic = property_value(record.properties, properties.REAL_TOPIC)
-            uniq_key = unique_key_of(record.properties)
+            uniq_key = property_value(record.properties, UNIQ_KEY)
             if f"{topic}+{uniq_key}" in self._recalled:
                 return  # the recall has been counted off already
         self._put(record, write_ms, now_ms)

@@ -26,7 +26,8 @@ from roquette.errors import MessageIllegal, Refused, RefusedForNow
 from roquette.message import names, properties
 from roquette.message.message_id import offset_message_id
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord, encode_record
+from roquette.message.record import encode_record
+from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import encode_dict

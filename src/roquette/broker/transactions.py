@@ -19,7 +19,7 @@ from roquette.broker.writer import MessageWriter
 from roquette.errors import MessageIllegal, Refused, StoreError
 from roquette.message import names, properties, sysflag
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended, GetStatus
 from roquette.wire.codes import ResponseCode

@@ -19,10 +19,9 @@ from roquette.errors import (
     StoreShort,
 )
 from roquette.message import names, properties, sysflag
-from roquette.message.properties import encode_properties
-from roquette.message.record import MAX_PROPERTIES, StoredRecord
+from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, property_value
+from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
 from roquette.store.copies import copy_mark
-from roquette.store.keys import keys_of, tags_of, unique_key_of
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
@@ -173,7 +172,7 @@ class MessageWriter:
         Raises:
             RefusedForNow, Refused: the store does not take it.
         """
-        tags = tags_of(text)
+        tags = property_value(text, TAGS)
         try:
             return self._store.append(
                 topic,
@@ -187,8 +186,8 @@ class MessageWriter:
                 self.tags_code(tags),
                 record.body,
                 now_ms,
-                keys=keys_of(text),
-                uniq_key=unique_key_of(text),
+                keys=property_value(text, KEYS),
+                uniq_key=property_value(text, UNIQ_KEY),
                 prepared_offset=copy_mark(record.physical_offset),
                 own=True,
             )

@@ -27,7 +27,7 @@ from roquette.cli.store_args import (
 )
 from roquette.cli.store_runs import Steps
 from roquette.errors import ConfigError, StoreError
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.offline.store_dir import StoreDir
 from roquette.store.offline.walk import Fault
 

@@ -198,7 +198,7 @@ def _value(constant: Constant) -> object:
 
 def _mark(name: Property) -> bytes:
     """What stands before the property's value in property bytes."""
-    return b"\x02" + name.name.encode() + b"\x01"
+    return name.name.encode() + b"\x01"
 
 
 def _utf8(text: str) -> bytes:

@@ -21,6 +21,7 @@ from roquette.filter.conversions import (
     java_double,
     java_integer,
 )
+from roquette.message.properties import property_bytes
 
 TRUE: Final = 1
 FALSE: Final = 0
@@ -34,29 +35,6 @@ MORE: Final = 4
 CONTAINS: Final = 0
 STARTS_WITH: Final = 1
 ENDS_WITH: Final = 2
-
-
-def property_bytes(properties: bytes, mark: bytes) -> bytes | None:
-    """The value behind the last `mark` (0x02 NAME 0x01) that has one; None when there is none."""
-    end: i64 = len(properties)
-    while True:
-        at: i64 = properties.rfind(mark, 0, end)
-        if at < 0:
-            break
-        start: i64 = at + len(mark)
-        stop: i64 = properties.find(b"\x02", start)
-        if stop < 0:
-            stop = len(properties)
-        if stop > start:
-            return properties[start:stop]
-        end = at + 1
-    if not properties.startswith(mark[1:]):
-        return None
-    start = len(mark) - 1
-    stop = properties.find(b"\x02", start)
-    if stop < 0:
-        stop = len(properties)
-    return properties[start:stop] if stop > start else None
 
 
 class Condition:

@@ -9,7 +9,7 @@ from roquette.message import properties as names
 from roquette.message.compression import decompress
 from roquette.message.message_id import host_text, offset_message_id
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.message.sysflag import COMPRESSED
 
 _TEXT: Final = (str, type(None))

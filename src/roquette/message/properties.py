@@ -1,9 +1,11 @@
-"""The property string, NAME 0x01 value 0x02 repeated, and the names with a meaning.
+"""The property string, NAME 0x01 value 0x02 repeated, and the names with a meaning. HOT.
 
-Apache: MessageConst, MessageDecoder.string2messageProperties and messageProperties2String.
+Of a property that is there twice the last one that has a value counts; one without a value is none. Apache: MessageConst, MessageDecoder.string2messageProperties and messageProperties2String.
 """
 
 from typing import Final
+
+from mypy_extensions import i64
 
 NAME_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
@@ -95,6 +97,105 @@ RESERVED: Final = frozenset(
 
 SYSTEM: Final = RESERVED | {SHARDING_KEY}
 """RocketMQ's own names: the reserved ones, and the message group's, which Java's selectors set as any property."""
+
+
+TAGS_MARK: Final = b"TAGS\x01"  # how an entry begins, for `find_property`
+KEYS_MARK: Final = b"KEYS\x01"
+UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
+
+
+def find_property(data: bytes, start: i64, end: i64, mark: bytes) -> tuple[i64, i64]:
+    """Where the value of a property stands in the property string from `start` to `end`; equal places when it has none.
+
+    Args:
+        mark: the property's name and 0x01.
+    """
+    stop: i64 = end
+    while True:
+        at: i64 = data.rfind(mark, start, stop)
+        if at < 0:
+            return 0, 0
+        if at == start or data[at - 1] == 2:
+            value: i64 = at + len(mark)
+            close: i64 = data.find(b"\x02", value, end)
+            if close < 0:
+                close = end
+            if close > value:
+                return value, close
+        stop = at + len(mark) - 1
+
+
+def property_bytes(data: bytes, mark: bytes) -> bytes | None:
+    """The value of one property out of an encoded property string; None when it has none. `mark`: NAME 0x01."""
+    start, end = find_property(data, 0, len(data), mark)
+    return data[start:end] if end > start else None
+
+
+def property_value(text: str, name: str) -> str | None:
+    """The value of one property; None when it has none."""
+    mark = f"\x02{name}\x01"
+    end: i64 = len(text)
+    while True:
+        at: i64 = text.rfind(mark, 0, end)
+        if at >= 0:
+            start = at + len(mark)
+        elif text.startswith(mark[1:]):
+            start = len(mark) - 1
+        else:
+            return None
+        stop = text.find("\x02", start)
+        value = text[start:] if stop < 0 else text[start:stop]
+        if value or at < 0:
+            return value or None
+        end = at + 1
+
+
+class KeySpans:
+    """Where TAGS, KEYS and UNIQ_KEY stand in an encoded property string: start and end, equal when absent.
+
+    One pass for the three that every message is indexed by: half the cost of three searches.
+    """
+
+    __slots__ = ("keys_end", "keys_start", "tags_end", "tags_start", "uniq_end", "uniq_start")
+
+    def __init__(self) -> None:
+        self.tags_start: i64 = 0
+        self.tags_end: i64 = 0
+        self.keys_start: i64 = 0
+        self.keys_end: i64 = 0
+        self.uniq_start: i64 = 0
+        self.uniq_end: i64 = 0
+
+    def scan(self, data: bytes) -> None:
+        """Find them in a property string, in one pass."""
+        self.tags_start = self.tags_end = 0
+        self.keys_start = self.keys_end = 0
+        self.uniq_start = self.uniq_end = 0
+        position: i64 = 0
+        end: i64 = len(data)
+        while position < end:
+            name = position
+            while position < end and data[position] != 1 and data[position] != 2:
+                position += 1
+            if position < end and data[position] == 1:
+                value = position + 1
+                while position < end and data[position] != 2:
+                    position += 1
+                self._note(data, name, value, position)
+            position += 1
+
+    def _note(self, data: bytes, name: i64, value: i64, end: i64) -> None:
+        if value == end:
+            return
+        length: i64 = value - 1 - name
+        if length == 4:
+            word = data[name : name + 4]
+            if word == b"TAGS":
+                self.tags_start, self.tags_end = value, end
+            elif word == b"KEYS":
+                self.keys_start, self.keys_end = value, end
+        elif length == 8 and data[name : name + 8] == b"UNIQ_KEY":
+            self.uniq_start, self.uniq_end = value, end
 
 
 def decode_properties(text: str) -> dict[str, str]:

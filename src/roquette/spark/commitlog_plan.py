@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
+from roquette.message.record_layout import HEAD_SIZE
 from roquette.spark.commitlog_files import LogFiles, SegmentFile, open_files
 from roquette.spark.commitlog_options import CommitLogOptions
 from roquette.spark.commitlog_walk import Split, store_time
 
 CLOCK_SLACK_MS = 60_000  # a broker's clock that was set back by less prunes nothing wanted
-_HEAD = 128
 
 
 def plan(options: CommitLogOptions) -> list[Split]:
@@ -39,7 +39,7 @@ def plan_log(
     """
 
     def head(segment: SegmentFile) -> bytes:
-        return files.read(segment.path, 0, min(_HEAD, segment.size))
+        return files.read(segment.path, 0, min(HEAD_SIZE, segment.size))
 
     used = list(segments)
     while len(used) > 1 and not any(head(used[-1])):

@@ -16,19 +16,21 @@ from typing import NamedTuple
 import numpy as np
 
 from roquette.errors import CorruptRecord
-from roquette.message.record import (
+from roquette.message.record_layout import (
     BLANK_MAGIC,
+    MAGIC_START,
+    PHYSICAL_AT,
+    PLACE_END,
     RECORD_MAGIC_V1,
     RECORD_MAGIC_V2,
-    decode_record,
+    SMALLEST_RECORD,
 )
+from roquette.message.record_view import CUT, FAULT_WORDS, SOUND, RecordView
 from roquette.spark.decode import RecordColumns
-from roquette.spark.record_run import SMALLEST_RECORD, record_run
+from roquette.spark.record_run import record_run
 
 BLANK, EMPTY, TORN, DAMAGED, MISSING = "blank", "empty", "torn", "damaged", "missing"
 _MAGICS = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
-_MAGIC_START = b"\xda\xa3\x20"  # of both
-_MARKS = 36  # bytes from a record's begin to the end of its physical offset
 _PEEK = 64 << 10
 _ZEROS = bytes(1 << 20)
 _read_size = struct.Struct(">i").unpack_from
@@ -78,7 +80,7 @@ class Walk:
     ) -> None:
         self._split = split
         self._read = read
-        self._read_bytes = max(read_bytes, 2 * _MARKS)
+        self._read_bytes = max(read_bytes, 2 * PLACE_END)
         self._rows = rows
         self._check_crc = check_crc
 
@@ -147,26 +149,28 @@ class Walk:
         position = start
         while position < stop:
             data = self._read(position, min(self._read_bytes, size - position))
-            hit = -1 if is_zero(data) else data.find(_MAGIC_START, 4)
+            hit = -1 if is_zero(data) else data.find(MAGIC_START, 4)
             while hit >= 0:
                 at = position + hit - 4
                 if at >= stop:
                     return None
                 if self._is_record(data, hit - 4, at):
                     return at
-                hit = data.find(_MAGIC_START, hit + 1)
-            if position + len(data) >= size or len(data) <= _MARKS:
+                hit = data.find(MAGIC_START, hit + 1)
+            if position + len(data) >= size or len(data) <= PLACE_END:
                 return None
-            position += len(data) - _MARKS  # marks that the end of `data` cut in two are seen whole
+            position += (
+                len(data) - PLACE_END
+            )  # marks that the end of `data` cut in two are seen whole
         return None
 
     def _is_record(self, data: bytes, at: int, position: int) -> bool:
-        if at + _MARKS > len(data):
+        if at + PLACE_END > len(data):
             return False
         size, magic = _read_start(data, at)
         if size < SMALLEST_RECORD or position + size > self._split.size or magic not in _MAGICS:
             return False
-        if _read_physical(data, at + 28)[0] != self._split.base + position:
+        if _read_physical(data, at + PHYSICAL_AT)[0] != self._split.base + position:
             return False
         if at + size > len(data):
             data, at = self._read(position, size), 0
@@ -217,21 +221,16 @@ def is_zero(data: bytes) -> bool:
 
 def flaw(data: bytes, at: int, physical_offset: int, check_crc: bool) -> str:
     """What is wrong with the record at `at`, which should stand at that physical offset; "" when it is sound."""
-    try:
-        record = decode_record(data, at, check_crc)
-    except CorruptRecord as error:
-        return str(error).replace(f" at {at}", "", 1)
-    if record.physical_offset != physical_offset:
-        return f"a record says it stands at {record.physical_offset}"
-    return ""
+    if len(data) - at < 8:
+        return FAULT_WORDS[CUT]
+    fault = RecordView().examine(data, at, physical_offset, check_crc)
+    return FAULT_WORDS[fault] if fault != SOUND else ""
 
 
 def store_time(head: bytes) -> int | None:
     """The store time (ms) of the record whose first bytes these are, None when they are none's."""
-    if len(head) < SMALLEST_RECORD or _read_start(head)[1] not in _MAGICS:
-        return None
-    born_v6 = _read_size(head, 36)[0] & 0x10
-    return int(_read_physical(head, 68 if born_v6 else 56)[0])
+    view = RecordView()
+    return view.store_ms if view.find_head(head, 0) == SOUND else None
 
 
 def rows_wanted(

@@ -1,10 +1,6 @@
 """Raw records of one queue, as a pull brings them, to Arrow batches: numpy reads all rows at once.
 
-Layout: protocol of the stored record, the one `message.record` writes; see docs/formats/commit_log.md.
-
-    size 4 | magic 4 | body crc 4 | queue id 4 | flag 4 | queue offset 8 | physical offset 8 | sys flag 4 | born 8
-    | born host 8 or 20 | stored 8 | store host 8 or 20 | reconsume times 4 | prepared offset 8
-    | body 4+n | topic 1+n or 2+n | properties 2+n
+The layout is that of `message.record_layout`.
 """
 
 from array import array
@@ -21,32 +17,23 @@ from roquette.message import properties, sysflag
 from roquette.message.compression import decompress
 from roquette.message.message import MAX_BODY_SIZE
 from roquette.message.message_id import host_text
-from roquette.message.record import MAX_TOPIC_V1, RECORD_MAGIC_V1, RECORD_MAGIC_V2
+from roquette.message.record_layout import (
+    BORN_HOST_AT,
+    FIXED_FIELDS,
+    MAX_TOPIC_V1,
+    RECORD_MAGIC_V1,
+    RECORD_MAGIC_V2,
+    SMALLEST_RECORD,
+    STORED_AT,
+    V6_MORE,
+    names_directory,
+)
 from roquette.spark.cuts import cut, joined, one_size, repeated, rows_of, sized_array
 from roquette.spark.property_columns import Properties, first_words, property_columns
-from roquette.spark.record_run import SMALLEST_RECORD, record_positions
+from roquette.spark.record_run import record_positions
 
-_HOST_EXTRA = 12  # an IPv6 host is that much longer
-_TAIL_FIELDS = [("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_size", ">i4")]
-_TAIL = np.dtype(_TAIL_FIELDS)
-_HEAD = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">i4"),
-        ("body_crc", ">i4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born", ">i8"),
-        # From here on only where both hosts are IPv4.
-        ("born_host", "V8"),
-        ("stored", ">i8"),
-        ("store_host", "V8"),
-        *_TAIL_FIELDS,
-    ]
-)
+_HEAD = np.dtype(list(FIXED_FIELDS))
+_TAIL = np.dtype(list(FIXED_FIELDS[-3:]))
 _BYTE_HEX = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 # Four digits by two bytes, as they lie in memory.
 _HEX: np.ndarray = np.take(_BYTE_HEX, np.arange(1 << 16, dtype=np.uint16).view(np.uint8)).view(
@@ -114,22 +101,22 @@ class RecordColumns:
             stored: np.ndarray = rows_of(data, stored_at, 8).view(">i8")[:, 0]
             self._tail = rows_of(data, tail_at, 16).view(_TAIL)[:, 0]
         else:
-            stored_at, tail_at = at + 56, at + 72
+            stored_at, tail_at = at + STORED_AT, at + STORED_AT + 16
             stored, self._tail = head["stored"], head
         self.store_ms: np.ndarray = stored.astype(np.int64)
         self._hosts: dict[str, tuple[np.ndarray, np.ndarray]] = {
-            "born": (at + 48, stored_at),
+            "born": (at + BORN_HOST_AT, stored_at),
             "store": (stored_at + 8, tail_at),
         }
         self._spans = self._find_spans(at, tail_at + 16)
 
     def _behind_hosts(self, at: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the fields behind the born and the store host are, of which some are IPv6."""
-        v6_born = (head["sys_flag"] & sysflag.BORN_HOST_V6 != 0) * _HOST_EXTRA
-        v6_store = (head["sys_flag"] & sysflag.STORE_HOST_V6 != 0) * _HOST_EXTRA
+        v6_born = (head["sys_flag"] & sysflag.BORN_HOST_V6 != 0) * V6_MORE
+        v6_store = (head["sys_flag"] & sysflag.STORE_HOST_V6 != 0) * V6_MORE
         if np.any(head["size"] < SMALLEST_RECORD + v6_born + v6_store):
             raise CorruptRecord("a record is shorter than its fixed fields")
-        stored_at = at + 56 + v6_born
+        stored_at = at + STORED_AT + v6_born
         return stored_at, stored_at + 16 + v6_store
 
     def _find_spans(self, at: np.ndarray, body_at: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -168,6 +155,9 @@ class RecordColumns:
             raise CorruptRecord("a record stands elsewhere than it says")
         if np.any(self._spans[3] != self._at + self._head["size"]):
             raise CorruptRecord("a record is longer than its parts")
+        starts, ends = self._spans[4:]
+        if not all(map(names_directory, set(self._slices(starts, ends)))):
+            raise CorruptRecord("a topic cannot name a directory")
         if crc:
             found = np.array(array("I", map(crc32, self._slices(*self._spans[:2]))))
             right = (found & 0x7FFFFFFF == self._head["body_crc"]) | (self._tail["body_size"] == 0)

@@ -8,8 +8,8 @@ import struct
 import numpy as np
 
 from roquette.errors import CorruptRecord
+from roquette.message.record_layout import SMALLEST_RECORD
 
-SMALLEST_RECORD = 91  # a record with v4 hosts, one byte of topic length, and nothing variable
 _read_size = struct.Struct(">i").unpack_from
 _REPEATS = 8  # equal sizes after which a run is looked for
 _WORTH = 64  # records that a run must have more than these; after a shorter one the next look waits twice as long

@@ -7,15 +7,17 @@ whose UNIQ_KEY, sent by clients of 5.x, would hide the id of every message.
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from roquette.base.javatypes import java_text
 from roquette.errors import CorruptRecord, MessageIllegal
 from roquette.message.batch import BatchCursor
-from roquette.message.record import MAX_PROPERTIES, write_record
+from roquette.message.properties import KeySpans
+from roquette.message.record import write_record
+from roquette.message.record_layout import MAX_PROPERTIES
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from roquette.store.consume_queues import ConsumeQueues, TopicQueues
 from roquette.store.index import Index
-from roquette.store.keys import KeySpans
 from roquette.store.limits import raise_illegal
 from roquette.store.results import Arrival, BatchAppended
 
@@ -199,7 +201,7 @@ class BatchAppender:
         code: i64 = 0
         tags_key: i64 = -1
         if spans.tags_end > spans.tags_start:
-            tags = entry.keys.tag_hashes(properties[spans.tags_start : spans.tags_end])
+            tags = entry.keys.tag_hashes(java_text(properties[spans.tags_start : spans.tags_end]))
             code = tags.code
             tags_key = tags.key
         units = part.units

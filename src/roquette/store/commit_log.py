@@ -10,7 +10,8 @@ from typing import Final
 from mypy_extensions import i32, i64
 
 from roquette.base.files import File, Files
-from roquette.message.record import BLANK_MAGIC, encode_blank, peek_size_magic
+from roquette.message.record import encode_blank, peek_size_magic
+from roquette.message.record_layout import BLANK_MAGIC
 from roquette.store.layout import offset_name
 from roquette.store.log_mark import LogMark
 from roquette.store.segment import Segment

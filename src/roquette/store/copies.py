@@ -12,13 +12,12 @@ from typing import Final
 from librt.strings import read_i32_be, read_i64_be
 
 from roquette.errors import CorruptRecord
-from roquette.message.record import BLANK_MAGIC, decode_record
+from roquette.message.record import decode_record
+from roquette.message.record_layout import BLANK_MAGIC, HEAD_SIZE
+from roquette.message.record_view import SOUND, RecordView
 from roquette.store.message_store import MessageStore
 
 _WINDOW: Final = 1 << 20
-_HEAD: Final = 112  # up to the prepared offset, whichever size the hosts have
-_BORN_V6: Final = 0x10
-_STORE_V6: Final = 0x20
 
 
 def copy_mark(physical_offset: int) -> int:
@@ -44,7 +43,7 @@ def scan_copies(store: MessageStore, start: int) -> Iterator[Copy]:
     window, base = b"", 0
     while offset < end:
         position = offset - base
-        if position < 0 or position + _HEAD > len(window):
+        if position < 0 or position + HEAD_SIZE > len(window):
             base, position = offset, 0
             left = segment_size - offset % segment_size
             window = store.read_log(offset, offset + min(_WINDOW, left))
@@ -56,17 +55,18 @@ def scan_copies(store: MessageStore, start: int) -> Iterator[Copy]:
             continue
         if size <= 0:
             return
-        if len(window) - position >= _HEAD or position + size <= len(window):
-            copy = _copy_at(store, window, position, offset)
+        if len(window) - position >= HEAD_SIZE or position + size <= len(window):
+            copy = _copy_at(store, window, position)
             if copy is not None:
                 yield copy
         offset += size
 
 
-def _copy_at(store: MessageStore, window: bytes, position: int, offset: int) -> Copy | None:
-    sys_flag = read_i32_be(window, position + 36)
-    hosts = (20 if sys_flag & _BORN_V6 else 8) + (20 if sys_flag & _STORE_V6 else 8)
-    prepared = read_i64_be(window, position + 60 + hosts)
+def _copy_at(store: MessageStore, window: bytes, position: int) -> Copy | None:
+    view = RecordView()
+    if view.find_head(window, position) != SOUND:
+        return None
+    prepared = read_i64_be(window, view.after_hosts + 4)
     if prepared >= 0:
         return None
     data = store.record_at(-1 - prepared)
@@ -76,8 +76,7 @@ def _copy_at(store: MessageStore, window: bytes, position: int, offset: int) -> 
         original = decode_record(data, 0, False)
     except CorruptRecord:
         return None
-    store_ms = read_i64_be(window, position + 48 + (20 if sys_flag & _BORN_V6 else 8))
-    return Copy(original.topic, original.queue_id, original.queue_offset, store_ms)
+    return Copy(original.topic, original.queue_id, original.queue_offset, view.store_ms)
 
 
 class Delivered:

@@ -7,11 +7,12 @@ read over records nobody wants ends early and makes progress. Apache: DefaultMes
 
 from typing import Final, Protocol
 
-from librt.strings import read_i16_be, read_i32_be, read_i64_be
+from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.files import File
-from roquette.message.record import RECORD_MAGIC_V2
+from roquette.message.record_layout import HEAD_SIZE
+from roquette.message.record_view import SOUND, RecordView
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import FILLER_FROM, UNIT_SIZE, ConsumeQueue
@@ -20,7 +21,6 @@ from roquette.store.results import Found, GetStatus
 SCAN_UNITS: Final = 801  # units one read looks at (Apache: 16,000 bytes of them, and one more)
 SCAN_COST: Final = 200_000  # weight x (64 + property bytes) / 64 of the records one read asks about
 _WHOLE: Final = 1024  # a record up to this size is taken in one piece
-_HEAD: Final = 112  # from the record's start, the body's length is in it with any hosts
 
 
 class Predicate(Protocol):
@@ -36,52 +36,14 @@ class Predicate(Protocol):
         ...
 
 
-def properties_in(record: bytes) -> bytes:
-    """The property bytes of one whole record; empty when it is none."""
-    after_body = after_body_in(record)
-    return tail_properties(record[after_body:], record) if after_body > 0 else b""
-
-
-def after_body_in(head: bytes) -> i64:
-    """Where the topic's length stands in a record, from its first bytes; 0 when they are no record's."""
-    if len(head) < _HEAD - 24:
-        return 0
-    sys_flag: int = read_i32_be(head, 36)
-    position: i64 = 84
-    if sys_flag & 0x10:
-        position += 12
-    if sys_flag & 0x20:
-        position += 12
-    if position + 4 > len(head):
-        return 0
-    body: int = read_i32_be(head, position)
-    return position + 4 + body if body >= 0 else 0
-
-
-def tail_properties(tail: bytes, head: bytes) -> bytes:
-    """The property bytes of a record from what stands behind its body; `head` has its magic."""
-    size: i64 = len(tail)
-    if size < 4:
-        return b""
-    position: i64
-    if read_i32_be(head, 4) == RECORD_MAGIC_V2:
-        topic: int = read_i16_be(tail, 0)
-        position = 2 + topic
-    else:
-        position = 1 + tail[0]
-    if position < 1 or position + 2 > size:
-        return b""
-    length: int = read_i16_be(tail, position)
-    return tail[position + 2 : position + 2 + length] if length > 0 else b""
-
-
 class Source:
     """Where records come from: the map of the log."""
 
-    __slots__ = ("_log",)
+    __slots__ = ("_log", "_view")
 
     def __init__(self, commit_log: CommitLog) -> None:
         self._log: CommitLog = commit_log
+        self._view: RecordView = RecordView()
 
     def read(self, start: i64, end: i64) -> bytes:
         """Bytes of one segment; fewer where the log has no more."""
@@ -89,13 +51,16 @@ class Source:
 
     def properties(self, offset: i64, size: i64) -> bytes:
         """Property bytes of the record at a physical offset, without its body when that is long."""
-        head = self.read(offset, offset + (size if size <= _WHOLE else _HEAD))
-        after_body = after_body_in(head)
-        if after_body == 0:
-            return b""
+        view = self._view
         if size <= _WHOLE:
-            return tail_properties(head[after_body:], head)
-        return tail_properties(self.read(offset + after_body, offset + size), head)
+            if view.find(self.read(offset, offset + size), 0) != SOUND:
+                return b""
+        elif view.find_head(self.read(offset, offset + HEAD_SIZE), 0) != SOUND or (
+            view.find_tail(self.read(offset + view.body_at + view.body_size, offset + size))
+            != SOUND
+        ):
+            return b""
+        return view.properties()
 
 
 class FileSource(Source):

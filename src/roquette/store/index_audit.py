@@ -14,10 +14,12 @@ from typing import Final
 from roquette.base.checksum import crc32
 from roquette.base.files import Files
 from roquette.errors import CorruptRecord
-from roquette.message.record import BLANK_MAGIC, StoredRecord, decode_record
+from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
+from roquette.message.record import decode_record
+from roquette.message.record_layout import BLANK_MAGIC, StoredRecord
+from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from roquette.store.commit_log import CommitLog
 from roquette.store.index_file import IndexFile
-from roquette.store.keys import keys_of, tags_of, unique_key_of
 from roquette.store.layout import StoreLayout
 from roquette.store.reading import record_at, store_time_at
 
@@ -56,11 +58,13 @@ def parse_sums(data: bytes) -> list[IndexSum]:
 def is_keyed(record: StoredRecord) -> bool:
     """Does the index have entries of a record?"""
     text = record.properties
-    if record.sys_flag & 0xC == 0xC:
+    if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return False
     if record.topic.startswith(_REVIVE_TOPIC):
         return False
-    return bool(unique_key_of(text) or keys_of(text) or tags_of(text))
+    return bool(
+        property_value(text, UNIQ_KEY) or property_value(text, KEYS) or property_value(text, TAGS)
+    )
 
 
 def write_sums(files: Files, layout: StoreLayout, index_files: list[IndexFile]) -> None:

@@ -1,14 +1,9 @@
 """Limits of one record, and the words for breaking them."""
 
-from typing import Final
-
 from roquette.errors import MessageIllegal
-from roquette.message.record import MAX_PROPERTIES, record_size
+from roquette.message.record_layout import MAX_PROPERTIES, MAX_TOPIC_NAME, names_directory
 from roquette.store.commit_log import BLANK_SIZE
 from roquette.store.config import StoreConfig
-
-FIXED_SIZE: Final = record_size(0, 0, 0, 0, 0)
-MAX_TOPIC: Final = 255
 
 
 def raise_illegal(
@@ -32,7 +27,8 @@ def raise_illegal(
 
 def check_topic(topic: str) -> None:
     """Raise MessageIllegal for a name that can not be a topic's directory."""
-    if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
-        raise MessageIllegal(f"topic {topic!r} can not name a directory")
-    if len(topic.encode()) > MAX_TOPIC:
-        raise MessageIllegal(f"the topic takes {len(topic.encode())} bytes, at most {MAX_TOPIC}")
+    name = topic.encode()
+    if len(name) > MAX_TOPIC_NAME:
+        raise MessageIllegal(f"the topic takes {len(name)} bytes, at most {MAX_TOPIC_NAME}")
+    if not names_directory(name):
+        raise MessageIllegal(f"topic {topic!r} cannot name a directory")

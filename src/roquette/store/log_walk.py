@@ -4,10 +4,10 @@ import enum
 import logging
 from collections.abc import Callable
 
-from roquette.errors import CorruptRecord, MessageIllegal
-from roquette.message.record import BLANK_MAGIC, StoredRecord, decode_record, peek_size_magic
+from roquette.message.record import peek_size_magic
+from roquette.message.record_layout import BLANK_MAGIC, StoredRecord
+from roquette.message.record_view import SOUND, RecordView
 from roquette.store.commit_log import CommitLog
-from roquette.store.limits import check_topic
 from roquette.store.log_holes import Beyond
 
 log = logging.getLogger("roquette.store")
@@ -36,7 +36,7 @@ def walk(
         passing: goes past records that need no attention: see `log_scan`.
         beyond: says where the log goes on behind an unsound place. `last_ms`: store time of the record before.
     """
-    reader = _Reader(log_, check_crc)
+    reader = RecordReader(log_, check_crc)
     offset = shown = start
     while True:
         if passing is not None:
@@ -63,7 +63,7 @@ def walk(
         offset = following
 
 
-class _Reader:
+class RecordReader:
     """Decodes records in order out of a window that moves along the log."""
 
     def __init__(self, log_: CommitLog, check_crc: bool) -> None:
@@ -71,7 +71,7 @@ class _Reader:
         self._check_crc = check_crc
         self._start = 0
         self._window = b""
-        self._topic = ""  # the last one that was seen
+        self._view = RecordView()
 
     def _reach(self, offset: int, size: int) -> int:
         """Have `size` bytes from an offset on in the window; returns their position, -1: can not."""
@@ -121,23 +121,10 @@ class _Reader:
         position = self._reach(offset, size)
         if position < 0:
             return None
-        try:
-            record = decode_record(self._window, position, self._check_crc)
-        except CorruptRecord:
+        view = self._view
+        if view.examine(self._window, position, offset, self._check_crc) != SOUND:
             return None
-        if record.physical_offset != offset or not self._names_topic(record.topic):
-            return None
-        return record
-
-    def _names_topic(self, topic: str) -> bool:
-        """May the record's topic be one? Zeros are what a torn record has there."""
-        if topic != self._topic:
-            try:
-                check_topic(topic)
-            except MessageIllegal:
-                return False
-            self._topic = topic
-        return True
+        return view.record()
 
 
 class Torn(enum.Enum):

@@ -13,7 +13,10 @@ from mypy_extensions import i64
 from roquette.base.descriptors import NO_SPACE, SHORTAGE, shortage_words
 from roquette.base.files import FileLock, Files
 from roquette.errors import StoreClosed, StoreError, StoreFull, StoreShort
-from roquette.message.record import MAX_PROPERTIES, encode_record
+from roquette.message.properties import TAGS, property_value
+from roquette.message.record import encode_record
+from roquette.message.record_layout import MAX_PROPERTIES
+from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from roquette.store import reading
 from roquette.store.batch_appender import BatchAppender
 from roquette.store.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
@@ -24,7 +27,6 @@ from roquette.store.disk_guard import DiskGuard
 from roquette.store.filtered import Predicate, Source, read_filtered
 from roquette.store.index import Index, KeySearch
 from roquette.store.index_audit import write_sums
-from roquette.store.keys import tags_of
 from roquette.store.kinds import refuse_other_kinds
 from roquette.store.layout import StoreLayout
 from roquette.store.limits import raise_illegal
@@ -227,8 +229,8 @@ class MessageStore:
         large = len(body) > self._max_body and not own
         if large or len(data) > MAX_PROPERTIES or size > self._max_record:
             raise_illegal(self.config, len(body), len(data), size, own=own)
-        kind = sys_flag & 0xC
-        in_queue = kind != 0x4 and kind != 0xC  # noqa: PLR1714 - prepared and rollback stay out
+        kind = sys_flag & TRANSACTION_MASK
+        in_queue = kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK  # noqa: PLR1714 - prepared and rollback stay out
         queue = entry.queues.get(queue_id)
         physical: i64 = self._log.next_place(self._log.end_offset, size)
         offset: i64 = queue.next_offset if in_queue and queue is not None else 0
@@ -238,8 +240,8 @@ class MessageStore:
         )  # fmt: skip
         assert len(record) == size
         hashes: list[int] | None = None
-        if kind != 0xC and self._index is not None:
-            hashes = entry.keys.hashes(uniq_key, keys, tags_of(properties))
+        if kind != TRANSACTION_ROLLBACK and self._index is not None:
+            hashes = entry.keys.hashes(uniq_key, keys, property_value(properties, TAGS))
         if queue is None:
             queue = self._queues.create(entry.topic, queue_id)
         self._make_room(queue if in_queue else None, size, now_ms)  # from here on nothing fails

@@ -7,14 +7,13 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.files import File
-from roquette.message.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2
+from roquette.message.record_layout import HEAD_SIZE, SMALLEST_RECORD
+from roquette.message.record_view import SOUND, RecordView
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, scan_units
 from roquette.store.results import Found, GetStatus
 
-_HEAD_SIZE: Final = 76  # up to the store timestamp, whichever size the born host has
-_BORN_V6: Final = 0x10
 _FILTER_SCAN_BYTES: Final = 16_000  # of units: so far one filtered read looks ahead
 
 
@@ -104,30 +103,25 @@ def record_at(commit_log: CommitLog, offset: int, size: int | None) -> bytes | N
         return None
     if size is None:
         size = commit_log.record_size(offset)
-    if size < _HEAD_SIZE:
+    if size < SMALLEST_RECORD:
         return None
     data = commit_log.read(offset, offset + size)
-    if len(data) != size or read_i32_be(data, 0) != size:
+    view = RecordView()
+    fault = view.find(data, 0)
+    if fault != SOUND or view.size != size or view.check_place(offset) != SOUND:
         return None
-    if read_i32_be(data, 4) not in (RECORD_MAGIC_V1, RECORD_MAGIC_V2):
-        return None
-    return data if read_i64_be(data, 28) == offset else None
+    return data
 
 
 def store_time_at(commit_log: CommitLog, offset: int) -> int:
     """The store time (epoch ms) of the record at a physical offset; -1 when there is none."""
     if offset < 0:
         return -1
-    return first_store_time(commit_log.read(offset, offset + _HEAD_SIZE), offset)
-
-
-def first_store_time(head: bytes, offset: int) -> int:
-    """The store time of the record whose first bytes these are; -1 when none begins at this offset."""
-    if len(head) < _HEAD_SIZE or read_i32_be(head, 4) not in (RECORD_MAGIC_V1, RECORD_MAGIC_V2):
+    view = RecordView()
+    fault = view.find_head(commit_log.read(offset, offset + HEAD_SIZE), 0)
+    if fault != SOUND or view.check_place(offset) != SOUND:
         return -1
-    if read_i64_be(head, 28) != offset:
-        return -1
-    return read_i64_be(head, 68 if read_i32_be(head, 36) & _BORN_V6 else 56)
+    return view.store_ms
 
 
 def offset_by_time(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roquette.base.files import Files
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.checkpoint import Checkpoint
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig

@@ -4,17 +4,14 @@ from typing import Final
 
 from roquette.base.javatypes import java_hash, whole_number
 from roquette.errors import ConfigError
-from roquette.message.record import StoredRecord
+from roquette.message.names import SCHEDULE_TOPIC
+from roquette.message.properties import TAGS, property_value
+from roquette.message.record_layout import SMALLEST_RECORD, StoredRecord
+from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from roquette.store.consume_queue import ConsumeQueue, encode_unit
 from roquette.store.consume_queues import ConsumeQueues
 from roquette.store.index import Index
-from roquette.store.keys import keys_of, property_value, tags_of, unique_key_of
-from roquette.store.log_scan import SMALLEST_RECORD
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-TRANSACTION_MASK: Final = 0xC
-TRANSACTION_PREPARED: Final = 0x4
-TRANSACTION_ROLLBACK: Final = 0xC
 _ASKS: Final = 1_000_000  # of queues, for the unit of a record that fits nowhere: some seconds
 _STRANGE_OFFSETS: Final = 10_000  # places that a queue may have without any record
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -71,7 +68,7 @@ class Reput:
             if level > 0:
                 place = min(level, len(self._delay_ms)) - 1
                 return record.store_timestamp_ms + self._delay_ms[place]
-        tags = tags_of(record.properties)
+        tags = property_value(record.properties, TAGS)
         return java_hash(tags) if tags else 0
 
     def dispatch(self, record: StoredRecord) -> None:
@@ -204,11 +201,7 @@ class Reput:
         index = self._index
         if index is None or record.physical_offset < self.index_from:
             return
-        hashes = self._queues.topic(record.topic).keys.hashes(
-            unique_key_of(record.properties),
-            keys_of(record.properties),
-            tags_of(record.properties),
-        )
+        hashes = self._queues.topic(record.topic).keys.hashes_of(record.properties)
         index.put_message(hashes, record.physical_offset, record.store_timestamp_ms)
 
 

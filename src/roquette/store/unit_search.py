@@ -5,24 +5,32 @@ from typing import Final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from roquette.message.record import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2, is_sound
+from roquette.message.record_layout import (
+    BLANK_MAGIC,
+    PLACE_END,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    RECORD_MAGIC_V1,
+    RECORD_MAGIC_V2,
+)
+from roquette.message.record_view import RecordView, is_of_queue
 from roquette.store.filtered import Source
 
 WARM_BYTES: Final = 8 << 20  # gone through on the loop for one unit
 COLD_BYTES: Final = 256 << 20  # and in the executor
 _WINDOW: Final = 1 << 18
-_HEAD: Final = 36
 
 
 class UnitSearch:
     """Searches for records of one queue, within so many bytes of the log in all."""
 
-    __slots__ = ("_budget", "_queue_id", "_segment_size", "_source", "_topic", "found_at")
+    __slots__ = ("_budget", "_queue_id", "_segment_size", "_source", "_topic", "_view", "found_at")
 
     def __init__(
         self, source: Source, topic: bytes, queue_id: int, segment_size: i64, budget: i64
     ) -> None:
         self._source: Source = source
+        self._view: RecordView = RecordView()
         self._topic: bytes = topic
         self._queue_id: int = queue_id
         self._segment_size: i64 = segment_size
@@ -36,7 +44,7 @@ class UnitSearch:
         base: i64 = 0
         while offset < high and self._budget > 0:
             at: i64 = offset - base
-            if at + _HEAD > len(window) or not window:
+            if at + PLACE_END > len(window) or not window:
                 base, at = offset, 0
                 left: i64 = self._segment_size - offset % self._segment_size
                 window = self._source.read(offset, offset + (left if left < _WINDOW else _WINDOW))
@@ -47,15 +55,15 @@ class UnitSearch:
             magic: int = read_i32_be(window, at + 4)
             if magic == BLANK_MAGIC:
                 size = self._segment_size - offset % self._segment_size
-            elif magic not in (RECORD_MAGIC_V1, RECORD_MAGIC_V2) or size < _HEAD:
+            elif magic not in (RECORD_MAGIC_V1, RECORD_MAGIC_V2) or size < PLACE_END:
                 return b""
             elif (
-                at + _HEAD <= len(window)
-                and read_i32_be(window, at + 12) == self._queue_id
-                and read_i64_be(window, at + 20) == place
+                at + PLACE_END <= len(window)
+                and read_i32_be(window, at + QUEUE_ID_AT) == self._queue_id
+                and read_i64_be(window, at + QUEUE_OFFSET_AT) == place
             ):
                 record = self._source.read(offset, offset + size)
-                if is_sound(record, size, offset, self._topic, self._queue_id):
+                if is_of_queue(self._view, record, size, offset, self._topic, self._queue_id):
                     self.found_at = offset
                     return record
             offset += size

@@ -12,19 +12,13 @@ from typing import Final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from roquette.message.record import is_sound
+from roquette.message.record_layout import PHYSICAL_AT, PLACE_END, QUEUE_ID_AT, QUEUE_OFFSET_AT
+from roquette.message.record_view import SOUND, RecordView, is_of_queue
 from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
 from roquette.store.consume_queue import FILLER_FROM, UNIT_SIZE, ConsumeQueue, is_filler
-from roquette.store.filtered import (
-    SCAN_COST,
-    SCAN_UNITS,
-    FileSource,
-    Predicate,
-    Source,
-    properties_in,
-)
-from roquette.store.keys import tags_code_in
+from roquette.store.filtered import SCAN_COST, SCAN_UNITS, FileSource, Predicate, Source
+from roquette.store.keys import tags_code_of
 from roquette.store.results import Found, GetStatus
 from roquette.store.unit_search import COLD_BYTES, WARM_BYTES, UnitSearch
 
@@ -58,6 +52,7 @@ class VerifiedRead:
         "_source",
         "_topic",
         "_units",
+        "_view",
         "_visible_end",
     )
 
@@ -78,6 +73,7 @@ class VerifiedRead:
     ) -> None:
         """`budget`: bytes of the log gone through for damaged units."""
         self._source: Source = source
+        self._view: RecordView = RecordView()
         self._budget: i64 = budget
         self._search: UnitSearch | None = None
         self._checked: set[int] = queue.checked_codes
@@ -136,8 +132,8 @@ class VerifiedRead:
             if offset >= self._min_physical and size > 0 and offset + size <= self._visible_end:
                 record = self._source.read(offset, offset + size)
             place: i64 = self._queue_offset + position // UNIT_SIZE
-            sound = is_sound(record, size, offset, self._topic, self._queue_id)
-            if sound and read_i64_be(record, 20) != place:
+            sound = self._is_sound(record, size, offset)
+            if sound and self._view.queue_offset != place:
                 if self._is_repeated(
                     position
                 ):  # the record was served, or will be, at its own place
@@ -147,7 +143,7 @@ class VerifiedRead:
                 sound = self._is_shifted(position)
             if not sound and not self._is_at_home(record, place, size):
                 record = self._find(position, place)
-                sound = len(record) > 0
+                sound = self._view.find(record, 0) == SOUND
                 if self._search is not None:
                     offset, size = self._search.found_at, len(record)
             position += UNIT_SIZE
@@ -155,14 +151,14 @@ class VerifiedRead:
                 self._tell(place, offset)
                 continue
             self._floor = offset + size
-            if codes is not None and tags_code_in(record) not in codes:
+            if codes is not None and tags_code_of(self._view.properties()) not in codes:
                 if not self._queue.doubtful:
                     self._tell_unit(place)
                     self._queue.doubtful = True
                     return self.run()
                 continue
             if predicate is not None:
-                properties = properties_in(record)
+                properties = self._view.properties()
                 cost += weight * (64 + len(properties)) // 64
                 if not predicate.matches(properties):
                     continue
@@ -171,6 +167,10 @@ class VerifiedRead:
             count += 1
             total += size
         return self._found(runs, spans, total, position // UNIT_SIZE, removed)
+
+    def _is_sound(self, record: bytes, size: i64, offset: i64) -> bool:
+        """Is this a sound record of the queue? Its parts are in the view then."""
+        return is_of_queue(self._view, record, size, offset, self._topic, self._queue_id)
 
     def _is_credible(self, position: i64) -> bool:
         """May a unit be passed over for its tags code? Of each code the first one is compared with its record."""
@@ -184,9 +184,9 @@ class VerifiedRead:
         if size >= FILLER_FROM or (high in self._checked and not self._queue.doubtful):
             return True
         record = self._source.read(offset, offset + size)
-        if not is_sound(record, size, offset, self._topic, self._queue_id):
+        if not self._is_sound(record, size, offset):
             return False
-        if tags_code_in(record) != high:
+        if tags_code_of(self._view.properties()) != high:
             if not self._queue.doubtful:
                 self._tell_unit(self._queue_offset + position // UNIT_SIZE)
             self._queue.doubtful = True
@@ -197,10 +197,10 @@ class VerifiedRead:
 
     def _is_at_home(self, record: bytes, place: i64, size: i64) -> bool:
         """Is it the unit's own record that is damaged? Then there is no other one to look for."""
-        return len(record) >= 36 and (
+        return len(record) >= PLACE_END and (
             read_i32_be(record, 0) == size
-            and read_i32_be(record, 12) == self._queue_id
-            and read_i64_be(record, 20) == place
+            and read_i32_be(record, QUEUE_ID_AT) == self._queue_id
+            and read_i64_be(record, QUEUE_OFFSET_AT) == place
         )
 
     def _find(self, position: i64, place: i64) -> bytes:
@@ -238,7 +238,7 @@ class VerifiedRead:
         if size <= 0 or size >= FILLER_FROM or offset < self._min_physical:
             return -1
         record = self._source.read(offset, offset + size)
-        if len(record) < 36 or read_i64_be(record, 28) != offset:
+        if len(record) < PLACE_END or read_i64_be(record, PHYSICAL_AT) != offset:
             return -1
         return offset + size if self._is_at_home(record, place, size) else -1
 
@@ -277,8 +277,8 @@ class VerifiedRead:
 
     def _shift(self, units: bytes, at: i64, place: i64) -> i64:
         offset = read_i64_be(units, at)
-        head = self._source.read(offset, offset + 28)
-        return read_i64_be(head, 20) - place if len(head) == 28 else _NO_SHIFT
+        head = self._source.read(offset, offset + PHYSICAL_AT)
+        return read_i64_be(head, QUEUE_OFFSET_AT) - place if len(head) == PHYSICAL_AT else _NO_SHIFT
 
     def _found(
         self,

@@ -6,7 +6,7 @@ from roquette.base.files import OsFiles
 from roquette.base.javatypes import java_hash
 from roquette.base.read_files import OsReadFiles
 from roquette.message.compression import Compression, compress
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.findings import DAMAGE

@@ -29,7 +29,7 @@ from roquette.base.files import OsFiles
 from roquette.base.generations import save
 from roquette.base.javatypes import java_hash
 from roquette.base.read_files import SeamReadFiles
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store

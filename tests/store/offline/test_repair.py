@@ -25,7 +25,8 @@ from tests.store.offline.stores import (
 
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError
-from roquette.message.record import StoredRecord, encode_record
+from roquette.message.record import encode_record
+from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.repair import repair
 from roquette.store.offline.repair_plan import plan_repair

@@ -21,11 +21,14 @@ from tests.store.offline.stores import (
     write_config,
 )
 
+from roquette.base.checksum import crc32
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord, encode_blank, encode_record
+from roquette.message.record import encode_blank, encode_record
+from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
+from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.repair import repair
 from roquette.store.offline.repair_plan import plan_repair
 from roquette.store.offline.store_dir import find_store
@@ -174,14 +177,31 @@ def test_a_neighbour_without_room_leaves_it_to_the_other(tmp_path: Path) -> None
 def test_a_record_with_a_crc_of_all_of_it_takes_a_hole_in(tmp_path: Path) -> None:
     log = Log(tmp_path / "s")
     log.record(properties=b"A\x01b\x02__CRC32#\x011234567890\x02")
-    log.record()
-    first = log._encode(b"x", b"A\x01b\x02__CRC32#\x011234567890\x02")
-    assert len(first) > 100
+    digits = b"%010d" % (crc32(log.data[:-20]) & 0x7FFFFFFF)
+    log.data = log.data[:-11] + digits[::-1] + b"\x02"
+    assert "whole_crc" not in kinds(Log(tmp_path / "whole", log.data).write())
     log.hole(9, b"\xff")
     log.record()
     root = log.write()
     mended = mend(root)
     assert fsck(mended).findings == []
+
+
+def test_a_crc_that_an_application_sent_costs_no_message(tmp_path: Path) -> None:
+    """Repair made a filler of it, and recovery looked for the next record behind it."""
+    log = Log(tmp_path / "s")
+    for _ in range(3):
+        log.record(properties=b"A\x01b\x02__CRC32#\x010123456789\x02")
+    root = log.write()
+    assert "whole_crc" in kinds(root)
+    mended = mend(root)
+    assert kinds(mended) == {"whole_crc"}, fsck(mended)
+    assert [facts(one) for one in messages(mended)] == [facts(one) for one in messages(root)]
+    assert len(messages(root)) == 3
+
+
+def kinds(root: Path) -> set[str]:
+    return {found.kind for found in fsck(root).findings if found.severity == DAMAGE}
 
 
 def empty(path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.store.offline.stores import READER, SEGMENT, log_file, make_store, opened, poke, records
 
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.offline.walk import Fault, FileEnd, read_record, walk_bytes, walk_files
 
 

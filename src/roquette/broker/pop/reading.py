@@ -10,7 +10,8 @@ from roquette.broker.sound_records import sound_record
 from roquette.message import properties
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import MAX_PROPERTIES, encode_record
+from roquette.message.record import encode_record
+from roquette.message.record_layout import MAX_PROPERTIES
 from roquette.store.message_store import MessageStore
 
 INIT_MIN = 0

@@ -37,9 +37,8 @@ from roquette.broker.topics import TopicTable
 from roquette.broker.writer import MessageWriter
 from roquette.errors import Refused, is_transient
 from roquette.message import names, properties
-from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord
-from roquette.store.keys import tags_of
+from roquette.message.properties import decode_properties, property_value
+from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 
 log = logging.getLogger("roquette.broker.pop")
@@ -244,7 +243,11 @@ class Reviver:
             place = record.physical_offset
             popped_ms = self._times.moment(entry.pop_time, place, steady_ms)
             queue.in_flight.add(entry, record.queue_offset, place, popped_ms)
-        elif entry is None and tags_of(record.properties) in TAGS and not queue.frozen:
+        elif (
+            entry is None
+            and property_value(record.properties, properties.TAGS) in TAGS
+            and not queue.frozen
+        ):
             words = "it is no sound check-point or acknowledgement"
             self._writer.aside.put(TASK, record, words, now_ms)
 

@@ -14,11 +14,10 @@ from roquette.broker.writer import MessageWriter
 from roquette.errors import ClientError, Refused, StoreError
 from roquette.message import properties
 from roquette.message.message_id import host_text, offset_message_id
-from roquette.message.properties import decode_properties, encode_properties
+from roquette.message.properties import TAGS, decode_properties, encode_properties, property_value
 from roquette.message.sysflag import COMPRESSED, COMPRESSION_MASK
 from roquette.remoting.dispatcher import Peer, RequestContext
 from roquette.remoting.outcomes import Reply, Task
-from roquette.store.keys import tags_of
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
@@ -121,7 +120,7 @@ class ReplyProcessor:
         """Store the reply as it came; that it can not be stored is no failure for the replier."""
         text: str = header.properties or ""
         named = decode_properties(text)
-        tags = tags_of(text)
+        tags = property_value(text, TAGS)
         if not body:
             log.warning("reply not kept: it has no body topic=%s", topic)
             return None

@@ -30,6 +30,7 @@ from roquette.message.names import (
     topic_error,
 )
 from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
+from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
@@ -57,8 +58,6 @@ SPECIAL: Final = frozenset(
 
 SPECIAL_FLAGS: Final = 0xFC  # transaction bits, host bits, inner batches
 HOST_FLAGS: Final = 0x30
-PREPARED: Final = 0x4
-TRANSACTION_FLAGS: Final = 0xC
 INNER_BATCH: Final = 0x80
 MULTI_TAGS: Final = 0x2
 UNIT_TOPIC: Final = 0x1
@@ -384,7 +383,7 @@ class SendProcessor:
         """Whether this is a half message; `retried`: old clients' retries keep the mark of what was one."""
         half = parse_java_bool(named.get("TRAN_MSG")) and not retried
         # The bits without the property: Apache stores what nobody will ever see, and says that all is well.
-        hidden = sys_flag & TRANSACTION_FLAGS == PREPARED and not (half or retried)
+        hidden = sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED and not (half or retried)
         if hidden or (half and self._live.current.reject_transaction_message):
             raise self._refuse(
                 ResponseCode.NO_PERMISSION,

@@ -13,7 +13,7 @@ from roquette.errors import Refused
 from roquette.message import names, properties, sysflag
 from roquette.message.message_id import decode_offset_message_id
 from roquette.message.properties import decode_properties
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Reply, Silent
 from roquette.wire.codes import ResponseCode

@@ -8,7 +8,7 @@ from roquette.errors import CorruptRecord
 from roquette.message.compression import Compression, decompress
 from roquette.message.message_id import host_text, offset_message_id
 from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.message.sysflag import (
     COMPRESSED,
     COMPRESSION_MASK,

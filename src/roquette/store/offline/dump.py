@@ -8,7 +8,7 @@ from typing import Any, Final
 from roquette.base.generations import BACKUPS, SUMS
 from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.errors import StoreError
-from roquette.message.record import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
+from roquette.message.record_layout import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.store.checkpoint import decode_checkpoint
 from roquette.store.consume_queue import FILLER_FROM, UNIT_SIZE
 from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE

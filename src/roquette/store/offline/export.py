@@ -5,7 +5,7 @@ from typing import Any
 
 from roquette.errors import ConfigError
 from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
 from roquette.store.offline.describe import host_words, plain_body
 
 _BATCH_ROWS = 20_000

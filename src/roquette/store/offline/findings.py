@@ -16,7 +16,10 @@ _START: Final = "the broker mends it at its next start"
 _LOST: Final = "restore the file from a backup or a replica, or let `roquette store repair` make a copy without it"
 
 ADVICE: Final[dict[str, str]] = {
-    **dict.fromkeys(("magic", "size", "structure", "offset", "crc", "hole", "blank"), _REPAIR),
+    **dict.fromkeys(
+        ("magic", "size", "structure", "offset", "crc", "topic", "hole", "blank"), _REPAIR
+    ),
+    "whole_crc": "restore it if a disk is to blame; if an application sent the property, nothing: it is kept and served",
     "tail": f"{_REPAIR}; {_START} when nothing sound follows",
     "cut": "copy the file again, whole",
     "segment_missing": _LOST,

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 
 from roquette.base.read_files import ReadAt, ReadFiles, read_all
-from roquette.message.record import StoredRecord
+from roquette.message.record_layout import StoredRecord
+from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from roquette.store.index_audit import SUMS, parse_sums
 from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, index_file_size
-from roquette.store.keys import TopicKeys, keys_of, tags_of, unique_key_of
+from roquette.store.keys import TopicKeys
 from roquette.store.offline.findings import NOTE, Findings, finding
 from roquette.store.offline.index_entries import ChainCheck, IndexView, find_end, find_slots
 from roquette.store.offline.scan import RECORD, Scanner
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_index
 from roquette.store.offline.walk import read_record
-from roquette.store.reput import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 DEFAULT_SLOTS = 5_000_000
 
@@ -38,10 +38,7 @@ def key_hashes(record: StoredRecord) -> list[int]:
     """What a record is indexed by, in order; nothing for a rolled back one."""
     if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return []
-    properties = record.properties
-    return TopicKeys(record.topic).hashes(
-        unique_key_of(properties), keys_of(properties), tags_of(properties)
-    )
+    return TopicKeys(record.topic).hashes_of(record.properties)
 
 
 def find_specs(

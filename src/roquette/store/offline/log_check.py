@@ -8,10 +8,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.javatypes import java_hash
+from roquette.base.javatypes import java_text
 from roquette.base.read_files import ReadAt, ReadFiles
-from roquette.store.index_file import positive_hash
-from roquette.store.keys import TopicKeys, span_of
+from roquette.message.names import SCHEDULE_TOPIC
+from roquette.message.properties import KEYS_MARK, TAGS_MARK, UNIQ_KEY_MARK, find_property
+from roquette.message.record_layout import names_directory
+from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
+from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from roquette.store.keys import TopicKeys
 from roquette.store.offline.findings import (
     NOTE,
     Findings,
@@ -21,27 +25,17 @@ from roquette.store.offline.findings import (
     finding,
 )
 from roquette.store.offline.index_entries import IndexCursor, IndexView
-from roquette.store.offline.scan import (
-    END,
-    FAULT,
-    FAULT_NAMES,
-    FAULT_WORDS,
-    FILLED,
-    Scanner,
-)
+from roquette.store.offline.scan import END, FAULT, FILLED, Scanner
 from roquette.store.offline.store_dir import LogFile, StoreDir, load_queue
 from roquette.store.offline.unit_check import MULTI_DISPATCH, LogLookup, check_units
 from roquette.store.offline.units import QueueUnits
 
-_PREPARED: Final = 0x4
-_ROLLBACK: Final = 0xC
 _EXT_ADDRESS: Final = -0x80000001  # tags codes up to here are addresses in consumequeue_ext
-_SCHEDULE: Final = b"SCHEDULE_TOPIC_XXXX"
+_SCHEDULE: Final = SCHEDULE_TOPIC.encode()
 _REVIVE_TOPIC: Final = "rmq_sys_REVIVE_LOG_"
 _MAX_PENDING: Final = 200  # runs of one queue
+_MAX_LAGS: Final = 1024  # of one queue
 _MAX_WINDOWS: Final = 4096  # queues whose units are held at once
-_MAX_TAGS: Final = 1024
-_MAX_NAME: Final = 255  # bytes of a directory name
 _MULTI_OFFSET: Final = b"INNER_MULTI_QUEUE_OFFSET\x01"
 
 
@@ -83,23 +77,13 @@ class QueueState:
 class TopicState:
     """What is kept ready per topic."""
 
-    __slots__ = ("keys", "name", "queues", "skip", "tags")
+    __slots__ = ("keys", "name", "queues", "skip")
 
     def __init__(self, name: str, skip: bool) -> None:
         self.name: str = name
         self.skip: bool = skip  # its units are of a kind that is not checked
         self.keys: TopicKeys = TopicKeys(name)
         self.queues: dict[int, QueueState] = {}
-        self.tags: dict[bytes, tuple[int, int]] = {}  # TAGS -> tags code, index hash
-
-
-def key_hash_of(topic: TopicState, data: bytes, start: i64, end: i64) -> i64:
-    """The positive hash of a key; bytes that are not UTF-8 are read with U+FFFD."""
-    try:
-        return topic.keys.hash_of(data, start, end)
-    except UnicodeDecodeError:
-        text = data[start:end].decode("utf-8", "replace")
-        return positive_hash(java_hash(text, java_hash(topic.name + "#")))
 
 
 class LogCheck:
@@ -189,7 +173,12 @@ class LogCheck:
                 self._time_back(file, scanner.position, last_ms - stored)
             last_ms = stored
             newest = max(newest, stored)
-            self._record(scanner)
+            if self._crc:
+                scanner.fault = scanner.check_whole()
+            if scanner.fault == SOUND:
+                self._record(scanner)
+            else:
+                self._report(file, scanner)
         part.records = records
         part.damaged = damaged
         part.last_ms = last_ms
@@ -212,7 +201,7 @@ class LogCheck:
             self._record(scanner)  # its unit and its entries are right all the same
 
     def _text(self, scanner: Scanner, at: i64, size: i64) -> str:
-        return scanner.data[at : at + size].decode("utf-8", "replace")
+        return java_text(scanner.data[at : at + size])
 
     def _time_back(self, file: LogFile, position: i64, by_ms: i64) -> None:
         words = f"stored {by_ms} ms before the record in front of it"
@@ -228,17 +217,15 @@ class LogCheck:
             topic = self._new_topic(name)
         start = scanner.properties_at
         end: i64 = start + scanner.properties_size
-        tags_at, tags_end = span_of(data, start, end, b"TAGS\x01")
+        tags_at, tags_end = find_property(data, start, end, TAGS_MARK)
         code: i64 = 0
         tags_hash: i64 = -1
         if tags_end > tags_at:
-            known = topic.tags.get(data[tags_at:tags_end])
-            if known is None:
-                known = self._new_tags(topic, data[tags_at:tags_end])
-            code = known[0]
-            tags_hash = known[1]
-        kind: i64 = scanner.sys_flag & 0xC
-        if kind != _PREPARED and kind != _ROLLBACK and not topic.skip:  # noqa: PLR1714
+            known = topic.keys.tag_hashes(java_text(data[tags_at:tags_end]))
+            code = known.code
+            tags_hash = known.key
+        kind: i64 = scanner.sys_flag & TRANSACTION_MASK
+        if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and not topic.skip:  # noqa: PLR1714
             queue_id: int = scanner.queue_id
             state = topic.queues.get(queue_id)
             if state is None:
@@ -247,28 +234,18 @@ class LogCheck:
             self._unit(state, scanner, scanner.queue_offset, code, delayed)
             if data.find(_MULTI_OFFSET, start, end) >= 0:
                 self._dispatched(scanner, code)
-        if self._indexed and kind != _ROLLBACK and scanner.physical > self._index_from:
+        if self._indexed and kind != TRANSACTION_ROLLBACK and scanner.physical > self._index_from:
             self._keys(topic, scanner, tags_hash)
 
     def _new_topic(self, name: bytes) -> TopicState:
-        text = name.decode("utf-8", "replace")
+        text = java_text(name)
         skip = self._store.rocksdb_queues or not self._store.whole
-        if len(name) > _MAX_NAME or b"/" in name or b"\0" in name or name in (b".", b".."):
-            skip = (
-                True  # no directory can have this name: not a topic, or one whose queues cannot be
-            )
+        if not names_directory(name):
+            skip = True
         if not skip:
             skip = self._files.is_dir(f"{self._store.root}/batchconsumequeue/{text}")
         topic = self._topics[name] = TopicState(text, skip)
         return topic
-
-    def _new_tags(self, topic: TopicState, tags: bytes) -> tuple[int, int]:
-        if len(topic.tags) >= _MAX_TAGS:
-            topic.tags.clear()
-        text = tags.decode("utf-8", "replace")
-        found = topic.keys.hashes(None, None, text)
-        known = topic.tags[tags] = (java_hash(text), found[0])
-        return known
 
     def _new_queue(self, topic: TopicState, queue_id: int) -> QueueState:
         directory = self._store.consume_queues
@@ -287,8 +264,8 @@ class LogCheck:
         """Units in light queues (INNERMULTI_DISPATCH) that point at this record too."""
         start = scanner.properties_at
         end: i64 = start + scanner.properties_size
-        names_at, names_end = span_of(scanner.data, start, end, MULTI_DISPATCH)
-        offsets_at, offsets_end = span_of(scanner.data, start, end, _MULTI_OFFSET)
+        names_at, names_end = find_property(scanner.data, start, end, MULTI_DISPATCH)
+        offsets_at, offsets_end = find_property(scanner.data, start, end, _MULTI_OFFSET)
         names = scanner.data[names_at:names_end].split(b",")
         offsets = scanner.data[offsets_at:offsets_end].split(b",")
         if len(names) != len(offsets):
@@ -331,7 +308,7 @@ class LogCheck:
         if delayed:
             lag: int = units.code - scanner.store_ms
             seen = state.lag_ms.get(lag, 0)
-            if seen or len(state.lag_ms) < _MAX_TAGS:
+            if seen or len(state.lag_ms) < _MAX_LAGS:
                 state.lag_ms[lag] = seen + 1
         elif units.code > _EXT_ADDRESS or not self._extended:
             words = (
@@ -401,16 +378,16 @@ class LogCheck:
         start = scanner.properties_at
         end: i64 = start + scanner.properties_size
         wanted: list[i64] = []
-        at, stop = span_of(data, start, end, b"UNIQ_KEY\x01")
+        at, stop = find_property(data, start, end, UNIQ_KEY_MARK)
         if stop > at:
-            wanted.append(key_hash_of(topic, data, at, stop))
-        at, stop = span_of(data, start, end, b"KEYS\x01")
+            wanted.append(topic.keys.hash_of(data, at, stop))
+        at, stop = find_property(data, start, end, KEYS_MARK)
         while at < stop:
             space: i64 = data.find(b" ", at, stop)
             if space < 0:
                 space = stop
             if space > at:
-                wanted.append(key_hash_of(topic, data, at, space))
+                wanted.append(topic.keys.hash_of(data, at, space))
             at = space + 1
         cursor = self._cursor
         physical = scanner.physical

@@ -12,24 +12,12 @@ from typing import Final
 
 from roquette.base.read_files import ReadAt, ReadFiles
 from roquette.errors import StoreError
-from roquette.message.record import (
-    BLANK_SIZE,
-    MAX_PROPERTIES,
-    encode_blank,
-    encode_record,
-    record_size,
-)
+from roquette.message.record import encode_blank, encode_record, record_size
+from roquette.message.record_layout import BLANK_SIZE, MAX_PROPERTIES, WHOLE_CRC, WHOLE_CRC_SIZE
+from roquette.message.record_view import FAULT_NAMES
 from roquette.message.sysflag import TRANSACTION_ROLLBACK
 from roquette.store.layout import offset_name
-from roquette.store.offline.scan import (
-    END,
-    FAULT_NAMES,
-    FILLED,
-    RECORD,
-    WHOLE_CRC,
-    WHOLE_CRC_SIZE,
-    Scanner,
-)
+from roquette.store.offline.scan import END, FILLED, RECORD, Scanner
 from roquette.store.offline.store_dir import StoreDir
 
 LOST_TOPIC: Final = b"LOST_TO_DAMAGE"

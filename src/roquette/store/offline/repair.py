@@ -14,7 +14,8 @@ from roquette.base.files import File, Files
 from roquette.base.read_files import ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.names import SCHEDULE_TOPIC
-from roquette.message.record import StoredRecord, encode_blank
+from roquette.message.record import encode_blank
+from roquette.message.record_layout import StoredRecord
 from roquette.store.checkpoint import Checkpoint, write_checkpoint
 from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, encode_unit
 from roquette.store.consume_queues import ConsumeQueues

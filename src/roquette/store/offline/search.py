@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from roquette.base.read_files import ReadFiles
-from roquette.message.record import StoredRecord
-from roquette.store.keys import keys_of, tags_of, unique_key_of
+from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
+from roquette.message.record_layout import StoredRecord
 from roquette.store.offline.describe import plain_body
 from roquette.store.offline.scan import Scanner
 from roquette.store.offline.store_dir import LogFile, StoreDir
@@ -35,12 +35,14 @@ class Query:
     def wants(self, record: StoredRecord) -> bool:
         """Is it such a message? Topic, queue and time were looked at before."""
         properties = record.properties
-        if self.tag is not None and tags_of(properties) != self.tag:
+        if self.tag is not None and property_value(properties, TAGS) != self.tag:
             return False
-        if self.key is not None and self.key not in (keys_of(properties) or "").split(" "):
+        if self.key is not None and self.key not in (property_value(properties, KEYS) or "").split(
+            " "
+        ):
             return False
         if self.message_id is not None:
-            found = unique_key_of(properties) or ""
+            found = property_value(properties, UNIQ_KEY) or ""
             if found.upper() != self.message_id.upper():
                 return False
         return self.body is None or self.body.search(plain_body(record)[0]) is not None

@@ -12,12 +12,12 @@ from typing import Any, Final
 from roquette.base.generations import SUMS, parse_marks
 from roquette.base.read_files import Dated, ReadFiles, read_all
 from roquette.errors import StoreError
+from roquette.message.names import SCHEDULE_TOPIC
 from roquette.store.checkpoint import Checkpoint, decode_checkpoint
 from roquette.store.offline.findings import NOTE, Findings, finding
 from roquette.store.offline.store_dir import StoreDir
 
 JSON_LIMIT: Final = 256 << 20
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _NUMBER_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
 _LATER_MS: Final = 1 << 42  # the year 2109: no store time is behind it
 

@@ -4,16 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from roquette.base.read_files import ReadAt, ReadFiles
-from roquette.message.record import StoredRecord
-from roquette.store.offline.scan import (
-    END,
-    FAULT_NAMES,
-    FAULT_WORDS,
-    FILLED,
-    RECORD,
-    STOPPED,
-    Scanner,
-)
+from roquette.message.record_layout import StoredRecord
+from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS
+from roquette.store.offline.scan import END, FILLED, RECORD, STOPPED, Scanner
 from roquette.store.offline.store_dir import LogFile
 
 

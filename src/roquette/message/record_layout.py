@@ -1,0 +1,141 @@
+"""The layout of a stored record: what every reader and writer of one takes from here. HOT.
+
+| field | bytes | note |
+|---|---|---|
+| total size | 4 | the whole record |
+| magic | 4 | V1 0xDAA320A7, V2 0xDAA320AB, blank (end of a file) 0xCBD43194 |
+| body CRC | 4 | CRC-32 of the body & 0x7FFFFFFF |
+| queue id, flag | 4 + 4 | |
+| queue offset, physical offset | 8 + 8 | at bytes 20 and 28 |
+| sys flag | 4 | at byte 36 |
+| born timestamp, born host | 8 + 8 or 20 | 20 when sys flag has 0x10: address, then port as int32 |
+| store timestamp, store host | 8 + 8 or 20 | 20 when sys flag has 0x20 |
+| reconsume times, prepared offset | 4 + 8 | |
+| body length, body | 4 + n | |
+| topic length, topic | 1 + n, in V2 2 + n | V2 when the topic has more than 127 bytes |
+| properties length, properties | 2 + n | |
+
+Apache: MessageExtEncoder (writes), CommitLog.checkMessageAndReturnSize and MessageDecoder (read).
+"""
+
+from typing import Final
+
+RECORD_MAGIC_V1: Final = -626843481
+RECORD_MAGIC_V2: Final = -626843477
+MAGIC_START: Final = b"\xda\xa3\x20"  # of both
+BLANK_MAGIC: Final = -875286124
+BLANK_MARK: Final = b"\xcb\xd4\x31\x94"  # its magic as bytes
+BLANK_SIZE: Final = 8  # the smallest blank: its size and its magic
+MAX_TOPIC_V1: Final = 127
+MAX_TOPIC: Final = 32_767
+MAX_TOPIC_NAME: Final = 255  # bytes of a directory's name
+MAX_PROPERTIES: Final = 32_767
+MAX_RECORD: Final = 0x7FFFFFFF
+
+FIXED_SIZE: Final = 75  # everything of V1 but the hosts, body, topic and properties
+SMALLEST_RECORD: Final = 91  # two IPv4 hosts, no body, topic or properties
+HEAD_SIZE: Final = 112  # up to the body's length, whichever size the hosts have
+QUEUE_ID_AT: Final = 12
+QUEUE_OFFSET_AT: Final = 20
+PHYSICAL_AT: Final = 28
+SYS_FLAG_AT: Final = 36
+BORN_HOST_AT: Final = 48
+STORED_AT: Final = 56  # with an IPv4 born host
+PLACE_END: Final = (
+    36  # behind the physical offset: what tells whether a record stands where it should
+)
+V4_HOST: Final = 8
+V6_HOST: Final = 20
+V6_MORE: Final = V6_HOST - V4_HOST
+
+FIXED_FIELDS: Final = (
+    ("size", ">i4"),
+    ("magic", ">i4"),
+    ("body_crc", ">i4"),
+    ("queue_id", ">i4"),
+    ("flag", ">i4"),
+    ("queue_offset", ">i8"),
+    ("physical_offset", ">i8"),
+    ("sys_flag", ">i4"),
+    ("born", ">i8"),
+    ("born_host", "V8"),  # from here on only where both hosts are IPv4
+    ("stored", ">i8"),
+    ("store_host", "V8"),
+    ("reconsume_times", ">i4"),
+    ("prepared_offset", ">i8"),
+    ("body_size", ">i4"),
+)
+"""Fields up to the body as numpy names their kinds, for who reads many records at once."""
+
+WHOLE_CRC: Final = b"__CRC32#\x01"
+WHOLE_CRC_SIZE: Final = 20  # name, separator, ten digits, separator
+
+
+def names_directory(topic: bytes) -> bool:
+    """Can a queue's directory have this name? What cannot is no topic that a store has ever taken."""
+    size = len(topic)
+    if size == 0 or size > MAX_TOPIC_NAME or topic == b"." or topic == b"..":  # noqa: PLR1714
+        return False
+    return b"/" not in topic and b"\0" not in topic
+
+
+class StoredRecord:
+    """One record, decoded. Hosts are raw: the address (4 or 16 bytes), then the port as int32."""
+
+    __slots__ = (
+        "body",
+        "body_crc",
+        "born_host",
+        "born_timestamp_ms",
+        "flag",
+        "magic",
+        "physical_offset",
+        "prepared_offset",
+        "properties",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "size",
+        "store_host",
+        "store_timestamp_ms",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        size: int,
+        magic: int,
+        body_crc: int,
+        queue_id: int,
+        flag: int,
+        queue_offset: int,
+        physical_offset: int,
+        sys_flag: int,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        store_timestamp_ms: int,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+        body: bytes,
+        topic: str,
+        properties: str,
+    ) -> None:
+        self.size: int = size
+        self.magic: int = magic
+        self.body_crc: int = body_crc
+        self.queue_id: int = queue_id
+        self.flag: int = flag
+        self.queue_offset: int = queue_offset
+        self.physical_offset: int = physical_offset
+        self.sys_flag: int = sys_flag
+        self.born_timestamp_ms: int = born_timestamp_ms
+        self.born_host: bytes = born_host
+        self.store_timestamp_ms: int = store_timestamp_ms
+        self.store_host: bytes = store_host
+        self.reconsume_times: int = reconsume_times
+        self.prepared_offset: int = prepared_offset
+        self.body: bytes = body
+        self.topic: str = topic
+        self.properties: str = properties
