@@ -1,4 +1,4 @@
-"""Map a file without keeping a descriptor for it: docs/decisions/0017-maps-without-descriptors.md.
+"""Map a file without keeping a descriptor for it: docs/decisions/0018-maps-without-descriptors.md.
 
 Python's `mmap` keeps a copy of the descriptor it is given, before 3.13 whether wanted or not. A mapping of the system
 needs none. So on Linux a place is taken by an anonymous `mmap`, which has no descriptor, and the file is put there by
