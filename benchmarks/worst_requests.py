@@ -183,14 +183,19 @@ def _members(broker: Broker, steady_ms: int) -> None:
     server = broker._doors._servers[0]  # type: ignore[attr-defined]
     for number in range(MEMBERS):
         protocol = server._new_protocol()
-        protocol.connection_made(Pipe(_Nobody(), 10_000 + number))  # type: ignore[arg-type]
+        protocol.connection_made(_Nobody(None, 10_000 + number))  # type: ignore[arg-type]
         peer = protocol._peer
         broker.consumers.register("crowd", peer, client_id=f"m{number}", language="JAVA", version=493, consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING", consume_from_where="CONSUME_FROM_LAST_OFFSET", subscriptions=[], now_ms=steady_ms)  # fmt: skip
         broker.producers.register("crowd", peer, client_id=f"m{number}", language="JAVA", version=493, now_ms=steady_ms)  # fmt: skip
 
 
-class _Nobody:
-    def answered(self, command: Any) -> None:
+class _Nobody(Pipe):
+    """A member that takes what it is sent."""
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def writelines(self, parts: list[bytes]) -> None:
         pass
 
 

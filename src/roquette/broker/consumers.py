@@ -280,6 +280,12 @@ class ConsumerTable:
                 error,
             )
 
+    def prepare(self, data: SubscriptionData) -> bool:
+        """Compile a subscription's selector before its group is registered; False when there is nothing to do."""
+        if data.class_filter_mode or is_tag_type(data.expression_type):
+            return False
+        return self._filters.prepare(data.sub_string, data.expression_type)
+
     def _filter_of(self, data: SubscriptionData) -> SubscriptionFilter:
         if data.class_filter_mode:
             return MATCH_ALL

@@ -4,6 +4,7 @@ Pull and POP build a filter from an expression, give its `codes` and `predicate`
 with what they hold. Apache: ExpressionMessageFilter, ExpressionForRetryMessageFilter, ConsumerFilterManager.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -73,6 +74,14 @@ class SubscriptionFilters:
             if len(self._tags) < TAG_EXPRESSIONS and len(expression) <= TAG_CHARACTERS:
                 self._tags[expression] = known
         return known
+
+    def prepare(self, expression: str | None, kind: str | None) -> bool:
+        """Compile a selector, right or wrong, to be built later; False when it is known."""
+        if not expression or kind != SQL92 or expression in self._sql:
+            return False
+        with contextlib.suppress(ExpressionError):  # whoever builds it is told
+            self._build_sql(expression)
+        return True
 
     def _build_sql(self, expression: str | None) -> SubscriptionFilter:
         if not expression:

@@ -152,6 +152,10 @@ class Peer:
         self._dispatcher.mark(self)
         return future
 
+    def soon(self, call: Callable[..., Any], *args: Any) -> None:
+        """Call in the loop's next turn."""
+        self._dispatcher.loop.call_soon(call, *args)
+
     def __repr__(self) -> str:
         return f"<Peer {self.remote}>"
 

@@ -30,10 +30,10 @@ def _decoder(kind: Hashable) -> "msgspec.json.Decoder[Any]":
     return msgspec.json.Decoder(cast(type[Any], kind), strict=False)
 
 
-def decode_request_body(kind: type[T], data: bytes) -> T:
-    """The same of a request, on a server's loop: at most `MAX_REQUEST` bytes, `MAX_LENIENT` of anything slow."""
-    if len(data) > MAX_REQUEST:
-        raise RemoteProtocolError(f"a body of {len(data)} bytes, {MAX_REQUEST} are allowed here")
+def decode_request_body(kind: type[T], data: bytes, most: int = MAX_REQUEST) -> T:
+    """The same of a request, on a server's loop: at most `most` bytes, `MAX_LENIENT` of anything slow."""
+    if len(data) > most:
+        raise RemoteProtocolError(f"a body of {len(data)} bytes, {most} are allowed here")
     return decode_body(kind, data, MAX_LENIENT)
 
 
