@@ -4,7 +4,7 @@ RoquetteError
 +- LocalProtocolError            our misuse of the wire                     (a bug)
 +- ConfigError                   a setting is wrong: says which, where, what to do
 +- StoreError
-|  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreShort  StoreClosed  MessageIllegal
+|  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreShort  StoreClosed  MessageIllegal (BatchTooLarge)
 +- ExpressionError               a filter expression is not one: says what is wrong where
 +- Refused(code, remark)         server side only: becomes the response
 |  +- RefusedForNow              the store takes nothing at present: the same may be taken later
@@ -56,6 +56,10 @@ class StoreClosed(StoreError):
 
 class MessageIllegal(StoreError):
     """A message breaks a size limit of the store (Apache's PutMessageStatus.MESSAGE_ILLEGAL)."""
+
+
+class BatchTooLarge(MessageIllegal):
+    """A batch has more messages or keys than one turn of the loop takes."""
 
 
 class ExpressionError(RoquetteError):

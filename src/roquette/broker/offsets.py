@@ -13,6 +13,11 @@ _VERSION_STEP = 500  # commits per data version step (consumerOffsetUpdateVersio
 LONG_MAX = (1 << 63) - 1
 
 
+def _is_of_group(key: str, end: str) -> bool:
+    """Whether the key is a topic and `end`, which is `@group`."""
+    return key.endswith(end) and key.find("@") == len(key) - len(end)
+
+
 def _accept(group: str, topic: str, queue_id: int, offset: int, old: int, client: str) -> bool:
     return True
 
@@ -230,25 +235,27 @@ class OffsetTable:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics the group has committed offsets for, sorted."""
-        return sorted(t for t, _, g in (key.partition("@") for key in self._offsets) if g == group)
+        end = f"@{group}"
+        return sorted(key[: -len(end)] for key in self._offsets if _is_of_group(key, end))
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have committed offsets for the topic, sorted."""
-        return sorted(g for t, _, g in (key.partition("@") for key in self._offsets) if t == topic)
+        begin = f"{topic}@"
+        return sorted(key[len(begin) :] for key in self._offsets if key.startswith(begin))
 
     def delete_group(self, group: str) -> None:
         """Forget a group (removeOffset)."""
-        self._drop(lambda topic, name: name == group)
+        end = f"@{group}"
+        self._drop(lambda key: _is_of_group(key, end))
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic (cleanOffsetByTopic)."""
-        self._drop(lambda name, group: name == topic)
+        begin = f"{topic}@"
+        self._drop(lambda key: key.startswith(begin))
 
-    def _drop(self, matches: Callable[[str, str], bool]) -> None:
+    def _drop(self, matches: Callable[[str], bool]) -> None:
         for table in (self._offsets, self._pulls, self._resets):
-            for key in [
-                key for key in table if matches(key.partition("@")[0], key.partition("@")[2])
-            ]:
+            for key in [key for key in table if matches(key)]:
                 del table[key]
                 self._dropped[key] = None
                 self._moved.pop(key, None)

@@ -1,18 +1,48 @@
-"""Work of the broker on its own log, step by step between the turns of its clients."""
+"""Work of the broker step by step, between the turns of its clients: on its own log, and for large answers."""
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from roquette.base.clock import Clock
+from roquette.base.executor import run_blocking
 from roquette.base.lifecycle import Health
 from roquette.errors import RefusedForNow
+from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.broker")
 
 BEAT_S: Final = 0.1
 REFUSED_S: Final = 10.0
+MANY: Final = 500  # rows of an answer: more are written beside the loop
+
+T = TypeVar("T")
+
+
+async def paced(items: Iterable[T], at_once: int = 1_000) -> AsyncIterator[T]:
+    """The items; after so many of them the others have a turn. Nobody else changes `items`."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % at_once == 0:
+            await asyncio.sleep(0)
+
+
+async def encode_rows(value: Any, rows: int, *, java_keys: bool = False) -> bytes:
+    """`encode_body` of a value with so many rows, which nobody changes any more."""
+    if rows <= MANY:
+        return encode_body(value, java_keys=java_keys)
+    return await run_blocking(partial(encode_body, java_keys=java_keys), value)
+
+
+async def reply_of(outcome: Outcome) -> Reply | None:
+    """What an outcome that is a reply, or a task, answers."""
+    if isinstance(outcome, Task):
+        return await outcome.work
+    assert isinstance(outcome, Reply)
+    return outcome
 
 
 async def keep_stepping(

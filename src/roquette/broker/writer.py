@@ -10,6 +10,7 @@ from roquette.base.javatypes import java_hash
 from roquette.broker.set_aside import SetAside
 from roquette.broker.timer_rules import TimerRules, asks_for_timer, strip_timer
 from roquette.errors import (
+    BatchTooLarge,
     MessageIllegal,
     Refused,
     RefusedForNow,
@@ -204,6 +205,8 @@ class MessageWriter:
 
     def refusal(self, error: StoreError) -> Refused:
         """What a sender is told when the store refuses."""
+        if isinstance(error, BatchTooLarge):
+            return Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}")
         if isinstance(error, MessageIllegal):
             return self.illegal()
         if isinstance(error, StoreFull):

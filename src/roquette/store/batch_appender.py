@@ -4,13 +4,15 @@ A message is stored as it came in the batch: Apache's MessageExtEncoder (5.5) ad
 whose UNIQ_KEY, sent by clients of 5.x, would hide the id of every message.
 """
 
+from typing import Final
+
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
 from roquette.base.javatypes import java_text
-from roquette.errors import CorruptRecord, MessageIllegal
+from roquette.errors import BatchTooLarge, CorruptRecord, MessageIllegal
 from roquette.message.batch import BatchCursor
-from roquette.message.properties import KeySpans
+from roquette.message.properties import KeySpans, find_property
 from roquette.message.record import write_record
 from roquette.message.record_layout import MAX_PROPERTIES
 from roquette.store.commit_log import CommitLog
@@ -20,6 +22,8 @@ from roquette.store.consume_queues import ConsumeQueues, TopicQueues
 from roquette.store.index import Index
 from roquette.store.limits import raise_illegal
 from roquette.store.results import Arrival, BatchAppended
+
+MAX_BATCH_KEYS: Final = 32_768  # besides the first of each message
 
 
 class Part:
@@ -61,6 +65,8 @@ class BatchAppender:
         max_body: i64 = config.max_message_size
         cursor = BatchCursor(batch)
         count = 0
+        most = config.max_batch_messages
+        spaces = 0
         try:
             while cursor.advance():
                 body: i64 = cursor.body_end - cursor.body_start
@@ -71,11 +77,29 @@ class BatchAppender:
                 properties = cursor.properties
                 if properties.endswith(b"\0"):  # at a record's end they look torn to recovery
                     raise MessageIllegal("the properties of a batch's message end in a zero byte")
+                spaces += properties.count(b" ")
                 count += 1
+                if count > most:
+                    raise BatchTooLarge(
+                        f"the batch has more than {most} messages (maxBatchMessages)"
+                    )
         except CorruptRecord as error:
             raise MessageIllegal(f"the batch is not one: {error}") from None
         if not count:
             raise MessageIllegal("the batch has no message")
+        if spaces > MAX_BATCH_KEYS:
+            self._check_keys(batch)
+
+    def _check_keys(self, batch: bytes) -> None:
+        """Each word of KEYS becomes an entry of the index, on the loop."""
+        words = 0
+        cursor = BatchCursor(batch)
+        while cursor.advance():
+            properties = cursor.properties
+            start, end = find_property(properties, 0, len(properties), b"KEYS\x01")
+            words += properties.count(b" ", start, end)
+        if words > MAX_BATCH_KEYS:
+            raise BatchTooLarge(f"the messages of the batch have more than {MAX_BATCH_KEYS} keys")
 
     def append(
         self,

@@ -39,6 +39,13 @@ class StoreConfig:
     max_message_size: int = setting(
         4 << 20, "Largest message body in bytes.", mutable=True, least=1, most=1 << 30
     )
+    max_batch_messages: int = setting(
+        32_768,
+        "Messages in one batch; Apache's broker has no bound.",
+        mutable=True,
+        least=1,
+        most=32_768,
+    )
     index_enable: bool = setting(
         True, "Index messages by KEYS and by unique id.", java="messageIndexEnable"
     )

@@ -10,11 +10,12 @@ from roquette.broker.consumers import ConsumerTable
 from roquette.broker.groups import GroupTable
 from roquette.broker.item_stats import GROUP_GET_NUMS, ItemStats
 from roquette.broker.offsets import OffsetTable
+from roquette.broker.stepping import encode_rows, paced
 from roquette.broker.topics import TopicTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Reply
+from roquette.remoting.outcomes import Reply, Task
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
     ConsumeQueueData,
@@ -38,6 +39,7 @@ from roquette.wire.json_body import encode_body
 log = logging.getLogger("roquette.broker")
 
 MAX_UNITS = 10_000  # of a queue, in one answer
+TOPICS_AT_ONCE = 200  # whose queues are looked at in one turn
 
 
 class ConsumeStatsProcessor:
@@ -70,7 +72,7 @@ class ConsumeStatsProcessor:
 
     def consume_stats(
         self, ctx: RequestContext, header: GetConsumeStatsRequestHeader, body: bytes
-    ) -> Reply:
+    ) -> Task:
         """GET_CONSUME_STATS: per queue, how far the group is and how far it could be."""
         group = header.consumer_group
         listed = [name for name in (header.topic_list or "").split(";") if name]
@@ -80,30 +82,42 @@ class ConsumeStatsProcessor:
             topic = (header.topic or "").strip()
             wanted = [topic] if topic else self._offsets.topics_of(group)
             names = [name for name in wanted if self._subscribed(group, name)]
+        return Task(self._consume_stats(group, names))
+
+    async def _consume_stats(self, group: str, names: list[str]) -> Reply:
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
-        for name in names:
+        gone: list[str] = []
+        async for name in paced(names, TOPICS_AT_ONCE):
             found = self._topics.find(name)
             if found is None:
-                log.warning("consume stats: topic does not exist topic=%s", name)
+                gone.append(name)
                 continue
-            table |= self._progress(group, name, found.read_queues, pulls=True)
+            await self._progress(group, name, found.read_queues, table, pulls=True)
             tps += self._items.tps(GROUP_GET_NUMS, f"{name}@{group}")
-        return Reply(b"", encode_body(ConsumeStats(offset_table=table, consume_tps=tps)))
+        if gone:
+            log.warning("consume stats: %d topics do not exist, first=%s", len(gone), gone[0])
+        answer = ConsumeStats(offset_table=table, consume_tps=tps)
+        return Reply(b"", await encode_rows(answer, len(table)))
 
     def _subscribed(self, group: str, topic: str) -> bool:
         """False for what an online group has subscriptions, but none on this topic."""
         online = self._consumers.find(group)
         if online is None or not online.subscriptions or topic in online.subscriptions:
             return True
-        log.warning("consume stats: not subscribed topic=%s group=%s", topic, group)
+        log.debug("consume stats: not subscribed topic=%s group=%s", topic, group)
         return False
 
-    def _progress(
-        self, group: str, topic: str, queues: int, *, pulls: bool
-    ) -> dict[MessageQueue, OffsetWrapper]:
-        table: dict[MessageQueue, OffsetWrapper] = {}
-        for queue_id in range(queues):
+    async def _progress(
+        self,
+        group: str,
+        topic: str,
+        queues: int,
+        table: dict[MessageQueue, OffsetWrapper],
+        *,
+        pulls: bool,
+    ) -> None:
+        async for queue_id in paced(range(queues)):
             high = max(0, self._store.max_offset(topic, queue_id))
             committed = max(0, self._offsets.query(group, topic, queue_id))
             pulled = self._offsets.query_pull(group, topic, queue_id)
@@ -115,44 +129,54 @@ class ConsumeStatsProcessor:
                 pull_offset=max(pulled, committed) if pulls else 0,
                 last_timestamp=max(0, last),
             )
-        return table
 
     def all_consume_stats(
         self, ctx: RequestContext, header: GetConsumeStatsInBrokerHeader, body: bytes
-    ) -> Reply:
+    ) -> Task:
         """GET_BROKER_CONSUME_STATS: every group's progress on every topic; `isOrder` picks ordered topics."""
+        return Task(self._all_consume_stats(header.is_order))
+
+    async def _all_consume_stats(self, is_order: bool) -> Reply:
+        count = 0
         answer = ConsumeStatsList(broker_addr=self._address())
         topics_of: dict[str, list[str]] = {}
-        for topic, group in self._offsets.pairs():
+        async for topic, group in paced(self._offsets.pairs(), 10_000):
             topics_of.setdefault(group, []).append(topic)
-        for config in self._groups.all():
+        async for config in paced(self._groups.all()):
             group = config.group_name
             rows: list[ConsumeStats] = []
-            for name in sorted(topics_of.get(group, ())):
+            async for name in paced(sorted(topics_of.get(group, ())), TOPICS_AT_ONCE):
                 found = self._topics.find(name)
-                if found is None or (header.is_order and not found.order):
+                if found is None or (is_order and not found.order):
                     continue
                 if not self._subscribed(group, name):
                     continue
-                table = self._progress(group, name, found.write_queues, pulls=False)
+                table: dict[MessageQueue, OffsetWrapper] = {}
+                await self._progress(group, name, found.write_queues, table, pulls=False)
+                count += len(table)
                 tps = self._items.tps(GROUP_GET_NUMS, f"{name}@{group}")
                 rows.append(ConsumeStats(offset_table=table, consume_tps=tps))
                 for at in table.values():
                     answer.total_diff += at.broker_offset - at.consumer_offset
                     answer.total_inflight_diff += at.pull_offset - at.consumer_offset
             answer.consume_stats_list.append({group: rows})
-        return Reply(b"", encode_body(answer))
+        return Reply(b"", await encode_rows(answer, count))
 
     def time_span(
         self, ctx: RequestContext, header: QueryConsumeTimeSpanRequestHeader, body: bytes
-    ) -> Reply:
+    ) -> Task:
         """QUERY_CONSUME_TIME_SPAN: store times of each queue's first, last and last consumed message."""
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        return Task(self._time_span(header, topic.write_queues, ctx.now_ms))
+
+    async def _time_span(
+        self, header: QueryConsumeTimeSpanRequestHeader, queues: int, now_ms: int
+    ) -> Reply:
         topic, store = header.topic, self._store
-        found = self._topics.find(topic)
-        if found is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         spans: list[QueueTimeSpan] = []
-        for queue_id in range(found.write_queues):
+        async for queue_id in paced(range(queues)):
             first = store.store_time(topic, queue_id, store.min_offset(topic, queue_id))
             end = store.max_offset(topic, queue_id)
             committed = self._offsets.query(header.group, topic, queue_id)
@@ -161,7 +185,7 @@ class ConsumeStatsProcessor:
                 consumed = store.store_time(topic, queue_id, committed - 1)
             delay_ms = 0
             if committed < end:
-                delay_ms = ctx.now_ms - store.store_time(topic, queue_id, committed)
+                delay_ms = now_ms - store.store_time(topic, queue_id, committed)
             queue = MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue_id)
             spans.append(
                 QueueTimeSpan(
@@ -172,7 +196,8 @@ class ConsumeStatsProcessor:
                     delay_time=delay_ms,
                 )
             )
-        return Reply(b"", encode_body(QueryConsumeTimeSpanBody(consume_time_span_set=spans)))
+        answer = QueryConsumeTimeSpanBody(consume_time_span_set=spans)
+        return Reply(b"", await encode_rows(answer, queues))
 
     def consume_queue(
         self, ctx: RequestContext, header: QueryConsumeQueueRequestHeader, body: bytes

@@ -10,12 +10,13 @@ from roquette.broker.consumers import ConsumerTable
 from roquette.broker.deletions import Deletions
 from roquette.broker.groups import GroupTable
 from roquette.broker.offsets import OffsetTable
-from roquette.broker.processors.heartbeat import decode_request
+from roquette.broker.processors.heartbeat import check_count, decode_request
 from roquette.broker.producers import ProducerTable
+from roquette.broker.stepping import encode_rows
 from roquette.errors import Refused
 from roquette.message.names import group_error, topic_error
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Outcome, Reply
+from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.wire.bodies import (
     Connection,
     ConsumerConnection,
@@ -85,6 +86,7 @@ class GroupProcessor:
     def create_groups(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all or none."""
         wanted = decode_request(SubscriptionGroupList, body).group_config_list
+        check_count(len(wanted), "groups")
         checked = [self._checked(config) for config in wanted]
         self._groups.make_room(config.group_name for config in checked)
         for config in checked:
@@ -108,11 +110,15 @@ class GroupProcessor:
         config.attributes = altered(GROUP_ATTRIBUTES, current, config.attributes or {})
         return config
 
-    def all_groups(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def all_groups(self, ctx: RequestContext, header: None, body: bytes) -> Task:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: everything in one answer."""
+        return Task(self._all_groups())
+
+    async def _all_groups(self) -> Reply:
         wrapper = self._groups.to_wrapper()
         count = len(wrapper.subscription_group_table)
-        return Reply(encode_dict({"totalGroupNum": str(count)}), encode_body(wrapper))
+        ext = encode_dict({"totalGroupNum": str(count)})
+        return Reply(ext, await encode_rows(wrapper, count))
 
     def one_group(
         self, ctx: RequestContext, header: GetSubscriptionGroupConfigRequestHeader, body: bytes

@@ -39,6 +39,7 @@ MAX_SUBSCRIPTIONS = 4_096  # of one group,
 MAX_SUBSCRIBED = (
     256 << 10
 )  # and the characters of their expressions and the codes of their tags, together
+MAX_LISTED = 1_000  # topics or groups created by one request
 PRODUCERS_A_STEP = 500
 CONSUMERS_A_STEP = 16
 MEMBERS_A_TURN = 250
@@ -347,6 +348,15 @@ def _notify_some(peers: list[Peer], first: int, ext: bytes) -> None:
     first += MEMBERS_A_TURN
     if first < len(peers):
         peers[first].soon(_notify_some, peers, first, ext)
+
+
+def check_count(count: int, what: str) -> None:
+    """Raise Refused when one request asks for more than is done in one turn."""
+    if count > MAX_LISTED:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"{count} {what} in one request, {MAX_LISTED} are allowed: send several",
+        )
 
 
 def decode_request(kind: type[T], body: bytes, most: int = MAX_REQUEST) -> T:

@@ -10,11 +10,12 @@ from roquette.broker.config import LiveConfig
 from roquette.broker.consumers import ConsumerTable
 from roquette.broker.groups import GroupTable
 from roquette.broker.offsets import LONG_MAX, MAX_QUEUE_ID, NOT_FOUND, OffsetTable
+from roquette.broker.stepping import MANY, encode_rows, paced, reply_of
 from roquette.broker.topics import Topic, TopicTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Outcome, Reply
+from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
     DelayOffsetSerializeWrapper,
@@ -94,21 +95,29 @@ class OffsetAdminProcessor:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
             )
-        targets = self._targets(header, topic)
+        return Task(self._reset(ctx, header, topic))
+
+    async def _reset(
+        self, ctx: RequestContext, header: ResetOffsetRequestHeader, topic: Topic
+    ) -> Reply | None:
+        targets = await self._targets(header, topic)
         if not targets:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         self._offsets.make_room(header.group, topic.name, targets, by_operator=True)
-        for queue_id, offset in targets.items():
+        async for queue_id, offset in paced(targets.items()):
             self._offsets.reset(header.group, topic.name, queue_id, offset, ctx.now_ms)
         self._wake(topic.name, header.group)
-        log.info("offsets reset topic=%s group=%s to=%s", topic.name, header.group, targets)
-        reply = Reply(b"", encode_body(ResetOffsetBody(offset_table=self._named(topic, targets))))
-        return self._saved(reply)
+        shown = targets if len(targets) <= MANY else f"{len(targets)} offsets"
+        log.info("offsets reset topic=%s group=%s to=%s", topic.name, header.group, shown)
+        answer = ResetOffsetBody(offset_table=self._named(topic, targets))
+        reply = Reply(b"", await encode_rows(answer, len(targets)))
+        return await reply_of(self._saved(reply))
 
-    def _targets(self, header: ResetOffsetRequestHeader, topic: Topic) -> dict[int, int]:
+    async def _targets(self, header: ResetOffsetRequestHeader, topic: Topic) -> dict[int, int]:
         queue_id, offset = header.queue_id, header.offset
         if queue_id < 0:
-            return {q: self._at(topic.name, q, header.timestamp) for q in range(topic.read_queues)}
+            queues = paced(range(topic.read_queues))
+            return {q: self._at(topic.name, q, header.timestamp) async for q in queues}
         if queue_id > MAX_QUEUE_ID:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"QueueId is {queue_id}, topic is {topic.name}"
@@ -190,13 +199,19 @@ class OffsetAdminProcessor:
         self, ctx: RequestContext, header: CloneGroupOffsetRequestHeader, body: bytes
     ) -> Outcome:
         """CLONE_GROUP_OFFSET: without a topic, of every topic the source has offsets on."""
+        return Task(self._clone(ctx, header))
+
+    async def _clone(
+        self, ctx: RequestContext, header: CloneGroupOffsetRequestHeader
+    ) -> Reply | None:
         source = header.src_group
         blank = not (header.topic or "").strip()
         names = self._offsets.topics_of(source) if blank else [header.topic or ""]
         online = self._consumers.find(source)
-        for name in names:
+        left_out: list[str] = []
+        async for name in paced(names):
             if self._topics.find(name) is None:
-                log.warning("clone of offsets: topic does not exist topic=%s", name)
+                left_out.append(name)
                 continue
             if (
                 not header.offline
@@ -204,17 +219,19 @@ class OffsetAdminProcessor:
                 and online.subscriptions
                 and name not in online.subscriptions
             ):
-                log.warning(
-                    "clone of offsets: not subscribed topic=%s group=%s subscribed=%s",
-                    name,
-                    source,
-                    ",".join(online.subscriptions),
-                )
+                left_out.append(name)
                 continue
             queues = self._offsets.of_topic(source, name)
             self._offsets.make_room(header.dest_group, name, queues, by_operator=True)
             self._offsets.clone(source, header.dest_group, name, ctx.now_ms)
-        return self._saved(Reply())
+        if left_out:
+            log.warning(
+                "clone of offsets: %d topics do not exist or are not subscribed to group=%s first=%s",
+                len(left_out),
+                source,
+                left_out[0],
+            )
+        return await reply_of(self._saved(Reply()))
 
     def correction_offset(
         self, ctx: RequestContext, header: QueryCorrectionOffsetHeader, body: bytes
@@ -230,10 +247,14 @@ class OffsetAdminProcessor:
                 least[queue_id] = LONG_MAX
         return Reply(b"", encode_body(QueryCorrectionOffsetBody(correction_offsets=least)))
 
-    def all_offsets(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def all_offsets(self, ctx: RequestContext, header: None, body: bytes) -> Task:
         """GET_ALL_CONSUMER_OFFSET: consumerOffset.json, for a replica."""
+        return Task(self._all_offsets())
+
+    async def _all_offsets(self) -> Reply:
         wrapper = self._offsets.to_wrapper(with_resets=False)
-        return Reply(b"", encode_body(wrapper, java_keys=True))
+        rows = sum(map(len, wrapper.offset_table.values()))
+        return Reply(b"", await encode_rows(wrapper, rows, java_keys=True))
 
     def all_delay_offsets(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_ALL_DELAY_OFFSET: delayOffset.json, for a replica."""

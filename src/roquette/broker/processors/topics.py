@@ -14,13 +14,14 @@ from roquette.broker.deletions import Deletions
 from roquette.broker.item_stats import TOPIC_PUT_NUMS, ItemStats
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.outbound import AUTO_CREATED
-from roquette.broker.processors.heartbeat import decode_request
+from roquette.broker.processors.heartbeat import check_count, decode_request
+from roquette.broker.stepping import encode_rows, paced
 from roquette.broker.topics import TopicTable, system_topics
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import MAX_TOPIC, SYSTEM_TOPICS, topic_error
 from roquette.remoting.dispatcher import RequestContext
-from roquette.remoting.outcomes import Outcome, Reply
+from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
     CreateTopicListRequestBody,
@@ -116,6 +117,7 @@ class TopicProcessor:
 
     def _put(self, ctx: RequestContext, wanted: list[TopicConfig]) -> Outcome:
         """Check all, then change what differs; the attributes are changes (`+key`, `-key`)."""
+        check_count(len(wanted), "topics")
         checked = [self._checked(config) for config in wanted]
         self._topics.make_room((config.topic_name for config in checked), by_operator=True)
         for config in checked:
@@ -170,13 +172,18 @@ class TopicProcessor:
         config.attributes = altered(TOPIC_ATTRIBUTES, current, changes)
         return config
 
-    def all_topics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def all_topics(self, ctx: RequestContext, header: None, body: bytes) -> Task:
         """GET_ALL_TOPIC_CONFIG: everything in one answer."""
-        table = self._topics.to_table()
+        return Task(self._all_topics())
+
+    async def _all_topics(self) -> Reply:
+        version = self._topics.data_version  # the older one: who goes by it asks again
+        table = {topic.name: topic.to_config() async for topic in paced(self._topics.all())}
         wrapper = TopicConfigAndMappingSerializeWrapper(
-            topic_config_table=table, data_version=self._topics.data_version
+            topic_config_table=table, data_version=version
         )
-        return Reply(encode_dict({"totalTopicNum": str(len(table))}), encode_body(wrapper))
+        ext = encode_dict({"totalTopicNum": str(len(table))})
+        return Reply(ext, await encode_rows(wrapper, len(table)))
 
     def one_topic(
         self, ctx: RequestContext, header: GetTopicConfigRequestHeader, body: bytes
@@ -192,24 +199,28 @@ class TopicProcessor:
 
     def stats(
         self, ctx: RequestContext, header: GetTopicStatsInfoRequestHeader, body: bytes
-    ) -> Reply:
+    ) -> Task:
         """GET_TOPIC_STATS_INFO: offsets of every queue and when it was last written."""
         topic = self._topics.find(header.topic)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        return Task(self._stats(header.topic, max(topic.read_queues, topic.write_queues)))
+
+    async def _stats(self, topic: str, queues: int) -> Reply:
         table: dict[MessageQueue, TopicOffset] = {}
-        for queue_id in range(max(topic.read_queues, topic.write_queues)):
-            low = max(0, self._store.min_offset(header.topic, queue_id))
-            high = max(0, self._store.max_offset(header.topic, queue_id))
-            last = self._store.store_time(header.topic, queue_id, high - 1) if high > low else 0
+        async for queue_id in paced(range(queues)):
+            low = max(0, self._store.min_offset(topic, queue_id))
+            high = max(0, self._store.max_offset(topic, queue_id))
+            last = self._store.store_time(topic, queue_id, high - 1) if high > low else 0
             queue = MessageQueue(
-                topic=header.topic, broker_name=self._live.current.broker_name, queue_id=queue_id
+                topic=topic, broker_name=self._live.current.broker_name, queue_id=queue_id
             )
             table[queue] = TopicOffset(
                 min_offset=low, max_offset=high, last_update_timestamp=max(0, last)
             )
-        tps = self._items.tps(TOPIC_PUT_NUMS, header.topic)
-        return Reply(b"", encode_body(TopicStatsTable(offset_table=table, topic_put_tps=tps)))
+        tps = self._items.tps(TOPIC_PUT_NUMS, topic)
+        answer = TopicStatsTable(offset_table=table, topic_put_tps=tps)
+        return Reply(b"", await encode_rows(answer, queues))
 
     def delete_topic(
         self, ctx: RequestContext, header: DeleteTopicRequestHeader, body: bytes
