@@ -395,3 +395,24 @@ def test_under_async_flush_readers_see_everything() -> None:
     put(store)
 
     assert status(store, 0) == (GetStatus.FOUND, 1)
+
+
+def test_a_message_that_is_not_synced_yet_is_waited_for_behind_old_ones_too() -> None:
+    """A read that begins at what was there at start ends before it, and does not go past it as damaged."""
+    files = FaultyFiles()
+    store = opened(files, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    for _ in range(3):
+        put(store)
+    store.close(START_MS)
+    store = opened(files, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    put(store, b"new")
+    assert status(store, 0) == (GetStatus.FOUND, 3)
+    assert status(store, 2) == (GetStatus.FOUND, 3)
+    assert status(store, 3) == (GetStatus.OFFSET_OVERFLOW_ONE, 3)
+    codes = store.read_queue("T", 0, 0, 32, 1 << 20, {0})
+    assert (codes.count, codes.next_begin_offset) == (3, 3)
+    plan = store.plan_sync()
+    assert plan is not None
+    plan.run()
+    store.synced(plan)
+    assert status(store, 0) == (GetStatus.FOUND, 4)

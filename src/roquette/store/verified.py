@@ -54,6 +54,7 @@ class VerifiedRead:
         "_units",
         "_view",
         "_visible_end",
+        "_written_end",
     )
 
     def __init__(
@@ -68,6 +69,7 @@ class VerifiedRead:
         bytes_limit: i64,
         min_physical: i64,
         visible_end: i64,
+        written_end: i64,
         segment_size: i64,
         budget: i64,
     ) -> None:
@@ -95,6 +97,7 @@ class VerifiedRead:
         self._bytes_limit: i64 = bytes_limit
         self._min_physical: i64 = min_physical
         self._visible_end: i64 = visible_end
+        self._written_end: i64 = written_end
         self._segment_size: i64 = segment_size
 
     def run(self) -> Found:
@@ -110,7 +113,7 @@ class VerifiedRead:
         cost: i64 = 0
         position: i64 = 0
         end: i64 = len(units)
-        removed = False
+        removed = hidden = False
         while position < end and count < self._count_limit and cost < SCAN_COST:
             offset = read_i64_be(units, position)
             size: int = read_i32_be(units, position + 8)
@@ -126,6 +129,9 @@ class VerifiedRead:
                 position += UNIT_SIZE
                 continue
             if count and total + size > self._bytes_limit:
+                break
+            if size > 0 and self._visible_end < offset + size <= self._written_end:
+                hidden = True  # it is not there yet for readers: they wait for it
                 break
             record = b""
             # Behind the queue's first offset there is nothing that the log has lost.
@@ -166,7 +172,10 @@ class VerifiedRead:
             spans.append((offset, offset + size))
             count += 1
             total += size
-        return self._found(runs, spans, total, position // UNIT_SIZE, removed)
+        found = self._found(runs, spans, total, position // UNIT_SIZE, removed)
+        if hidden and not position:
+            found.status = GetStatus.OFFSET_OVERFLOW_ONE
+        return found
 
     def _is_sound(self, record: bytes, size: i64, offset: i64) -> bool:
         """Is this a sound record of the queue? Its parts are in the view then."""
@@ -354,6 +363,7 @@ def read_verified(
         min(max_bytes, bytes_limit),
         commit_log.min_offset,
         min(visible_end, commit_log.end_offset),
+        commit_log.end_offset,
         config.segment_size,
         COLD_BYTES if deferred else WARM_BYTES,
     )
