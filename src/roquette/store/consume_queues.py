@@ -2,6 +2,8 @@
 
 import os
 
+from mypy_extensions import i64
+
 from roquette.base.files import Files
 from roquette.errors import StoreError
 from roquette.message.record import record_size
@@ -68,6 +70,14 @@ class ConsumeQueues:
             for _, entry in sorted(self.topics.items())
             for queue_id in sorted(entry.queues)
         ]
+
+    def count_units(self) -> int:
+        """The queues' next offsets together."""
+        total: i64 = 0
+        for entry in self.topics.values():
+            for queue in entry.queues.values():
+                total += queue.next_offset
+        return total
 
     def load(self, trusted: int | None) -> None:
         """Find the queues on disk and where each ends.

@@ -262,7 +262,7 @@ class Recovery:
         if not checkpoint.log_synced:
             return 0
         if clean:
-            return checkpoint.queue_ends - sum(queue.next_offset for queue in self._queues.all())
+            return checkpoint.queue_ends - self._queues.count_units()
         synced = checkpoint.queues_synced
         return checkpoint.queue_ends - sum(
             queue.first_behind(synced) for queue in self._queues.all()

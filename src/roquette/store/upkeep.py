@@ -203,7 +203,7 @@ class Upkeep:
             self.checkpoint.logical_ms = last_store_ms
             self.checkpoint.logical_offset = self._log.end_offset
             self.checkpoint.queues_synced = self._log.end_offset
-            self.checkpoint.queue_ends = sum(queue.next_offset for queue in self._queues.all())
+            self.checkpoint.queue_ends = self._queues.count_units()
             self.checkpoint.log_synced = self._log.synced
             if self._index is not None:
                 self.checkpoint.index_ms = self._index.end_timestamp_ms
