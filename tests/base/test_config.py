@@ -145,3 +145,10 @@ def test_only_mutable_settings_change_while_running() -> None:
         update(config, {"enableThis": "true", "listenPort": "1"})
     with pytest.raises(ConfigError, match="enableThis='maybe' in the request"):
         update(config, {"enableThis": "maybe"})
+
+
+def test_escapes_of_properties_are_utf_16() -> None:
+    found = parse_properties("a=\\ud83d\\ude00\nb=x\\ud800y\nc=\\u4e2d")
+
+    assert found == {"a": "\U0001f600", "b": "x\ufffdy", "c": "中"}
+    assert format_properties(found).encode()

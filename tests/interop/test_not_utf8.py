@@ -66,7 +66,7 @@ def test_a_json_header_that_is_not_utf8(cluster: Cluster, name: str) -> None:
     host, _, port = cluster.broker.address.rpartition(":")
     head = b'{"code":310,"extFields":%b,"flag":0,"language":"CPP","opaque":1,"version":400}'
     head %= json_ext(send_ext(name), "i", b"TAGS\x01" + GBK + b"\x02")
-    frame = struct.pack(">ii", 4 + len(head), len(head)) + head
+    frame = struct.pack(">ii", 5 + len(head), len(head)) + head + b"x"
     with socket.create_connection((host, int(port)), timeout=30) as peer:
         if cluster.flavour == "apache":  # a deviation, docs/compatibility.md
             with pytest.raises(ConnectionError):

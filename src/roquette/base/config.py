@@ -135,7 +135,8 @@ def _unescape(text: str) -> str:
         else:
             out.append(char)
             i += 1
-    return "".join(out)
+    # Escapes come as UTF-16: pairs belong together, and half a pair is no text.
+    return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def format_properties(values: Mapping[str, str]) -> str:
