@@ -202,3 +202,43 @@ def test_locks_of_a_member_that_crashed_or_is_slow_stall_nobody_for_long(crashed
         assert 1.4 < cluster.loop.time() - began_s < 2.2
 
     simulate(main)
+
+
+@pytest.mark.parametrize("how", ["gives up", "leaves"])
+def test_a_member_that_ends_late_does_not_move_the_group_back(how: str) -> None:
+    """Its handler takes 5 s; whoever waited 2 s for its queue has finished more of it meanwhile."""
+
+    async def main(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAME_SERVER)
+        await cluster.add_broker(BROKER)
+        await create_topic(cluster, TOPIC, BROKER, queues=1)
+        producer = await cluster.client("10.0.2.1")
+        (queue,) = await producer.queues(TOPIC)
+        finished: Counter[bytes] = Counter()
+
+        async def slow(message: ReceivedMessage) -> None:
+            await asyncio.sleep(0.01 if message.body == b"0" else 5)
+
+        async def quick(message: ReceivedMessage) -> None:
+            finished[message.body] += 1
+
+        first = await cluster.client("10.0.3.2")
+        consumer = await first.subscribe(TOPIC, group="g", handler=slow, where="first")
+        await producer.send_batch(TOPIC, [b"%d" % number for number in range(20)])
+        await asyncio.sleep(2)
+        second = await cluster.client("10.0.3.1")  # the queue goes to the first of the sorted ids
+        if how == "leaves":
+            leaving = asyncio.create_task(consumer.close())
+            await asyncio.sleep(0.1)
+        await second.subscribe(TOPIC, group="g", handler=quick, where="first")
+        await asyncio.sleep(20)
+        assert len(finished) == 19
+        await second.close()
+        if how == "leaves":
+            await leaving
+        third = await cluster.client("10.0.3.0")
+        assert await third.queues(TOPIC)
+        stored = await third.session.api.consumer_offset(f"{BROKER}:10911", "g", queue)
+        assert stored == 20
+
+    simulate(main)

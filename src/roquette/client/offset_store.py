@@ -105,6 +105,21 @@ class OffsetStore:
             more = await asyncio.gather(*[self._commit(q, offsets[q]) for q in rest])
             return all(answers) and all(more) and len(first) + len(rest) == len(offsets)
 
+    async def ahead(self, states: Iterable[ProcessQueue]) -> list[ProcessQueue]:
+        """Of queues that others may work on already those whose saved offsets are not beyond ours."""
+        if self._local is not None:
+            return list(states)
+        found = []
+        for state in states:
+            try:
+                address = self._session.master_of(state.queue)
+                saved = await self._session.api.consumer_offset(address, self._group, state.queue)
+            except ClientError:
+                continue
+            if saved is None or saved <= state.committable():
+                found.append(state)
+        return found
+
     async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         session = self._session
         try:

@@ -15,7 +15,7 @@ from typing import Final
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health
 from roquette.client.answers import running_info
-from roquette.client.concurrent import ConcurrentQueues
+from roquette.client.concurrent import GIVE_UP_S, ConcurrentQueues
 from roquette.client.consume_loop import pull_loop, subscription
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
@@ -187,13 +187,20 @@ class PushConsumer:
         return self._leaving
 
     async def _leave(self) -> None:
-        await self._work.close(CLOSE_S)
         loop = asyncio.get_running_loop()
+        late = False
+        if not self.options.orderly:
+            await self._work.close(GIVE_UP_S)
+            if late := self._handler.busy > 0:  # others wait no longer for our locks
+                await self.offsets.save(self._worked())
+        await self._work.close(CLOSE_S)
         deadline = loop.time() + CLOSE_S
         while self._handler.busy and loop.time() < deadline:
             await asyncio.sleep(0.01)
+        worked = self._worked()
+        if late:
+            worked = await self.offsets.ahead(worked)
         deadline = loop.time() + LAST_COMMIT_S
-        worked = [s for s in self.queues.values() if self.started or s.moved()]
         while not await self.offsets.save(worked) and loop.time() < deadline:
             await asyncio.sleep(0.1)  # whoever gets the queues next would do that work again
         await self._locks.close()
@@ -201,6 +208,9 @@ class PushConsumer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.session.remove_consumer(self)
+
+    def _worked(self) -> list[ProcessQueue]:
+        return [state for state in self.queues.values() if self.started or state.moved()]
 
     def _local_file(self, files: Files) -> LocalOffsetFile | None:
         root = self.session.config.offset_root
