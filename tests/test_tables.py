@@ -20,6 +20,7 @@ BOUNDED: dict[str, str] = {
     "remoting/server.py:peers": "maxConnections",
     "remoting/pending.py:_futures": "65,535 requests in flight on a connection, then TooManyRequests",
     "remoting/client.py:_peers _connecting": "addresses of name servers and brokers; idle ones are closed",
+    "remoting/unfinished.py:_entries": "one a connection",
     "remoting/dispatcher.py:_rows": "the request codes that are served",
     "base/logs.py:_seen": "1,000 keys",
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",
@@ -56,6 +57,7 @@ BOUNDED: dict[str, str] = {
     # broker: requests that wait
     "broker/long_polling.py:_by_queue": "maxHeldPulls",
     "broker/pop/polling.py:_waiting _watched _names": "maxPopPollingSize",
+    "broker/processors/heartbeat.py:_beating": "heartbeats at work in tasks",
     "broker/pop/state.py:locked": "pops at work in tasks",
     "broker/pop/buffer.py:_points _places _by_key _order": "popCkMaxBufferSize; the others wait in the log",
     # broker: its own, and other servers
