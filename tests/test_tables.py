@@ -103,7 +103,7 @@ BOUNDED: dict[str, str] = {
     "store/upkeep.py:new_directories": "queues on the disk",
     "store/consume_queue.py:checked_codes": "_MAX_CHECKED",
     "store/verified.py:_checked": "_MAX_CHECKED",
-    "store/keys.py:_tags _known": "64 tags of 128 characters of a topic that has queues",
+    "store/keys.py:_known": "64 tags of 128 characters of a topic that has queues",
     "store/queue_file.py:_row": "most files that are open: the settings say",
     "store/durability.py:_waiting": "sends that wait for a sync: answers of the lanes' requests",
     "store/index_audit.py:_sums": "index files",
@@ -157,7 +157,8 @@ def test_every_table_says_what_bounds_it() -> None:
         f"what bounds these tables? {sorted(missing)}: give them a Bound (src/roquette/broker/bounds.py, "
         "nameserver/bounds.py, client/core/bounds.py) if their keys come from peers, and a row here"
     )
-    assert not rows().keys() - tables(), "rows without a table"
+    without = rows().keys() - tables()
+    assert not without, f"rows without a table: {sorted(without)}"
 
 
 def test_the_bounds_that_are_named_exist_and_all_are_named() -> None:
