@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from roquette.base.entropy import Entropy
+from roquette.broker.pop.reading import MOST_QUEUES, drawn_queues
 from roquette.broker.processors.heartbeat import CONSUMERS_A_STEP, MAX_SUBSCRIPTIONS, MEMBERS_A_TURN
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
@@ -159,5 +161,30 @@ def test_large_answers_of_operators_let_others_in_between(run_broker: Any) -> No
             assert asked > 1, code
             assert large.result().code == 0
             assert large.result().body.count(b'"queueId":') == 5_000
+
+    run_broker(scenario)
+
+
+def test_a_pop_of_very_many_queues_looks_at_some_of_them() -> None:
+    entropy = Entropy(1, process_id=1)
+    assert drawn_queues(5, 7, entropy) == [2, 3, 4, 0, 1]
+    begins = set()
+    for _ in range(20):
+        found = drawn_queues(65_536, 7, entropy)
+        assert len(set(found)) == len(found) == MOST_QUEUES
+        begins.add(found[0])
+    assert len(begins) == 20, "every queue is looked at in the end"
+
+
+def test_an_answer_that_no_frame_holds_is_refused_before_it_is_built(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        client = await case.client()
+        wide = {"readQueueNums": 60_000, "writeQueueNums": 60_000, "perm": 6, "topicFilterType": "SINGLE_TAG", "defaultTopic": "x", "order": "false"}  # fmt: skip
+        names = [f"Wide{n}" for n in range(3)]
+        for name in names:
+            assert (await client.call(17, wide | {"topic": name})).code == 0
+        reply = await client.call(208, {"consumerGroup": "g", "topicList": ";".join(names)})
+        assert reply.code == 1
+        assert "about 180000 queues, 150000 are allowed: ask for fewer topics" in reply.remark
 
     run_broker(scenario)

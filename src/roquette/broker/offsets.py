@@ -214,8 +214,9 @@ class OffsetTable:
             if group in left_out:
                 continue
             for queue_id, offset in self._offsets[f"{topic}@{group}"].items():
-                if offset >= first(queue_id):
-                    least[queue_id] = min(offset, least.get(queue_id, LONG_MAX))
+                known = least.get(queue_id)
+                if (known is None or offset < known) and offset >= first(queue_id):
+                    least[queue_id] = offset
         return least
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
@@ -305,9 +306,9 @@ class OffsetTable:
 
     def to_wrapper(self, *, with_resets: bool = True) -> ConsumerOffsetSerializeWrapper:
         """The shape of consumerOffset.json; without resets that of GET_ALL_CONSUMER_OFFSET."""
-        resets = {key: dict(queues) for key, queues in self._resets.items()}
+        resets = {key: queues.copy() for key, queues in self._resets.items()}
         return ConsumerOffsetSerializeWrapper(
-            offset_table={key: dict(queues) for key, queues in self._offsets.items()},
+            offset_table={key: queues.copy() for key, queues in self._offsets.items()},
             data_version=self.data_version,
             reset_offset_table=resets if with_resets and resets else None,
         )

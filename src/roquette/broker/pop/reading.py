@@ -1,7 +1,10 @@
 """Where a group pops next, and the records of a pop as they leave. Pure but for the store."""
 
+from typing import Final
+
 from librt.strings import read_i32_be
 
+from roquette.base.entropy import Entropy
 from roquette.broker.config import LiveConfig
 from roquette.broker.offsets import OffsetTable
 from roquette.broker.pop.order import OrderTable
@@ -16,6 +19,17 @@ from roquette.store.message_store import MessageStore
 
 INIT_MIN = 0
 _QUEUE_OFFSET_AT = 20
+
+
+MOST_QUEUES: Final = 16_384  # of a topic, looked at by one request
+
+
+def drawn_queues(count: int, draw: int, entropy: Entropy) -> list[int]:
+    """Queue ids in the order in which a pop looks at them: all from one drawn by lot on; of very many, that many."""
+    if count <= MOST_QUEUES:
+        return [(draw + step) % count for step in range(count)]
+    first = entropy.below(count)
+    return [(first + step) % count for step in range(MOST_QUEUES)]
 
 
 class PopOffsets:

@@ -39,7 +39,17 @@ from roquette.wire.json_body import encode_body
 log = logging.getLogger("roquette.broker")
 
 MAX_UNITS = 10_000  # of a queue, in one answer
+MAX_ROWS = 150_000  # queues in one answer: more than a frame of 16 MiB holds
 TOPICS_AT_ONCE = 200  # whose queues are looked at in one turn
+
+
+def check_rows(count: int, remedy: str) -> None:
+    """Raise Refused when an answer would not fit a frame; Apache's broker builds it, and fails at its end."""
+    if count > MAX_ROWS:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the answer is about {count} queues, {MAX_ROWS} are allowed: {remedy}",
+        )
 
 
 class ConsumeStatsProcessor:
@@ -73,7 +83,7 @@ class ConsumeStatsProcessor:
     def consume_stats(
         self, ctx: RequestContext, header: GetConsumeStatsRequestHeader, body: bytes
     ) -> Task:
-        """GET_CONSUME_STATS: per queue, how far the group is and how far it could be."""
+        """GET_CONSUME_STATS: per queue, how far the group is and how far it could be; at most MAX_ROWS of them."""
         group = header.consumer_group
         listed = [name for name in (header.topic_list or "").split(";") if name]
         if listed:
@@ -93,6 +103,7 @@ class ConsumeStatsProcessor:
             if found is None:
                 gone.append(name)
                 continue
+            check_rows(len(table) + found.read_queues, "ask for fewer topics")
             await self._progress(group, name, found.read_queues, table, pulls=True)
             tps += self._items.tps(GROUP_GET_NUMS, f"{name}@{group}")
         if gone:
@@ -151,9 +162,10 @@ class ConsumeStatsProcessor:
                     continue
                 if not self._subscribed(group, name):
                     continue
+                count += found.write_queues
+                check_rows(count, "ask for one group after the other (GET_CONSUME_STATS)")
                 table: dict[MessageQueue, OffsetWrapper] = {}
                 await self._progress(group, name, found.write_queues, table, pulls=False)
-                count += len(table)
                 tps = self._items.tps(GROUP_GET_NUMS, f"{name}@{group}")
                 rows.append(ConsumeStats(offset_table=table, consume_tps=tps))
                 for at in table.values():

@@ -109,7 +109,12 @@ class OffsetAdminProcessor:
         self._wake(topic.name, header.group)
         shown = targets if len(targets) <= MANY else f"{len(targets)} offsets"
         log.info("offsets reset topic=%s group=%s to=%s", topic.name, header.group, shown)
-        answer = ResetOffsetBody(offset_table=self._named(topic, targets))
+        broker = self._live.current.broker_name
+        table = {
+            MessageQueue(topic=topic.name, broker_name=broker, queue_id=queue_id): offset
+            async for queue_id, offset in paced(targets.items())
+        }
+        answer = ResetOffsetBody(offset_table=table)
         reply = Reply(b"", await encode_rows(answer, len(targets)))
         return await reply_of(self._saved(reply))
 

@@ -13,7 +13,7 @@ from roquette.broker.offsets import OffsetTable
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.polling import PollHold
-from roquette.broker.pop.reading import PopOffsets, as_of_topic, queue_offsets
+from roquette.broker.pop.reading import PopOffsets, as_of_topic, drawn_queues, queue_offsets
 from roquette.broker.pop.receipt import message_offset_info, start_offset_info
 from roquette.broker.pop.state import PopState
 from roquette.broker.retries import RETRY_PERM
@@ -177,8 +177,7 @@ class PopProcessor:
         if retry_first and not header.order:
             yield from self._retries(ctx, header, batch, retry, draw)
         if header.queue_id < 0:
-            for step in range(topic.read_queues):
-                queue_id = (draw + step) % topic.read_queues
+            for queue_id in drawn_queues(topic.read_queues, draw, self._entropy):
                 yield from self._queue(ctx, header, batch, topic.name, queue_id)
         else:
             yield from self._queue(ctx, header, batch, topic.name, header.queue_id)
@@ -202,8 +201,7 @@ class PopProcessor:
             topic = self._topics.ensure(
                 name, queues=1, perm=RETRY_PERM, needed=True, now_ms=ctx.now_ms
             )
-        for step in range(topic.read_queues):
-            queue_id = (draw + step) % topic.read_queues
+        for queue_id in drawn_queues(topic.read_queues, draw, self._entropy):
             yield from self._queue(ctx, header, batch, name, queue_id, retry=True)
 
     def _queue(

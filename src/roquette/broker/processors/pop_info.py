@@ -8,7 +8,7 @@ from roquette.broker.config import LiveConfig
 from roquette.broker.filters import MATCH_ALL, SubscriptionFilter, SubscriptionFilters
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.polling import PollHold
-from roquette.broker.pop.reading import PopOffsets
+from roquette.broker.pop.reading import PopOffsets, drawn_queues
 from roquette.broker.pop.state import PopState
 from roquette.broker.processors.pop import (
     MAX_BYTES,
@@ -76,8 +76,8 @@ class PopInfoProcessor:
         )
         draw = self._entropy.below(100)
         retry = self._retry_topic(header.topic, header.consumer_group)
-        order: list[tuple[str, int]] = _rotated(retry, draw)
-        own = _rotated(topic, draw) if header.queue_id < 0 else [(topic.name, header.queue_id)]
+        order: list[tuple[str, int]] = self._rotated(retry, draw)
+        own = self._rotated(topic, draw) if header.queue_id < 0 else [(topic.name, header.queue_id)]
         order = [*order, *own] if draw % 5 == 0 else [*own, *order]
         runs: list[bytes] = []
         count = rest = 0
@@ -114,12 +114,12 @@ class PopInfoProcessor:
             chosen = build_filter(self._filters, header.exp, header.exp_type, _NO_MESSAGE)
         draw = self._entropy.below(100)
         group = header.consumer_group
-        own = _rotated(topic, draw) if header.queue_id < 0 else [(topic.name, header.queue_id)]
-        queues = [*own, *_rotated(self._retry_topic(header.topic, group), draw)]
+        own = self._rotated(topic, draw) if header.queue_id < 0 else [(topic.name, header.queue_id)]
+        queues = [*own, *self._rotated(self._retry_topic(header.topic, group), draw)]
         config = self._live.current
         if config.enable_retry_topic_v2 and config.retrieve_message_from_pop_retry_topic_v1:
             older = self._topics.find(pop_retry_topic(header.topic, group, v2=False))
-            queues += _rotated(older, draw)
+            queues += self._rotated(older, draw)
         if any(self._has_message(ctx, header, chosen, *queue) for queue in queues):
             return Reply(encode_ext(NotificationResponseHeader(has_msg=True)))
         end_ms = ctx.arrived_ms + header.poll_time - NEARLY_MS
@@ -183,10 +183,8 @@ class PopInfoProcessor:
         v2 = self._live.current.enable_retry_topic_v2
         return self._topics.find(pop_retry_topic(topic, group, v2=v2))
 
-
-def _rotated(topic: Topic | None, draw: int) -> list[tuple[str, int]]:
-    """The queues of a topic, from one drawn by lot on."""
-    if topic is None:
-        return []
-    count = topic.read_queues
-    return [(topic.name, (draw + step) % count) for step in range(count)]
+    def _rotated(self, topic: Topic | None, draw: int) -> list[tuple[str, int]]:
+        """The queues of a topic, from one drawn by lot on."""
+        if topic is None:
+            return []
+        return [(topic.name, q) for q in drawn_queues(topic.read_queues, draw, self._entropy)]

@@ -40,7 +40,7 @@ class TimerMetricsSerializeWrapper(msgspec.Struct, rename="camel"):
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
 
 
-class TopicOffset(msgspec.Struct, rename="camel"):
+class TopicOffset(msgspec.Struct, gc=False, rename="camel"):
     """The range of one queue, and when it was last written (ms)."""
 
     min_offset: Int64 = 0
@@ -55,7 +55,7 @@ class TopicStatsTable(msgspec.Struct, rename="camel"):
     topic_put_tps: float = 0.0
 
 
-class OffsetWrapper(msgspec.Struct, rename="camel"):
+class OffsetWrapper(msgspec.Struct, gc=False, rename="camel"):
     """A group's place in one queue. `last_timestamp`: store time of its last consumed message."""
 
     broker_offset: Int64 = 0
@@ -80,7 +80,7 @@ class ConsumeStatsList(msgspec.Struct, rename="camel"):
     total_inflight_diff: Int64 = 0
 
 
-class QueueOffset(msgspec.Struct, rename="camel"):
+class QueueOffset(msgspec.Struct, gc=False, rename="camel"):
     """One queue and an offset in it."""
 
     topic: str = ""
@@ -95,7 +95,7 @@ class ResetOffsetBodyForC(msgspec.Struct, rename="camel"):
     offset_table: list[QueueOffset] = msgspec.field(default_factory=list)
 
 
-class QueueTimeSpan(msgspec.Struct, rename="camel"):
+class QueueTimeSpan(msgspec.Struct, gc=False, rename="camel"):
     """Store times (ms) of a queue's first, last and last consumed message."""
 
     message_queue: MessageQueue | None = None
@@ -133,7 +133,7 @@ class BrokerStatsData(msgspec.Struct, rename="camel"):
     stats_day: BrokerStatsItem | None = None
 
 
-class ConsumeQueueData(msgspec.Struct, rename="camel"):
+class ConsumeQueueData(msgspec.Struct, gc=False, rename="camel"):
     """One unit of a consume queue, and whether a group's filter takes it."""
 
     physic_offset: Int64 = 0
