@@ -49,7 +49,7 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/processors/transaction.py": (STORED, "end_transaction resume_check"),
     "broker/service.py": (
         STORED,
-        "__init__ _build _close _connection_lost _disable_slow_readers _housekeeping _load _set_order _start_beats start",
+        "__init__ _build _close _disable_slow_readers _housekeeping _load _set_order _start_beats start",
     ),
     "broker/stepping.py": (STORED, "keep_stepping"),
     "broker/stored_times.py": ("it watches the wall clock", "__init__ now_ms"),
