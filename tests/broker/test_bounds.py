@@ -462,3 +462,27 @@ def test_hashes_of_tags_that_are_kept_have_a_bound_in_number_and_length(run_brok
         assert (found.code, found.body.count(b"0-xxxx")) == (0, 1)
 
     run_broker(scenario)
+
+
+def test_a_lost_connection_rebalances_its_groups_though_one_is_deleted_and_the_table_full(
+    run_broker,
+):
+    async def scenario(case):
+        client, other = await case.client(), await case.client()
+        names = ["a", "b", "c"]
+        await client.call(34, {}, beat("c1", consumers=names))
+        await other.call(34, {}, beat("c2", consumers=names))
+        await client.call(207, {"groupName": "a"})
+        case.broker.live.bounds.groups.most = len(case.broker.groups.all())
+        await asyncio.sleep(1)
+        other.unread.clear()
+        client.writer.close()
+        await asyncio.sleep(1)
+        other.send(38, {"consumerGroup": "b"})
+        told = []
+        while (command := await other.receive()).code == 40:
+            told.append(case.ext(command)["consumerGroup"])
+        assert told[-3:] == names
+        assert case.broker.groups.known("a") is None
+
+    run_broker(scenario)

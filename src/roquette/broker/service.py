@@ -252,7 +252,7 @@ class Broker:
             self.log_sync,
             end_turn=self._end_turn,
             held=self._waiting.held,
-            on_lost=lambda peer: self._heartbeat.connection_lost(peer, self._clock.now_ms()),
+            on_lost=self._heartbeat.connection_lost,
         )
         self.live.changed.append(lambda keys: self._doors.limit(self.live.current))
 
@@ -440,7 +440,7 @@ class Broker:
 
     def _housekeeping(self) -> None:
         steady_ms = self._clock.steady_ms()
-        self._heartbeat.expire(self._clock.now_ms(), steady_ms)
+        self._heartbeat.expire(steady_ms)
         self.locks.expire(steady_ms)
         self.pop.clean(steady_ms)
         self.live.bounds.tell(log)

@@ -221,17 +221,16 @@ class HeartbeatProcessor:
             now_ms=ctx.steady_ms,
         )
         if changed:
-            self._notify(data.group_name, ctx.now_ms)
+            self._notify(data.group_name)
 
-    def _notify(self, name: str, now_ms: int) -> None:
+    def _notify(self, name: str) -> None:
         """Tell all members to rebalance, unless broadcasting or switched off for the group."""
         online = self._consumers.find(name)
-        config = self._groups.find(name, now_ms)
+        config = self._groups.known(name)  # None: it was deleted, its members are there
         if (
             online is None
-            or config is None
             or online.broadcasting
-            or not config.notify_consumer_ids_changed_enable
+            or (config is not None and not config.notify_consumer_ids_changed_enable)
             or not self._settings().notify_consumer_ids_changed_enable
         ):
             return
@@ -248,16 +247,16 @@ class HeartbeatProcessor:
         if header.producer_group:
             self._producers.unregister(header.producer_group, ctx.peer)
         if header.consumer_group and self._consumers.unregister(header.consumer_group, ctx.peer):
-            self._notify(header.consumer_group, ctx.now_ms)
+            self._notify(header.consumer_group)
         return Reply()
 
-    def connection_lost(self, peer: Peer, now_ms: int) -> None:
+    def connection_lost(self, peer: Peer) -> None:
         """A connection ended: its groups rebalance at once."""
         self._producers.remove_peer(peer)
         for name in self._consumers.remove_peer(peer):
-            self._notify(name, now_ms)
+            self._notify(name)
 
-    def expire(self, now_ms: int, steady_ms: int) -> None:
+    def expire(self, steady_ms: int) -> None:
         """Every 10 s: producers without a heartbeat for 120 s are gone, consumers after channelExpiredTimeout
         (ClientHousekeepingService)."""
         for peer in self._producers.expire(steady_ms):
@@ -266,7 +265,7 @@ class HeartbeatProcessor:
             steady_ms, self._settings().channel_expired_timeout
         ):
             hang_up(peer)
-            self._notify(name, now_ms)
+            self._notify(name)
 
     def consumer_list(
         self, ctx: RequestContext, header: GetConsumerListByGroupRequestHeader, body: bytes
