@@ -581,3 +581,29 @@ def test_a_join_that_fails_at_its_end_leaves_no_member(monkeypatch: pytest.Monke
         raise RuntimeError("at the end")
 
     simulate(main)
+
+
+def test_a_queue_whose_offset_comes_while_its_member_leaves_is_not_taken_up() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await small(cluster)
+        client = await cluster.client("10.0.2.9")
+        ask = client.session.api.consumer_offset
+
+        async def slow(*args: Any, **options: Any) -> int | None:
+            await asyncio.sleep(1)
+            return await ask(*args, **options)
+
+        client.session.api.consumer_offset = slow  # type: ignore[method-assign]
+        joining = asyncio.create_task(
+            client.subscribe("orders", group="g", handler=Inbox(), where="first")
+        )
+        await asyncio.sleep(2.5)
+        (consumer,) = client._consumers
+        await consumer.left()
+        with pytest.raises(ClientClosed):
+            await joining
+
+        assert consumer.queues
+        assert all(state.dropped for state in consumer.queues.values())
+
+    simulate(main)

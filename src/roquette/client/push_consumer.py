@@ -374,9 +374,9 @@ class PushConsumer:
         if len(added) < len(asked):
             self._rebalance_later(self._locks.pause_s())
         for queue in added:
+            offset = await self._start_offset(queue)
             if self._closing:
                 return
-            offset = await self._start_offset(queue)
             if offset is not None:
                 await self.begin(queue, offset)
         if added:
