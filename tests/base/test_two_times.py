@@ -30,7 +30,7 @@ READERS: dict[str, tuple[str, str]] = {
         "all_producers create_group create_groups delete_group forbidden",
     ),
     "broker/processors/heartbeat.py": (VERSIONS, "_register_consumer unregister_client"),
-    "broker/processors/offset_admin.py": (VERSIONS, "clone_offset reset_offset"),
+    "broker/processors/offset_admin.py": (VERSIONS, "_clone _reset"),
     "broker/processors/offsets.py": (VERSIONS, "update_consumer_offset"),
     "broker/processors/pop.py": (STORED, "_hand_out _queue _retries _work"),
     "broker/processors/pop_ack.py": (
