@@ -6,6 +6,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+# Tests run the sources as they are; `make compiled` runs those of the compiled modules on these.
+TESTS := check unit simulation crash interop spark test test-long
+$(TESTS): export ROQUETTE_INTERPRETED = 1
 # Tests run in so many processes; a module's tests stay together, and share its servers, JVMs and Spark session.
 export WORKERS ?= 2
 SHARED := -n $(WORKERS) --dist loadscope
@@ -13,7 +16,7 @@ SHARED := -n $(WORKERS) --dist loadscope
 INTEROP_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark check unit simulation crash interop spark compiled test test-long demo pipelines bench golden format clean
+.PHONY: help setup setup-spark compile install check unit simulation crash interop spark compiled test test-long demo pipelines bench golden format clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -34,38 +37,44 @@ $(VENV)/.spark-installed: $(VENV)/.base-installed
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev,spark,demo]"
 	@touch $@
 
-setup: $(VENV)/.base-installed ## create .venv with the roquette command
-	@echo "setup: done, try $(BIN)/roquette --help"
+setup: compile ## create .venv with the roquette command, compiled where there is a C compiler
+	@echo "setup: done, $$($(BIN)/roquette --version), try $(BIN)/roquette --help"
 
-setup-spark: $(VENV)/.spark-installed ## the same, with PySpark and a JDK
+setup-spark: $(VENV)/.base-installed ## the same, with PySpark and a JDK
+	@$(MAKE) -s -j2 $(VENV)/.spark-installed compile
 
-format: setup ## format and fix what can be fixed
+compile: $(VENV)/.base-installed ## compile the hot modules anew if they have changed
+	@$(BIN)/python tools/compile.py
+
+install: $(VENV)/.base-installed $(VENV)/.spark-installed ## the environment of the tests
+
+format: $(VENV)/.base-installed ## format and fix what can be fixed
 	@$(BIN)/ruff format -q src tests benchmarks tools examples
 	@$(BIN)/ruff check -q --fix src tests benchmarks tools examples
 
-check: setup ## format, lint and types
+check: $(VENV)/.base-installed ## format, lint and types
 	@$(BIN)/ruff format --check -q src tests benchmarks tools examples
 	@$(BIN)/ruff check -q src tests benchmarks tools examples
 	@$(BIN)/mypy
 
-unit: setup ## unit, property and golden tests (under a minute)
+unit: $(VENV)/.base-installed ## unit, property and golden tests (under a minute)
 	@$(PYTEST) $(SHARED) -m "not simulation and not crash and not interop and not spark and not long" --ignore=tests/spark
 
-simulation: setup ## a whole cluster in one process, in virtual time
+simulation: $(VENV)/.base-installed ## a whole cluster in one process, in virtual time
 	@$(PYTEST) -n $(WORKERS) --dist worksteal -m "simulation and not long" --timeout 300
 
-crash: setup ## kill -9 of real brokers, quick form
+crash: $(VENV)/.base-installed ## kill -9 of real brokers, quick form
 	@$(PYTEST) -n $(WORKERS) --dist worksteal -m "crash and not spark and not long" --timeout 600
 
-interop: setup ## real Java, Go and Node.js clients, Apache's servers and mqadmin
+interop: $(VENV)/.base-installed ## real Java, Go and Node.js clients, Apache's servers and mqadmin
 	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope --no-loadscope-reorder -m "interop and not spark and not long" --timeout 300
 
-spark: setup-spark ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
+spark: install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
 	@$(PYTEST) $(SHARED) -m "not spark and not interop and not long" --timeout 300 tests/spark
 	@$(BIN)/python -m tests.spark.jvm
 	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "spark and not long" --timeout 600
 
-compiled: setup ## build the mypyc wheel in a second environment and run the tests of its rooms on it
+compiled: $(VENV)/.base-installed ## build the mypyc wheel in a second environment and run the tests of its rooms on it
 	@$(BIN)/python tools/build_compiled.py --test
 
 test: $(VENV)/bin/python ## every test in its quick form, with a table of what each part took
@@ -86,7 +95,7 @@ pipelines: setup-spark ## the same flights through all six pipelines, totals che
 bench: setup ## measure beside Apache's broker, write bench-output/ and docs/benchmarks.md's table
 	@$(BIN)/python -m benchmarks
 
-golden: setup ## capture the golden bytes from Apache's Java code again (needs a JDK and Maven)
+golden: $(VENV)/.base-installed ## capture the golden bytes from Apache's Java code again (needs a JDK and Maven)
 	@$(BIN)/python tools/golden/capture.py
 
 clean: ## remove what was built, not the environment

@@ -1,9 +1,12 @@
-"""Only for the fast build: ROQUETTE_COMPILE=1 compiles the modules listed in pyproject.toml with mypyc.
+"""The compiled form: mypyc compiles the modules listed in pyproject.toml, one C file each, as many at once as there are
+processors.
 
-One C file a module, as many at once as there are processors.
+ROQUETTE_COMPILE=1 demands it, 0 leaves it out; without the variable it is made where a C compiler is found, and what
+keeps it from being made leaves the interpreted form, with a line that says so.
 """
 
 import os
+import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,13 +16,22 @@ from typing import Any
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
+sys.path.insert(0, str(Path(__file__).parent / "tools"))
+from build_backend import wants_compiled
+
 
 class ParallelBuild(build_ext):
     """build_ext's own --parallel builds extensions at once; the modules are sources of a single one."""
 
     def build_extensions(self) -> None:
         self.compiler.compile = partial(compile_at_once, self.compiler.compile)
-        super().build_extensions()
+        try:
+            super().build_extensions()
+        except Exception as error:
+            if DEMANDED:
+                raise
+            self.extensions.clear()  # one module alone would not run
+            sys.stderr.write(f"roquette: not compiled, it runs interpreted: {error}\n")
 
 
 def compile_at_once(compile_one_by_one: Any, sources: list[str], **how: Any) -> list[str]:
@@ -30,17 +42,23 @@ def compile_at_once(compile_one_by_one: Any, sources: list[str], **how: Any) -> 
         return [file for files in built for file in files]
 
 
-extensions = []
-if os.environ.get("ROQUETTE_COMPILE") == "1":
-    from mypyc.build import mypycify
+def find_extensions() -> list[Any]:
+    """What to compile; nothing when only metadata are asked for."""
+    if not wants_compiled() or not {"bdist_wheel", "build", "build_ext", "install"} & set(sys.argv):
+        return []
+    try:
+        from mypyc.build import mypycify
 
-    project = tomllib.loads(Path("pyproject.toml").read_text())
-    hot = project["tool"]["roquette"]["compiled"]
-    extensions = mypycify(
-        [f"src/{module.replace('.', '/')}.py" for module in hot],
-        opt_level="3",
-        debug_level="0",
-        multi_file=True,
-    )
+        project = tomllib.loads(Path("pyproject.toml").read_text())
+        hot = project["tool"]["roquette"]["compiled"]
+        files = [f"src/{module.replace('.', '/')}.py" for module in hot]
+        return mypycify(files, opt_level="3", debug_level="0", multi_file=True)
+    except (Exception, SystemExit) as error:  # mypyc ends the process when it finds a wrong type
+        if DEMANDED:
+            raise
+        sys.stderr.write(f"roquette: not compiled, it runs interpreted: {error}\n")
+        return []
 
-setup(ext_modules=extensions, cmdclass={"build_ext": ParallelBuild})
+
+DEMANDED = os.environ.get("ROQUETTE_COMPILE") == "1"
+setup(ext_modules=find_extensions(), cmdclass={"build_ext": ParallelBuild})

@@ -24,8 +24,9 @@ THROUGH = ("golden", "bad_input", "test_compiled.py")
 
 
 def run(*command: str | Path, **environment: str) -> None:
+    outer = {key: value for key, value in os.environ.items() if key != "ROQUETTE_INTERPRETED"}
     subprocess.run(
-        [str(word) for word in command], check=True, cwd=ROOT, env={**os.environ, **environment}
+        [str(word) for word in command], check=True, cwd=ROOT, env={**outer, **environment}
     )
 
 

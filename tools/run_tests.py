@@ -22,7 +22,7 @@ LOGS = ROOT / ".cache" / "test-logs"
 
 # Part (a target of the Makefile) -> minutes it may take on two processors that have nothing else to do.
 BUDGETS = {
-    "setup-spark": 1.0,
+    "install": 1.0,
     "check": 0.5,
     "unit": 3.5,  # with the tests of the classes of faults, docs/reliability.md
     "simulation": 1.5,

@@ -18,7 +18,8 @@ from examples.demo.servers import DemoError, Processes, stop_on_signals
 from rich.console import Console
 from rich.padding import Padding
 
-from roquette import RoquetteError
+from roquette import RoquetteError, __version__
+from roquette.base.form import form
 
 TOPIC = "flights"
 SUMMARY_TOPIC = "flights-summary"
@@ -213,7 +214,8 @@ def main() -> None:
     run = new_run_directory()
     say(
         "[bold]Roquette: real data through RocketMQ's protocol, end to end.[/]\n"
-        f"Everything this run writes goes to [bold]{run}/[/]. It takes about two minutes."
+        f"Version {__version__}, {form()}. Everything this run writes goes to [bold]{run}/[/]. "
+        "It takes about two minutes."
     )
 
     heading("1  The data")

@@ -9,6 +9,8 @@ The names below are the public interface; they are imported when first used, so 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from roquette.base import form as _form
+
 if TYPE_CHECKING:
     from roquette.client.client import Client
     from roquette.client.config import ClientConfig
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from roquette.message.message import Message, MessageQueue, ReceivedMessage
 
 __version__ = "0.1.0"
+
+_form.choose()
 
 __all__ = [
     "BrokerError",

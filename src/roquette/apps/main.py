@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from roquette import __version__
 from roquette.base.files import open_null
+from roquette.base.form import form
 from roquette.cli import register as register_people_verbs
 from roquette.errors import ConfigError, RoquetteError
 from roquette.spark.pipelines.command import register as register_pipelines
@@ -19,6 +21,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"roquette {__version__} ({form()})")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version, and whether the compiled form runs.",
+        ),
+    ] = False,
+) -> None:
+    """Apache RocketMQ in Python: name server, broker, and tools for topics, messages and groups."""
+
 
 ConfigFile = Annotated[
     str | None,

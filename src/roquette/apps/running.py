@@ -7,11 +7,13 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from roquette import __version__
 from roquette.base.clock import SystemClock
 from roquette.base.config import ForeignKeys, load
 from roquette.base.descriptors import SHORTAGE, raise_limit, shortage_words
 from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
+from roquette.base.form import form
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
@@ -27,6 +29,7 @@ def run(body: Body) -> int:
     The loop is uvloop's where that is installed.
     """
     raise_limit()
+    log.info("roquette %s %s", __version__, form())
     try:
         import uvloop
     except ImportError:

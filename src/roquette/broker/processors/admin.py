@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from roquette.base.config import MAX_SETTINGS, format_properties, parse_properties
+from roquette.base.form import form
 from roquette.broker.stats import BrokerStats, Counter
 from roquette.errors import ConfigError, Refused
 from roquette.remoting.dispatcher import RequestContext
@@ -121,6 +122,7 @@ class AdminProcessor:
         table = {
             "brokerVersionDesc": version_text(CURRENT_VERSION),
             "brokerVersion": str(CURRENT_VERSION),
+            "roquetteForm": form(),
             "brokerActive": "true" if self._active() else "false",
             "bootTimestamp": str(self._stats.boot_ms),
             "runtime": _duration(now_ms - self._stats.boot_ms),
