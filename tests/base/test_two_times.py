@@ -29,7 +29,7 @@ READERS: dict[str, tuple[str, str]] = {
         VERSIONS,
         "all_producers create_group create_groups delete_group forbidden",
     ),
-    "broker/processors/heartbeat.py": (VERSIONS, "_register_consumer unregister_client"),
+    "broker/processors/heartbeat.py": (VERSIONS, "_register_consumer"),
     "broker/processors/offset_admin.py": (VERSIONS, "_clone _reset"),
     "broker/processors/offsets.py": (VERSIONS, "update_consumer_offset"),
     "broker/processors/pop.py": (STORED, "_hand_out _queue _retries _work"),
@@ -49,7 +49,7 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/processors/transaction.py": (STORED, "end_transaction resume_check"),
     "broker/service.py": (
         STORED,
-        "__init__ _build _close _disable_slow_readers _housekeeping _load _set_order _start_beats start",
+        "__init__ _build _close _disable_slow_readers _load _set_order _start_beats start",
     ),
     "broker/stepping.py": (STORED, "keep_stepping"),
     "broker/stored_times.py": ("it watches the wall clock", "__init__ now_ms"),

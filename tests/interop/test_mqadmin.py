@@ -58,7 +58,12 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "settings" / "cases.json"
 # Keys of brokerStatus that Apache 5.5.0 no longer has and 4.9 had; and what only our broker watches.
 OUR_STATUS_KEYS = {"brokerVersion", "getTransferedTps"}
 OUR_STATUS_KEYS |= {"offsetRegressions", "offsetRegressionsRefused"}
-OUR_STATUS_KEYS |= {"duplicateClientIds", "subscriptionConflicts", "messagesRefused", "roquetteForm"}
+OUR_STATUS_KEYS |= {
+    "duplicateClientIds",
+    "subscriptionConflicts",
+    "messagesRefused",
+    "roquetteForm",
+}
 OUR_STATUS_KEYS |= {"setAside", "setAsideLast"}
 OUR_TASKS = "task_"  # one line for each task of the broker
 APACHES_SETTINGS = {key for each in json.loads(GOLDEN.read_text()).values() for key in each}
