@@ -76,6 +76,11 @@ def build_compiled() -> None:
     subprocess.run([sys.executable, str(ROOT / "tools" / "build_compiled.py")], check=True)
 
 
+def form_of(kind: str) -> dict[str, str]:
+    """What has a kind of ours run in its form, whatever its environment holds."""
+    return {"ROQUETTE_INTERPRETED": "1" if kind == "interpreted" else ""}
+
+
 def start(kind: str, settings: dict[str, str] | None = None) -> Pair:
     """Start name server and broker at the same time; returns when the broker has taken a message.
 
@@ -87,7 +92,9 @@ def start(kind: str, settings: dict[str, str] | None = None) -> Pair:
     commands = (
         _apache(folder, *ports, wanted) if kind == "apache" else _ours(kind, folder, *ports, wanted)
     )
-    environment = {"NAMESRV_ADDR": "", "PYTHONPATH": "", "ROCKETMQ_HOME": str(folder)}
+    environment = {"NAMESRV_ADDR": "", "PYTHONPATH": "", "ROCKETMQ_HOME": str(folder)} | form_of(
+        kind
+    )
     began = time.monotonic()
     processes = tuple(
         peers.Process(command, folder / name, environment)
@@ -174,6 +181,7 @@ def micro(kind: str) -> dict[str, float]:
         text=True,
         check=True,
         cwd=environment.parent,
+        env={**os.environ, **form_of(kind)},
     )
     return dict(json.loads(done.stdout))
 
