@@ -11,7 +11,7 @@ SHM = Path("/dev/shm")
 
 LIFE = """
 import os, resource, sys, time
-root, queues, limit, first = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "first"
+root, queues, limit, life = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 from roquette.base.files import OsFiles
 from roquette.store.config import StoreConfig
@@ -44,27 +44,27 @@ def look(count):
         if number % 11 == 0:
             assert store.read_queue(topic, queue_id, count - 1, 32, 1 << 20, None).count == 1
 
-if first:
+if life == "first":
     write(b"a" * 40)
     store.flush_all()
     write(b"b" * 40)
     look(2)
     assert len(os.listdir("/proc/self/fd")) < 64
     os._exit(0)  # killed
+if life == "third":
+    assert not report.abnormal
+    assert all(store.max_offset(f"topic{n // 16}", n % 16) == 3 for n in range(queues))
+    store.delete_topic("topic0")
+    store.close(now_ms)
+    os._exit(0)
 look(2)
 write(b"c" * 40)
 store.flush_all()
 look(3)
 assert len(os.listdir("/proc/self/fd")) < 64
-store.delete_topic("topic0")
 plan = store.plan_retention(now_ms + 100 * 3_600_000, (1000, 500), manual=True)
 assert plan is not None and plan.paths
 plan.run()
-store.close(now_ms)
-store = MessageStore(config, OsFiles(), HOST)
-report = store.open(now_ms)
-assert not report.abnormal
-assert store.max_offset("topic1", 3) == 3
 store.close(now_ms)
 """
 
@@ -83,6 +83,7 @@ def lives(root: str, queues: int, limit: int) -> None:
         "from roquette.apps.main import main; main()"
     )
     run("-c", fsck, "store", "fsck", root)
+    run("-c", LIFE, root, str(queues), str(limit), "third")
 
 
 def test_3000_queues_with_400_descriptors() -> None:
