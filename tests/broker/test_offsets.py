@@ -126,3 +126,24 @@ def test_the_table_forgets_groups_and_topics():
     assert table.query_pull("h", "U", 0) == -1
     assert table.topics_of("h") == ["T"]
     assert table.groups_of("T") == ["h"]
+
+
+def test_a_picture_of_the_table_stays_as_it_was_taken() -> None:
+    table = OffsetTable(0)
+    for topic in "TU":
+        table.commit("g", topic, 0, 1)
+    picture = table.to_wrapper()
+    table.commit("g", "T", 0, 2)
+    table.commit("g", "T", 1, 3)
+    table.reset("g", "U", 0, 4, 0)
+    table.clone("g", "h", "T", 0)
+    table.commit("g", "V", 0, 5)
+    assert picture.offset_table == {"T@g": {0: 1}, "U@g": {0: 1}}
+    later = table.to_wrapper()
+    table.commit("h", "T", 0, 9)
+    table.delete_topic("U")
+    assert later.offset_table == {
+        "T@g": {0: 2, 1: 3}, "U@g": {0: 4}, "T@h": {0: 2, 1: 3}, "V@g": {0: 5},
+    }  # fmt: skip
+    assert table.query("h", "T", 0) == 9
+    assert table.query("g", "T", 0) == 2

@@ -43,6 +43,7 @@ class OffsetTable:
         self.bound = bound or unbounded()
         self.pulled = pulled or unbounded()
         self._count = 0  # of the committed offsets
+        self._own: set[str] | None = None  # keys whose queues no picture shares; None: all
         self._offsets: dict[str, dict[int, int]] = {}
         self._pulls: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
@@ -102,12 +103,20 @@ class OffsetTable:
         return True
 
     def _put(self, key: str, queue_id: int, offset: int) -> None:
-        queues = self._offsets.get(key)
-        if queues is None:
-            queues = self._offsets[key] = {}
+        queues = self._of_key(key)
         self._count -= len(queues)
         queues[queue_id] = offset
         self._count += len(queues)
+
+    def _of_key(self, key: str) -> dict[int, int]:
+        """The queues of a key, to be changed."""
+        queues = self._offsets.get(key)
+        if self._own is not None and key not in self._own:
+            self._own.add(key)
+            queues = self._offsets[key] = {} if queues is None else queues.copy()
+        elif queues is None:
+            queues = self._offsets[key] = {}
+        return queues
 
     def make_room(
         self, group: str, topic: str, queue_ids: Iterable[int], *, by_operator: bool = False
@@ -286,7 +295,7 @@ class OffsetTable:
             self._offsets.pop(key, None)
             self._resets.pop(key, None)
         for key, queues in change.offsets.items():
-            self._offsets.setdefault(key, {}).update(queues)
+            self._of_key(key).update(queues)
         for key, queues in change.resets.items():
             resets = self._resets.setdefault(key, {}) | queues
             self._resets[key] = {q: offset for q, offset in resets.items() if offset >= 0}
@@ -305,10 +314,14 @@ class OffsetTable:
         self.data_version = wrapper.data_version
 
     def to_wrapper(self, *, with_resets: bool = True) -> ConsumerOffsetSerializeWrapper:
-        """The shape of consumerOffset.json; without resets that of GET_ALL_CONSUMER_OFFSET."""
+        """The shape of consumerOffset.json; without resets that of GET_ALL_CONSUMER_OFFSET.
+
+        It shares the queues of each key with this table, which copies them before it changes them.
+        """
+        self._own = set()
         resets = {key: queues.copy() for key, queues in self._resets.items()}
         return ConsumerOffsetSerializeWrapper(
-            offset_table={key: queues.copy() for key, queues in self._offsets.items()},
+            offset_table=self._offsets.copy(),
             data_version=self.data_version,
             reset_offset_table=resets if with_resets and resets else None,
         )
