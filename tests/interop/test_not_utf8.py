@@ -12,7 +12,7 @@ from tests.interop.peers import _exactly, call
 from roquette.base.javatypes import java_text
 from roquette.message.batch import encode_batch
 from roquette.message.record import decode_records, peek_size_magic
-from roquette.store.filtered import properties_in
+from roquette.message.record_view import SOUND, RecordView
 
 pytestmark = pytest.mark.interop
 
@@ -40,6 +40,12 @@ def pulled(cluster: Cluster, topic: str, count: int, **more: object) -> list[byt
             found.append(data[at : at + size])
             at += size
     return found
+
+
+def properties_in(record: bytes) -> bytes:
+    view = RecordView()
+    assert view.find(record, 0) == SOUND
+    return view.properties()
 
 
 def test_text_that_is_not_utf8_is_stored_by_one_rule(cluster: Cluster, name: str) -> None:
