@@ -419,11 +419,11 @@ def test_a_great_file_is_followed_by_a_pause():
     """0.4 s for each MB; what changes meanwhile goes with the next, and there is one task."""
 
     async def main(loop):
-        saved = []
+        saved, size = [], 1_000_000
 
         class Files:
             def encode(self, name, value):
-                return bytes([value]) * 1_000_000
+                return bytes([value]) * size
 
             def write(self, name, data):
                 saved.append((loop.time(), data[0]))
@@ -442,6 +442,11 @@ def test_a_great_file_is_followed_by_a_pause():
         assert all(b[0] - a[0] >= 0.39 for a, b in itertools.pairwise(saved))
         assert not saver.dirty
         assert len(tasks) == 0
+        state["n"], before = 7, loop.time()
+        saver.mark()
+        await saver.confirm()  # who waits does so for a second at most
+        assert loop.time() - before < 1.1
+        assert saved[-1][1] == 7
 
     run(main, 1)
 

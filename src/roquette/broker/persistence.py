@@ -26,7 +26,7 @@ GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
 PAUSE_S = 0.4e-6  # for each byte of a file that was written, about four times what it cost,
-LONGEST_PAUSE_S = 1.0  # but not more than that
+LONGEST_PAUSE_S = 1.0  # but not more than that when somebody waits
 
 
 def _no_room() -> bool:
@@ -126,7 +126,8 @@ class Saver:
         self._saved = 0
         self._frozen = frozen
         self._soon = False
-        self._began_s = self._free_s = float("-inf")  # of the last write, loop time
+        self._began_s = self._ended_s = float("-inf")  # of the last write, loop time
+        self._pause_s = 0.0  # that it is followed by
         self._lock = asyncio.Lock()
         self.before: Callable[[], None] | None = None
         self.ready: Callable[[], Awaitable[bool]] | None = None
@@ -155,7 +156,8 @@ class Saver:
         try:
             saved = True
             while saved and self.dirty:
-                await asyncio.sleep(max(0.0, self._began_s + least_s - loop.time()))
+                next_s = max(self._began_s + least_s, self._ended_s + self._pause_s)
+                await asyncio.sleep(max(0.0, next_s - loop.time()))
                 saved = await self.try_save()
         finally:
             self._soon = False
@@ -170,8 +172,9 @@ class Saver:
         async with self._lock:
             if self._saved >= wanted:
                 return
-            if self._free_s > loop.time():
-                await asyncio.sleep(self._free_s - loop.time())
+            pause_s = self._ended_s + min(self._pause_s, LONGEST_PAUSE_S) - loop.time()
+            if pause_s > 0:
+                await asyncio.sleep(pause_s)
             self._began_s = loop.time()
             await self._write()
 
@@ -192,8 +195,8 @@ class Saver:
         if self.ready is not None and not await self.ready():
             return
         await run_blocking(self._files.write, self._name, data)
-        pause_s = min(len(data) * PAUSE_S, LONGEST_PAUSE_S)
-        self._free_s = asyncio.get_running_loop().time() + pause_s
+        self._ended_s = asyncio.get_running_loop().time()
+        self._pause_s = len(data) * PAUSE_S
         self._saved = changes
         if self.written is not None:
             self.written()
