@@ -13,9 +13,15 @@ _VERSION_STEP = 500  # commits per data version step (consumerOffsetUpdateVersio
 LONG_MAX = (1 << 63) - 1
 
 
-def _is_of_group(key: str, end: str) -> bool:
-    """Whether the key is a topic and `end`, which is `@group`."""
-    return key.endswith(end) and key.find("@") == len(key) - len(end)
+def _keys_of_group(keys: Iterable[str], group: str) -> list[str]:
+    end = f"@{group}"
+    size = len(end)
+    return [key for key in keys if key.endswith(end) and key.find("@") == len(key) - size]
+
+
+def _keys_of_topic(keys: Iterable[str], topic: str) -> list[str]:
+    begin = f"{topic}@"
+    return [key for key in keys if key.startswith(begin)]
 
 
 def _accept(group: str, topic: str, queue_id: int, offset: int, old: int, client: str) -> bool:
@@ -245,27 +251,23 @@ class OffsetTable:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics the group has committed offsets for, sorted."""
-        end = f"@{group}"
-        return sorted(key[: -len(end)] for key in self._offsets if _is_of_group(key, end))
+        return sorted(key[: -len(group) - 1] for key in _keys_of_group(self._offsets, group))
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have committed offsets for the topic, sorted."""
-        begin = f"{topic}@"
-        return sorted(key[len(begin) :] for key in self._offsets if key.startswith(begin))
+        return sorted(key[len(topic) + 1 :] for key in _keys_of_topic(self._offsets, topic))
 
     def delete_group(self, group: str) -> None:
         """Forget a group (removeOffset)."""
-        end = f"@{group}"
-        self._drop(lambda key: _is_of_group(key, end))
+        self._drop(lambda keys: _keys_of_group(keys, group))
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic (cleanOffsetByTopic)."""
-        begin = f"{topic}@"
-        self._drop(lambda key: key.startswith(begin))
+        self._drop(lambda keys: _keys_of_topic(keys, topic))
 
-    def _drop(self, matches: Callable[[str], bool]) -> None:
+    def _drop(self, chosen: Callable[[Iterable[str]], list[str]]) -> None:
         for table in (self._offsets, self._pulls, self._resets):
-            for key in [key for key in table if matches(key)]:
+            for key in chosen(table):
                 del table[key]
                 self._dropped[key] = None
                 self._moved.pop(key, None)
