@@ -96,7 +96,7 @@ def test_a_broker_goes_on(run_broker, call, error):
     once(0)
     count = counts[0]
     shift = sorted(SHORTAGE).index(error)
-    for nth in range(1 + shift, count + 1, max(1, count // 4)):
+    for nth in range(1 + shift, count + 1, max(1, count // 3)):
         once(nth)
 
 

@@ -70,7 +70,7 @@ def test_a_call_for_which_there_is_nothing_left(call: str, error: int) -> None:
     count = calm.calls.get(call, 0)
     assert count
     place = sorted(SHORTAGE).index(error)
-    for nth in range(1 + place, count + 1, max(1, count // 8)):
+    for nth in range(1 + place, count + 1, max(1, count // 4)):
         files = RecordedFiles(directories=[ROOT])
         files.fail(call, nth, error)
         run = run_with(files)
