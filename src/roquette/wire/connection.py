@@ -17,6 +17,9 @@ from roquette.wire.command import Command
 from roquette.wire.header_binary import decode_binary_header
 
 MAX_FRAME: Final = 16_777_216  # com.rocketmq.remoting.frameMaxLength, the length field included
+MAX_HEADER: Final = (
+    512 << 10
+)  # bytes: its fields are read one by one; Apache's has no bound but the frame's
 MAX_PIECES: Final = (
     512  # of an unfinished frame: a peer that sends single bytes costs no more than the bytes
 )
@@ -253,6 +256,10 @@ def _decode_frame(data: bytes, pos: i64, end: i64) -> Command:
     body_start: i64 = start + (word & 0xFFFFFF)
     if body_start > end:
         raise RemoteProtocolError("header is longer than its frame")
+    if body_start - start > MAX_HEADER:
+        raise RemoteProtocolError(
+            f"a header of {body_start - start} bytes, {MAX_HEADER} are allowed"
+        )
     kind: int = (word >> 24) & 0xFF
     if kind == 0:
         try:
