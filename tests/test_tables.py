@@ -38,7 +38,7 @@ BOUNDED: dict[str, str] = {
     "broker/topics.py:_topics": "bounds.topics bounds.retry_topics",
     "broker/topics.py:attributes": "the attributes there are",
     "broker/deleted_topics.py:_ends": "bounds.deleted",
-    "broker/offsets.py:_offsets _resets _dropped": "bounds.offsets",
+    "broker/offsets.py:_offsets _resets _dropped _own": "bounds.offsets",
     "broker/offsets.py:_pulls": "bounds.pulled",
     "broker/consumers.py:_groups _groups_of_peer channels": "bounds.consumers",
     "broker/consumers.py:subscriptions filters signatures": "what one heartbeat may name; a signature a member",
