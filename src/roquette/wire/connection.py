@@ -256,19 +256,23 @@ def _decode_frame(data: bytes, pos: i64, end: i64) -> Command:
     body_start: i64 = start + (word & 0xFFFFFF)
     if body_start > end:
         raise RemoteProtocolError("header is longer than its frame")
-    if body_start - start > MAX_HEADER:
-        raise RemoteProtocolError(
-            f"a header of {body_start - start} bytes, {MAX_HEADER} are allowed"
-        )
+    large = body_start - start > MAX_HEADER
     kind: int = (word >> 24) & 0xFF
     if kind == 0:
         try:
             command: Command = _decode_head(data[start:body_start])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RemoteProtocolError(f"header is not a command: {error}") from None
+        large = large and not command.flag & 1  # an answer to a batch names all its messages
+    elif kind == 1 and large:
+        pass
     elif kind == 1:
         command = decode_binary_header(data, start, body_start)
     else:
         raise RemoteProtocolError(f"serialize type {kind} is unknown")
+    if large:
+        raise RemoteProtocolError(
+            f"a header of {body_start - start} bytes, {MAX_HEADER} are allowed"
+        )
     command.body = data[body_start:end]
     return command
