@@ -63,6 +63,7 @@ OUR_STATUS_KEYS |= {
     "subscriptionConflicts",
     "messagesRefused",
     "roquetteForm",
+    "refusedNames",
 }
 OUR_STATUS_KEYS |= {"setAside", "setAsideLast"}
 OUR_TASKS = "task_"  # one line for each task of the broker
