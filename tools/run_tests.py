@@ -27,7 +27,7 @@ BUDGETS = {
     "unit": 3.5,  # with the tests of the classes of faults, docs/reliability.md
     "simulation": 1.5,
     "crash": 1.0,
-    "interop": 5.0,
+    "interop": 5.5,
     "spark": 8.0,
     "compiled": 1.5,
 }
