@@ -21,6 +21,11 @@ def wants_compiled() -> bool:
     asked = os.environ.get("ROQUETTE_COMPILE")
     if asked is not None:
         return asked == "1"
+    return has_compiler()
+
+
+def has_compiler() -> bool:
+    """Is a C compiler found?"""
     return any(shutil.which(name) for name in ("cc", "gcc", "clang"))
 
 

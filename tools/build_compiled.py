@@ -87,13 +87,15 @@ def build(force: bool) -> None:
 
 
 def main() -> None:
+    from build_backend import has_compiler
+
     parser = argparse.ArgumentParser(description=__doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--test", action="store_true", help="run the compiled modules' tests")
     what.add_argument("--test-all", action="store_true", help="run all unit tests")
     parser.add_argument("--force", action="store_true", help="build even when nothing changed")
     arguments = parser.parse_args()
-    if shutil.which("cc") is None and shutil.which("gcc") is None:
+    if not has_compiler():
         if os.environ.get("CI") == "true":
             sys.exit("compiled: no C compiler found, and in CI that is a failure")
         print("compiled: no C compiler found: the compiled tests are skipped")

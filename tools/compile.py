@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from binascii import crc32
 from pathlib import Path
+
+from build_backend import has_compiler
+from build_compiled import hot_modules
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
@@ -26,9 +28,7 @@ STAMP = PACKAGE / COMPILED
 
 
 def hot_files() -> list[Path]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    modules = project["tool"]["roquette"]["compiled"]
-    return [SRC / f"{module.replace('.', '/')}.py" for module in modules]
+    return [SRC / f"{module.replace('.', '/')}.py" for module in hot_modules()]
 
 
 def sources() -> list[Path]:
@@ -108,7 +108,7 @@ def main() -> None:
         print("compile: up to date")
         return
     remove()
-    if shutil.which("cc") is None and shutil.which("gcc") is None:
+    if not has_compiler():
         print("compile: no C compiler found: Roquette runs interpreted, at a half of its speed")
         return
     began = time.monotonic()

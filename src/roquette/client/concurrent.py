@@ -13,7 +13,7 @@ from typing import Final
 from roquette.base.lifecycle import Health
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.queue_locks import Membership, QueueLocks
-from roquette.client.retries import DEAD, Returns
+from roquette.client.retries import DEAD
 from roquette.message.message import MessageQueue, ReceivedMessage
 
 log = logging.getLogger("roquette.client")
@@ -30,13 +30,7 @@ class ConcurrentQueues:
         self._member = member
         self._locks = locks
         self._concurrency = concurrency
-        self._returns = Returns(
-            member.session,
-            member.producer,
-            member.group,
-            member.max_reconsume_times,
-            member.finish,
-        )
+        self._returns = member.returns()
         self._work: asyncio.Queue[tuple[ProcessQueue, ReceivedMessage]] = asyncio.Queue()
         self._at_work: dict[int, tuple[ProcessQueue, ReceivedMessage, int]] = {}  # by worker
         self._leaving: dict[ProcessQueue, list[ReceivedMessage]] = {}  # with what failed since

@@ -12,7 +12,7 @@ from functools import partial
 from roquette.base.lifecycle import Health
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.queue_locks import Membership, QueueLocks
-from roquette.client.retries import DEAD, Returns, resend
+from roquette.client.retries import DEAD, resend
 from roquette.message.message import MessageQueue, ReceivedMessage
 
 log = logging.getLogger("roquette.client")
@@ -26,13 +26,7 @@ class OrderlyQueues:
     def __init__(self, member: Membership, locks: QueueLocks) -> None:
         self._member = member
         self._locks = locks
-        self._returns = Returns(
-            member.session,
-            member.producer,
-            member.group,
-            member.max_reconsume_times,
-            member.finish,
-        )
+        self._returns = member.returns()
         self._waiting: dict[MessageQueue, _Waiting] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving: dict[MessageQueue, None] = {}

@@ -13,6 +13,7 @@ from typing import Final
 
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.producer import Producer
+from roquette.client.retries import Returns
 from roquette.client.session import Session
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -49,6 +50,12 @@ class Membership:
     save: Callable[[Iterable[ProcessQueue]], Awaitable[bool]]
     changed: Callable[[], None]
     idle: asyncio.Event
+
+    def returns(self) -> Returns:
+        """What takes this member's failed messages back to their broker."""
+        return Returns(
+            self.session, self.producer, self.group, self.max_reconsume_times, self.finish
+        )
 
     def finish(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         """A message is done with."""

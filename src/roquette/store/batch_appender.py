@@ -12,7 +12,7 @@ from mypy_extensions import i32, i64
 from roquette.base.javatypes import java_text
 from roquette.errors import BatchTooLarge, CorruptRecord, MessageIllegal
 from roquette.message.batch import BatchCursor
-from roquette.message.properties import KeySpans, find_property
+from roquette.message.properties import KEYS_MARK, KeySpans, find_property
 from roquette.message.record import write_record
 from roquette.message.record_layout import MAX_PROPERTIES
 from roquette.store.commit_log import CommitLog
@@ -96,7 +96,7 @@ class BatchAppender:
         cursor = BatchCursor(batch)
         while cursor.advance():
             properties = cursor.properties
-            start, end = find_property(properties, 0, len(properties), b"KEYS\x01")
+            start, end = find_property(properties, 0, len(properties), KEYS_MARK)
             words += properties.count(b" ", start, end)
         if words > MAX_BATCH_KEYS:
             raise BatchTooLarge(f"the messages of the batch have more than {MAX_BATCH_KEYS} keys")
