@@ -63,7 +63,7 @@ class BatchTooLarge(MessageIllegal):
 
 
 class ExpressionError(RoquetteError):
-    """A subscription's filter expression can not be used: what is wrong, and at which column."""
+    """A subscription's filter expression cannot be used: what is wrong, and at which column."""
 
 
 class Refused(RoquetteError):

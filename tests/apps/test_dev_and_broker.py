@@ -132,7 +132,7 @@ def test_a_broker_takes_files_environment_and_flags_in_that_order(tmp_path):
     [
         (["--set", "listenPort=abc"], "listenPort='abc'"),
         (["--listen", "nowhere"], "--listen 'nowhere' is not of the form HOST:PORT"),
-        (["-c", "/no/such/file"], "can not be read"),
+        (["-c", "/no/such/file"], "cannot be read"),
         (["--set", "brokerRole=SLAVE"], "asks for replication, which Roquette does not have"),
     ],
 )

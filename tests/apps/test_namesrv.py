@@ -68,5 +68,5 @@ def test_a_taken_port_is_said_in_words() -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert f"can not listen on 127.0.0.1:{port}" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
     assert "Traceback" not in done.stderr

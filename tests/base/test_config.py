@@ -141,7 +141,7 @@ def test_only_mutable_settings_change_while_running() -> None:
     changed = update(config, {"enableThis": "true", "flushMode": "SAFE", "notMine": "1"})
     assert (changed.on, changed.mode, config.on) == (True, Mode.SAFE, False)
     assert update(config, {"listenPort": "9876"}) is config, "the same value is no change"
-    with pytest.raises(ConfigError, match="listenPort can not be changed"):
+    with pytest.raises(ConfigError, match="listenPort cannot be changed"):
         update(config, {"enableThis": "true", "listenPort": "1"})
     with pytest.raises(ConfigError, match="enableThis='maybe' in the request"):
         update(config, {"enableThis": "maybe"})

@@ -103,7 +103,7 @@ def test_the_kernel_syncs_a_file_beside_the_loop(tmp_path: Path) -> None:
                 assert not sync_file(file.fileno(), end), "one at a time: the next takes a thread"
                 assert await ends.get() is None
         reader, writer = os.pipe()
-        assert not sync_file(writer, end), "a pipe can not be synced"
+        assert not sync_file(writer, end), "a pipe cannot be synced"
         assert not sync_file(None, end)
         os.close(reader)
         os.close(writer)

@@ -16,7 +16,7 @@ FULL_AGAIN_S = 6.0  # a beat of the disk watch and a little
 
 
 class BrokenFiles(FaultyFiles):
-    """Files whose name ends in `broken` can not be written."""
+    """Files whose name ends in `broken` cannot be written."""
 
     broken = "none"
 

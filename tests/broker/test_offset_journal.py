@@ -275,7 +275,7 @@ def test_a_journal_that_can_not_be_written_is_told_and_works_again() -> None:
         await world.connect()
         refused = await world.client.call(15, GROUP | {"commitOffset": 3})
         assert refused.code == 1
-        assert "no offset is committed now: the journal of offsets can not be" in refused.remark
+        assert "no offset is committed now: the journal of offsets cannot be" in refused.remark
         journal._put = put
         await asyncio.sleep(0.5)
         await world.client.produce("T")
@@ -317,7 +317,7 @@ def test_a_picture_whose_changes_can_not_be_written_again_is_not_used() -> None:
 
     def refuse(data: bytes) -> None:
         calls.append(data)
-        if len(calls) == 2:  # the name can be written, what follows it can not
+        if len(calls) == 2:  # the name can be written, what follows it cannot
             raise OSError(errno.ENOSPC, "No space left on device")
         put(data)
 

@@ -117,7 +117,7 @@ def test_a_file_that_can_not_be_written_is_told(code: int, case: Any) -> None:
             files.open_file = refuse if asked == code else open_file  # type: ignore[method-assign]
 
         world.before = before
-        with pytest.raises(AssertionError, match=r"^\(1, .changed in memory only: .* can not be"):
+        with pytest.raises(AssertionError, match=r"^\(1, .changed in memory only: .* cannot be"):
             await anext(case(world))
 
     simulate(scenario, seed=5)

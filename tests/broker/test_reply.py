@@ -1,4 +1,4 @@
-"""Request-reply as frames: the reply reaches who asked, and every way in which it can not."""
+"""Request-reply as frames: the reply reaches who asked, and every way in which it cannot."""
 
 import asyncio
 

@@ -177,7 +177,7 @@ def test_a_taken_port_is_said_in_words(run_broker):
             clock=case.clock,
             entropy=case.broker._entropy,
         )
-        with pytest.raises(ConfigError, match="can not listen on 10\\.0\\.0\\.1:20911"):
+        with pytest.raises(ConfigError, match="cannot listen on 10\\.0\\.0\\.1:20911"):
             await other.start()
 
     run_broker(scenario)

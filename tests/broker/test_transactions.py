@@ -402,7 +402,7 @@ def test_only_half_messages_can_be_checked_again(run_broker):
 
 
 def test_a_delay_begins_when_it_is_committed(run_broker):
-    """Apache delays the half message itself, and then can not find where it belongs."""
+    """Apache delays the half message itself, and then cannot find where it belongs."""
 
     async def scenario(case):
         client = await case.client()

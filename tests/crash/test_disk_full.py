@@ -130,7 +130,7 @@ def test_a_full_disk_stops_senders_only_and_the_broker_comes_back(tmp_path: Path
             wait_for(lambda: send(connection, b"")["code"] != 14, 60)
             words = flood(
                 connection, sent
-            )  # faster than anybody looks: files can not be made any more
+            )  # faster than anybody looks: files cannot be made any more
             assert "the disk of" in words
             assert "no space for another file" in words or "% full" in words
 
@@ -154,7 +154,7 @@ def test_a_full_disk_stops_senders_only_and_the_broker_comes_back(tmp_path: Path
             ballast.unlink()
             commitlog = sorted((inside / "commitlog").iterdir())
             assert len(commitlog) > 5
-            # Enough of it can not come from outside: an operator lowers what is kept.
+            # Enough of it cannot come from outside: an operator lowers what is kept.
             connection.call(25, {}, b"fileReservedBytes=1000000\ncleanFileForciblyEnable=true\n")
             took = wait_for(lambda: send(connection, b"after")["code"] == 0, 80)
             print(f"taken again after {took:.1f} s")

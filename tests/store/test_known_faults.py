@@ -250,7 +250,7 @@ def test_damage_below_what_was_synced_is_not_cut_off() -> None:
 
 
 def test_a_clock_that_was_set_back_hides_no_unsynced_queue() -> None:
-    """What the checkpoint says in times a clock can make wrong; the offset beside them it can not."""
+    """What the checkpoint says in times a clock can make wrong; the offset beside them it cannot."""
     files = FaultyFiles(5)
     store = opened(files, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     for number in range(10):

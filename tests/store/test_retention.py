@@ -181,7 +181,7 @@ def test_an_unknown_disk_size_is_not_full() -> None:
     assert refusal(small_config(), [DiskState("/store", 0, 0)], LogState(1), 0) is None
 
 
-# Time that a clock can not fake.
+# Time that a clock cannot fake.
 
 
 def test_ends_are_believed_as_far_as_the_log_proves_them() -> None:

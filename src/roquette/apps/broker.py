@@ -29,7 +29,7 @@ def broker_main(
     """Run a broker until SIGTERM; 0 after a clean stop, 1 when its disk failed.
 
     Raises:
-        ConfigError: a setting is wrong. StoreError: the store can not be opened. OSError: the port is taken.
+        ConfigError: a setting is wrong. StoreError: the store cannot be opened. OSError: the port is taken.
     """
     configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
     flags = dict(overrides)

@@ -76,7 +76,7 @@ async def start_namesrv(config: NamesrvConfig) -> NameServer:
         await server.start()
     except OSError as error:
         raise ConfigError(
-            f"can not listen on {config.bind_address}:{config.listen_port}: {error.strerror or error}"
+            f"cannot listen on {config.bind_address}:{config.listen_port}: {error.strerror or error}"
         ) from None
     return server
 

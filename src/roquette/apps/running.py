@@ -88,14 +88,14 @@ def read_config(path: str | None) -> str | None:
     """The text of a property file; None without one.
 
     Raises:
-        ConfigError: it can not be read.
+        ConfigError: it cannot be read.
     """
     if path is None:
         return None
     try:
         return OsFiles().read_bytes(path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the config file {path} can not be read: {error}") from None
+        raise ConfigError(f"the config file {path} cannot be read: {error}") from None
 
 
 def load_settings(

@@ -306,7 +306,7 @@ def update(config: C, changes: Mapping[str, str], where: str = "the request") ->
             continue
         if not field.metadata.get("mutable"):
             raise ConfigError(
-                f"{key} can not be changed while the process runs: set it in the file and restart"
+                f"{key} cannot be changed while the process runs: set it in the file and restart"
             )
         values[field.name] = value
     return dataclasses.replace(config, **values) if values else config  # type: ignore[type-var]

@@ -88,7 +88,7 @@ def _keep(files: Files, path: str) -> list[Mark]:
     except OSError as error:
         if error.errno in SHORTAGE:
             raise
-        log.error("%s can not be read, so it is replaced without a backup error=%s", path, error)
+        log.error("%s cannot be read, so it is replaced without a backup error=%s", path, error)
         return []
     marks = [Mark(crc32(data), len(data), files.modified_ms(path))]
     names = [path + suffix for suffix in BACKUPS]
@@ -118,7 +118,7 @@ def load(files: Files, path: str, parse: Callable[[bytes], T]) -> Loaded[T] | No
     What was found wrong on the way is logged as an error, an edit by somebody else as information.
 
     Args:
-        parse: raises ValueError or a RoquetteError for what it can not read.
+        parse: raises ValueError or a RoquetteError for what it cannot read.
 
     Raises:
         StoreError: there are or were files, and none can be read: starting empty would lose what they hold.

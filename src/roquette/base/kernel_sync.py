@@ -49,7 +49,7 @@ class KernelSync:
 
     def sync(self, fd: int, ended: SyncEnded) -> bool:
         """fdatasync of an open file; `ended` is called on the loop with what the device said. False: not taken,
-        for a sync runs already or the file's system can not do it so."""
+        for a sync runs already or the file's system cannot do it so."""
         if self._waiting is not None:
             return False
         _ORDER.pack_into(

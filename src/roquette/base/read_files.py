@@ -191,7 +191,7 @@ class StoreGuard:
     """
 
     def __init__(self, path: str, exclusive: bool = False) -> None:
-        """Raises StoreError when a broker has the store, OSError when the file can not be opened.
+        """Raises StoreError when a broker has the store, OSError when the file cannot be opened.
 
         Args:
             path: of the lock file; without such a file, or with no path at all, a reader has nothing to wait for.

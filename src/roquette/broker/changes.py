@@ -1,6 +1,6 @@
 """What must follow a change of the broker's tables: a file is written, name servers are told.
 
-What operators change is written before the request is answered, topics are registered, too; a file that can not
+What operators change is written before the request is answered, topics are registered, too; a file that cannot
 be written is told. Offsets that clients commit go to the journal at the end of each turn, and to their file on a beat,
 as delay progress does.
 """
@@ -80,7 +80,7 @@ class Changes:
         )
 
     def load(self, log_end: int) -> None:
-        """Read the files into the tables; raises StoreError when a file exists and can not be read.
+        """Read the files into the tables; raises StoreError when a file exists and cannot be read.
 
         Args:
             log_end: where the log ends; 0 when parts of it are gone, so that no journal may speak of it.
@@ -155,7 +155,7 @@ class Changes:
         if "namesrvAddr" in keys:
             self._registration.refresh()
 
-    # Outcomes that answer when it is done. Each is a refusal that says so when a file can not be written.
+    # Outcomes that answer when it is done. Each is a refusal that says so when a file cannot be written.
 
     async def topics_saved(self) -> bool:
         """Wait until the topics are on the disk; False when that failed, which their beat tries again."""
@@ -209,7 +209,7 @@ class Changes:
         return reply
 
     def end_turn(self, log_end: int) -> bool:
-        """Write down what the turn changed of the offsets; False when that can not be done, for the first time:
+        """Write down what the turn changed of the offsets; False when that cannot be done, for the first time:
         the answers of this turn must not leave. Later commits are refused until it works again."""
         offsets, journal = self._offsets, self._journal
         if not offsets.moved:

@@ -75,7 +75,7 @@ class ConsumerGroup:
         self.consume_from_where = consume_from_where
         self.channels: dict[int, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
-        # Topic -> what is let through; a topic whose selector can not be used is not in it.
+        # Topic -> what is let through; a topic whose selector cannot be used is not in it.
         self.filters: dict[str, SubscriptionFilter] = {}
         self.fingerprint: int | None = None  # of the last heartbeat of any member; 0: version 1
         self.signatures: dict[str, int] = {}  # how many members subscribe to what

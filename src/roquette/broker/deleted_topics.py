@@ -40,7 +40,7 @@ class DeletedTopics:
         self.file = Saver(files, FILE, lambda: DeletedTopicTable(dict(self._ends)))
 
     def load(self, known: Callable[[str], object | None]) -> None:
-        """Drop queues that recovery has made again. Blocks; raises StoreError when the file can not be read."""
+        """Drop queues that recovery has made again. Blocks; raises StoreError when the file cannot be read."""
         found = self._files.load(FILE, DeletedTopicTable)
         for name, end in ({} if found is None else found.deleted_topics).items():
             if known(name) is None:

@@ -71,7 +71,7 @@ class Doors:
             await self._servers[0].start(bind, port)
         except OSError as error:
             raise ConfigError(
-                f"can not listen on {bind}:{port}: {error.strerror or error}; "
+                f"cannot listen on {bind}:{port}: {error.strerror or error}; "
                 "set another listenPort, or 0 for a free one"
             ) from None
         if fast_port > 0:

@@ -26,7 +26,7 @@ NAMES: Final = ("consumerOffset.journal.0", "consumerOffset.journal.1")
 FULL: Final = (
     4 << 20
 )  # bytes of one file: then consumerOffset.json is to be written before its beat
-MOST: Final = 64 << 20  # it can not be written: no commit is taken any more
+MOST: Final = 64 << 20  # it cannot be written: no commit is taken any more
 _HEAD: Final = struct.Struct(">IIB")  # bytes of the content, CRC-32 of the last one and it, kind
 _BASE, _CHANGE = 66, 67  # B, C
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -243,7 +243,7 @@ class OffsetJournal:
         """The picture is encoded: name it, and write again behind the name, as one change, what has changed since.
 
         Returns:
-            False when that can not be written: then the picture must not become consumerOffset.json.
+            False when that cannot be written: then the picture must not become consumerOffset.json.
         """
         since, self._since = self._since, None
         self._name((crc32(data), len(data)))
@@ -259,7 +259,7 @@ class OffsetJournal:
         self._names_all()
 
     def _names_all(self) -> bool:
-        """Name what is owed; False when that can not be written now."""
+        """Name what is owed; False when that cannot be written now."""
         while self._owed:
             if not self._begin(*self._owed[0]):
                 return False
@@ -287,7 +287,7 @@ class OffsetJournal:
         data = _HEAD.pack(len(content), crc, kind) + content
         try:
             if self._position + len(data) > MOST:
-                raise OSError(errno.EFBIG, "it is full, for consumerOffset.json can not be written")
+                raise OSError(errno.EFBIG, "it is full, for consumerOffset.json cannot be written")
             self._put(data)
         except OSError as error:
             if self.failure is None:

@@ -39,7 +39,7 @@ class OffsetTable:
         moved_back: asked before a smaller offset replaces a committed one; False keeps the old one.
         overruled: how often somebody else than consumers moved offsets: resets, clones, deletions.
         log_end: the log up to there is in what was loaded, besides what the file says.
-        unsafe: why changes can not be written down now; None when they can.
+        unsafe: why changes cannot be written down now; None when they can.
         bound, pulled: of the committed offsets, and of the pairs of topic and group with a last pull.
     """
 

@@ -232,7 +232,7 @@ class Saver:
             log.error("%s not written, it is tried again error=%s", self._name, why)
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"changed in memory only: {self._name} can not be written ({why}). It is tried again; "
+                f"changed in memory only: {self._name} cannot be written ({why}). It is tried again; "
                 "until then a restart of the broker undoes the change",
             )
 

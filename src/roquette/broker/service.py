@@ -128,7 +128,7 @@ class Broker:
         """Recover, accept, register.
 
         Raises:
-            StoreError, ConfigError, OSError: it can not start; what was opened is closed again.
+            StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
         """
         self._loop = asyncio.get_running_loop()
         if self.port == 0:
@@ -460,12 +460,12 @@ class Broker:
 
     def _fail(self, why: str) -> None:
         if self.failure is None:
-            log.error("broker can not go on reason=%s", why)
+            log.error("broker cannot go on reason=%s", why)
             self.failure = why
             self._failed.set()
 
     async def wait_failed(self) -> str:
-        """Wait until the broker can not go on; returns the reason. The caller stops it then."""
+        """Wait until the broker cannot go on; returns the reason. The caller stops it then."""
         await self._failed.wait()
         return self.failure or ""
 

@@ -82,7 +82,7 @@ class TimerLoop:
         return self.timers.metrics
 
     def recover(self) -> None:
-        """Load what the disk has. Blocks; raises StoreError when a file exists and can not be read."""
+        """Load what the disk has. Blocks; raises StoreError when a file exists and cannot be read."""
         self._storage.recover(self._clock.now_ms())
         found = self._config_files.load(FILE, TimerMetricsSerializeWrapper)
         if found is not None:

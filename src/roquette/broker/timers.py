@@ -83,7 +83,7 @@ class Timers:
         self._recalled: set[str] = set()  # keys taken back in the slot being delivered
         self.enqueued: int = 0
         self.dequeued: int = 0
-        self.dropped: int = 0  # messages that can not be delivered, each with a line in the log
+        self.dropped: int = 0  # messages that cannot be delivered, each with a line in the log
 
     def behind(self) -> int:
         """Messages of the queue that are not in the wheel yet."""

@@ -138,7 +138,7 @@ def dump_command(
             else:
                 sys.stdout.write(" ".join(_words_of(row)) + "\n")
     except OSError as error:
-        raise StoreError(f"{file} can not be read: {error.strerror or error}") from None
+        raise StoreError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def _words_of(row: dict[str, Any]) -> Iterator[str]:

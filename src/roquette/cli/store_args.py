@@ -66,7 +66,7 @@ def opened_store(
         store = find_store(OsReadFiles(), path, commit_log)
         guard = StoreGuard("" if force_read or not store.whole else store.lock, exclusive)
     except OSError as error:
-        raise StoreError(f"{path} can not be read: {error.strerror or error}") from None
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
     except StoreError as error:
         if "is locked" not in str(error):
             raise

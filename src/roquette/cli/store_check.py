@@ -28,7 +28,7 @@ def fsck_command(
             "--hash-slots",
             metavar="N",
             min=1,
-            help="maxHashSlotNum, where it can not be found out.",
+            help="maxHashSlotNum, where it cannot be found out.",
         ),
     ] = None,
     jobs: Annotated[
@@ -50,7 +50,7 @@ def fsck_command(
             with in_processes(jobs, Steps("checked", "file", store.log_bytes)) as run:
                 report = check_store(OsReadFiles(), store, options, run)
         except OSError as error:
-            raise StoreError(f"{directory} can not be read to its end: {error}") from None
+            raise StoreError(f"{directory} cannot be read to its end: {error}") from None
     if output is Output.JSON:
         show_json({**_plain(report), "sound": report.sound})
     else:

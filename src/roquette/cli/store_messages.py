@@ -199,7 +199,7 @@ def export_command(
             else:
                 count = _export_lines(records, out, body)
         except OSError as error:
-            raise StoreError(f"{out or 'standard output'} can not be written: {error}") from None
+            raise StoreError(f"{out or 'standard output'} cannot be written: {error}") from None
     say(f"{count} message{'' if count == 1 else 's'}")
 
 

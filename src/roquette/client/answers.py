@@ -118,7 +118,7 @@ class Answers:
         try:
             table = decode_body(ResetOffsetBody, body).offset_table
         except RemoteProtocolError as error:
-            log.warning("reset of offsets can not be read group=%s error=%s", header.group, error)
+            log.warning("reset of offsets cannot be read group=%s error=%s", header.group, error)
             return Silent()
         log.info(
             "reset of offsets asked by=%s group=%s topic=%s queues=%d",

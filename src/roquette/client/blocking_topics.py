@@ -42,7 +42,7 @@ def create_topic(
     Returns its queues by broker name.
 
     Raises:
-        BrokerError, ConnectError: a master refused, or can not be reached.
+        BrokerError, ConnectError: a master refused, or cannot be reached.
         RouteNotFound: the name servers did not hear of it in time.
     """
     for master in _masters(namesrv_addr, timeout_ms):

@@ -1,6 +1,6 @@
 """Sends that are under way together: to each queue they leave in the order they were given.
 
-What can not leave yet waits in the line of its topic, until there is a route, or of its queue, until its
+What cannot leave yet waits in the line of its topic, until there is a route, or of its queue, until its
 broker is connected. One task looks after each line, and nothing new passes by a line that waits.
 """
 

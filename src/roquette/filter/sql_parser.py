@@ -53,7 +53,7 @@ def parse_sql(expression: str) -> tuple[Node, int]:
     """The tree of a selector, and how many nodes it has.
 
     Raises:
-        ExpressionError: it is not one, compares what can not be compared, or breaks a bound; nothing else is
+        ExpressionError: it is not one, compares what cannot be compared, or breaks a bound; nothing else is
             raised, whatever the text.
     """
     if len(expression) > MAX_LENGTH:

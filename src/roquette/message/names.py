@@ -115,8 +115,8 @@ def retry_topic(group: str) -> str:
 def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
     """The topic on which POP gives a group's unacknowledged messages of `topic` again.
 
-    Form 1, the default of 5.x, can not be taken apart again (`%RETRY%a_b_c`); form 2 joins by `+`, which no
-    name may hold, so that clients can not send to it (KeyBuilder.buildPopRetryTopic).
+    Form 1, the default of 5.x, cannot be taken apart again (`%RETRY%a_b_c`); form 2 joins by `+`, which no
+    name may hold, so that clients cannot send to it (KeyBuilder.buildPopRetryTopic).
     """
     return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 

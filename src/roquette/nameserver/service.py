@@ -118,7 +118,7 @@ class NameServer:
         try:
             await run_blocking(generations.load, self._files, path, self.kv.load)
         except (StoreError, OSError) as error:
-            raise ConfigError(f"kvConfigPath={path!r} can not be read: {error}") from None
+            raise ConfigError(f"kvConfigPath={path!r} cannot be read: {error}") from None
         self._saved_version = self.kv.version
 
     async def _save_kv(self) -> None:

@@ -147,7 +147,7 @@ def message_batches(
 def _decode(
     decoder: RecordDecoder, records: RecordColumns, split: Split, options: CommitLogOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Batches; where a body can not be decompressed, those around it."""
+    """Batches; where a body cannot be decompressed, those around it."""
     done = 0
     try:
         for part in records.parts(_BODY_BYTES) if decoder.reads("body") else (records,):

@@ -215,7 +215,7 @@ def refuse_ending(options: ReadOptions) -> None:
 
 
 def refuse_unsupported(options: Mapping[str, str]) -> None:
-    """Raise ConfigError for options that exist elsewhere and that we can not honour; no value is shown."""
+    """Raise ConfigError for options that exist elsewhere and that we cannot honour; no value is shown."""
     by_lower = {name.lower(): name for name in _NOT_SUPPORTED}
     for given in options:
         lower = given.lower().removeprefix("rocketmq.")

@@ -77,7 +77,7 @@ def missing_error(
     """One line about a topic or queue that is not there, with the nearest names that are."""
     if isinstance(what, MessageQueue):
         return ConfigError(
-            f"rocketmq: option assign names {name_of(what)}, which does not exist or can not be read"
+            f"rocketmq: option assign names {name_of(what)}, which does not exist or cannot be read"
         )
     try:
         close = difflib.get_close_matches(what, reader.topics(), 1)

@@ -73,7 +73,7 @@ class WriteTask:
         """Send all rows of a partition and wait for the last acknowledgement.
 
         Raises:
-            BadRow: a row can not be a message. NotStored: a message was not acknowledged.
+            BadRow: a row cannot be a message. NotStored: a message was not acknowledged.
         """
         options = self.options
         partition_id = context.partitionId() if context is not None else 0

@@ -14,7 +14,7 @@ _LONGEST_HASHED_AT_ONCE = 256
 
 
 class BadRow(RoquetteError):
-    """A row can not become a message: which row, and what to do."""
+    """A row cannot become a message: which row, and what to do."""
 
 
 def bytes_list(column: pa.Array) -> list[bytes | None]:

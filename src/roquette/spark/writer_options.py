@@ -134,7 +134,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 def check_topic(topic: str) -> None:
-    """Raise ConfigError when messages can not be sent to a topic of this name."""
+    """Raise ConfigError when messages cannot be sent to a topic of this name."""
     error = client_topic_error(topic)
     if error is None and is_system_topic(topic):
         error = f"topic {topic} is RocketMQ's own"

@@ -90,7 +90,7 @@ class RowEncoder:
         """The messages of a batch whose first row is number `first_row` of its task.
 
         Raises:
-            BadRow: a row can not be a message.
+            BadRow: a row cannot be a message.
             RouteNotFound: a topic is unknown.
         """
         columns = {

@@ -26,7 +26,7 @@ def raise_illegal(
 
 
 def check_topic(topic: str) -> None:
-    """Raise MessageIllegal for a name that can not be a topic's directory."""
+    """Raise MessageIllegal for a name that cannot be a topic's directory."""
     name = topic.encode()
     if len(name) > MAX_TOPIC_NAME:
         raise MessageIllegal(f"the topic takes {len(name)} bytes, at most {MAX_TOPIC_NAME}")

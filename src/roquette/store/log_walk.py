@@ -74,7 +74,7 @@ class RecordReader:
         self._view = RecordView()
 
     def _reach(self, offset: int, size: int) -> int:
-        """Have `size` bytes from an offset on in the window; returns their position, -1: can not."""
+        """Have `size` bytes from an offset on in the window; returns their position, -1: cannot."""
         position = offset - self._start
         if position < 0 or position + size > len(self._window):
             left = self._log.segment_size - offset % self._log.segment_size

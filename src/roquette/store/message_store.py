@@ -75,7 +75,7 @@ class MessageStore:
         self._last_store_ms: i64 = 0
         self._refusal: str | None = "the store is not open"
         self._full: bool = False  # the refusal is for want of space, and may pass
-        self.failure: str | None = None  # why it can not go on, for good
+        self.failure: str | None = None  # why it cannot go on, for good
         self.disk: DiskGuard = DiskGuard(files, self.layout, config)
         # Why senders' messages are refused while acknowledgements and deliveries go on; None: they are not.
         self.send_refusal: str | None = None

@@ -327,7 +327,7 @@ class TimerStore:
         `final`: the last one of a clean stop, whatever has changed.
 
         Raises:
-            OSError: the timer log can not be written.
+            OSError: the timer log cannot be written.
         """
         if self._flush is not None:
             if not final:

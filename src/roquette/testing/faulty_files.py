@@ -66,7 +66,7 @@ class Node:
     def resize(self, size: int) -> None:
         """Set the size; fresh bytes are zeros."""
         if size > len(self.seen):
-            assert not self.mapped, "a mapped file can not grow"
+            assert not self.mapped, "a mapped file cannot grow"
             self.seen = _grown(self.seen, size)
         if size < self.size:
             self.seen[size : self.size] = bytes(self.size - size)
@@ -183,7 +183,7 @@ class FaultyFile:
 
     def map(self, writable: bool) -> mmap.mmap:
         self._files.count("map")
-        assert self._node.size > 0, "an empty file can not be mapped"
+        assert self._node.size > 0, "an empty file cannot be mapped"
         if writable:
             self._node.mapped = True
         memory = self._node.seen
@@ -292,7 +292,7 @@ class FaultyFiles:
         return max(end - end % SECTOR - position, 0)
 
     def charge(self, growth: int) -> None:
-        """Raise ENOSPC when the disk can not take so many bytes more."""
+        """Raise ENOSPC when the disk cannot take so many bytes more."""
         if growth > 0 and self.used + growth > self._capacity:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -90,7 +90,7 @@ def test_a_schema_file_must_be_there_and_a_record(tmp_path: Path) -> None:
 
     for given, message in (
         ("", "needs --schema FILE"),
-        ("no", "can not be read"),
+        ("no", "cannot be read"),
         (str(path), "is no record"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -170,7 +170,7 @@ def test_without_a_version_the_time_of_storing_decides(
     ("more", "message"),
     [
         ({"key": ("nr",)}, "--key nr is no column of the body; those are: id, v, op, name"),
-        ({"version": "when"}, "--version 'when' or --delete-when \"op = 'd'\" can not be used: "),
+        ({"version": "when"}, "--version 'when' or --delete-when \"op = 'd'\" cannot be used: "),
         ({"envelope": "debezium"}, "bodies have no after, before, ts_ms: that is not Debezium's"),
     ],
 )

@@ -91,5 +91,5 @@ def test_a_file_of_something_else_is_told(tmp_path: Path, text: str, message: st
 
 
 def test_a_missing_file_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml of --config can not be read"):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml of --config cannot be read"):
         read_options_file("nowhere.yaml", OsFiles())

@@ -27,7 +27,7 @@ class PopFiles:
         self._order_file = Saver(files, ORDERS, pop.orders.to_wrapper)
 
     def load(self) -> None:
-        """Read the files; raises StoreError when one exists and can not be read."""
+        """Read the files; raises StoreError when one exists and cannot be read."""
         modes = self._files.load(MODES, MessageRequestModeSerializeWrapper)
         if modes is not None:
             self._pop.modes.load(modes.message_request_mode_map)
@@ -36,7 +36,7 @@ class PopFiles:
             self._pop.orders.load(orders.table, self._clock.steady_ms())
 
     async def save_modes(self) -> None:
-        """Write the modes, which have changed; raises Refused when that can not be done now."""
+        """Write the modes, which have changed; raises Refused when that cannot be done now."""
         self.mode_file.mark()
         await self.mode_file.confirm()
 

@@ -68,7 +68,7 @@ class OffsetProcessor:
         if self._offsets.unsafe is not None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"no offset is committed now: the journal of offsets can not be written ({self._offsets.unsafe})",
+                f"no offset is committed now: the journal of offsets cannot be written ({self._offsets.unsafe})",
             )
         queue_id, offset = header.queue_id, header.commit_offset
         if self._offsets.has_reset(group, topic, queue_id):

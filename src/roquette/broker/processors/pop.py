@@ -291,7 +291,7 @@ class PopProcessor:
         *,
         retry: bool,
     ) -> bool:
-        """Messages go out: their check-point into the log first; False when that can not be written."""
+        """Messages go out: their check-point into the log first; False when that cannot be written."""
         name, group, queue_id = key
         offsets = queue_offsets(found.runs)
         if header.order:

@@ -117,7 +117,7 @@ class ReplyProcessor:
     async def _keep(
         self, ctx: RequestContext, header: Header, topic: str, queue_id: int, body: bytes
     ) -> tuple[str, int] | None:
-        """Store the reply as it came; that it can not be stored is no failure for the replier."""
+        """Store the reply as it came; that it cannot be stored is no failure for the replier."""
         text: str = header.properties or ""
         named = decode_properties(text)
         tags = property_value(text, TAGS)

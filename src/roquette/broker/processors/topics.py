@@ -60,7 +60,7 @@ class TopicChanges(Protocol):
         ...
 
     def topic_may_go(self, name: str) -> None:
-        """Raises Refused when a topic can not be deleted now."""
+        """Raises Refused when a topic cannot be deleted now."""
         ...
 
     def topic_deleted(self, reply: Reply) -> Outcome:

@@ -107,7 +107,7 @@ class ArchiveOptions(PipelineOptions):
 
 
 def check_options(options: ArchiveOptions) -> None:
-    """Raises ConfigError for what can not be right, before anything is asked or started."""
+    """Raises ConfigError for what cannot be right, before anything is asked or started."""
     if options.starting not in ("earliest", "latest") and not options.starting.isdigit():
         raise ConfigError(
             f"archive: --starting {options.starting} is none of earliest, latest, milliseconds since 1970"
@@ -137,7 +137,7 @@ def _places(options: ArchiveOptions) -> list[str]:
         if options.format != "raw":
             apart = open_table(table.files.root + QUARANTINE)
             said = apart.describe(Owner("archive", topic, quarantine=True), keep_ms=keep_ms)
-            lines += [f"{said[0]}, for rows that can not be read", *said[1:]]
+            lines += [f"{said[0]}, for rows that cannot be read", *said[1:]]
     return lines
 
 
@@ -493,7 +493,7 @@ PIPELINE: Pipeline[ArchiveOptions] = Pipeline(
     name="archive",
     help="Copy topics to Parquet tables, each message exactly once.\n\n"
     "One table per topic, partitioned by day, readable by everything that reads Parquet or Delta. Rows that "
-    "can not be read go to a table beside it. Ends when it has caught up, or follows.",
+    "cannot be read go to a table beside it. Ends when it has caught up, or follows.",
     options=ArchiveOptions,
     plan=plan,
     run=run,

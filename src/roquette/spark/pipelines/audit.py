@@ -119,7 +119,7 @@ def tables_of(options: AuditOptions) -> dict[str, str]:
 
 
 def check_options(options: AuditOptions) -> None:
-    """Raises ConfigError for what can not be right."""
+    """Raises ConfigError for what cannot be right."""
     tables_of(options)
     duration_ms(options.transaction_age, "audit: --transaction-age")
     if options.since:

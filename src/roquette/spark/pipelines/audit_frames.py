@@ -347,7 +347,7 @@ def places_of(frame: "DataFrame", path: str) -> "DataFrame":
             return frame.select(*(F.col(prefix + name).alias(name) for name in PLACE))
     raise ConfigError(
         f"audit: the table {path} has no columns broker_name, queue_id and queue_offset (or with _ in front): "
-        "without them rows can not be told from each other"
+        "without them rows cannot be told from each other"
     )
 
 

@@ -50,7 +50,7 @@ def read_avro_schema(path: str, files: Files) -> tuple[str, str]:
     try:
         found = json.loads(files.read_bytes(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"archive: the Avro schema {path} can not be read: {error}") from None
+        raise ConfigError(f"archive: the Avro schema {path} cannot be read: {error}") from None
     if not isinstance(found, dict) or found.get("type") != "record":
         raise ConfigError(f"archive: the Avro schema {path} is no record")
     return json.dumps(spark_type(found, path)), json.dumps(found)

@@ -41,7 +41,7 @@ class Changes:
 
 
 def mark_changes(messages: "DataFrame", changes: Changes) -> "DataFrame":
-    """Messages with the parsed body, and BAD where a body or its key can not be read.
+    """Messages with the parsed body, and BAD where a body or its key cannot be read.
 
     Raises:
         ConfigError: a key column or an expression does not fit the body's columns.
@@ -119,7 +119,7 @@ def changes_of(rows: "DataFrame", changes: Changes) -> "DataFrame":
     except PySparkException as error:
         line = " ".join(str(error).split("\n", 1)[0].split())[:300]
         raise ConfigError(
-            f"current-state: --version {version!r} or --delete-when {delete!r} can not be used: {line}"
+            f"current-state: --version {version!r} or --delete-when {delete!r} cannot be used: {line}"
         ) from None
     columns = [_column(changes, root, name).alias(name) for name in names if name != forms.CORRUPT]
     columns += [f.col(name.removeprefix("_")).alias(name) for name in TIES]

@@ -105,7 +105,7 @@ def doctor(
         for each in findings:
             line = f"{each.state:8} {each.check:15} {each.found}"
             sys.stdout.write(line + (f"\n{'':25}-> {each.mend}" if each.mend else "") + "\n")
-        sys.stdout.write("Spark can run here.\n" if not bad else "Spark can not run here yet.\n")
+        sys.stdout.write("Spark can run here.\n" if not bad else "Spark cannot run here yet.\n")
     raise typer.Exit(1 if bad else 0)
 
 
@@ -189,7 +189,7 @@ def run_command(
     """One pipeline from the command line; returns the exit status: 0, or 1 when a check failed.
 
     Raises:
-        RoquetteError: it can not go on; the text is one line.
+        RoquetteError: it cannot go on; the text is one line.
     """
     file = {} if config is None else read_options_file(config, OsFiles())
     if flags.get("namesrv") is None and "namesrv" not in file:

@@ -118,7 +118,7 @@ def _places(options: CurrentStateOptions) -> list[str]:
     bad = apart.describe(owner, keep_ms=keep_ms)
     kept_changes(table, options)
     lines = [f"{said[0]}, by {', '.join(options.key)}", *said[1:]]
-    return [*lines, f"{bad[0]}, for messages that can not be read", *bad[1:]]
+    return [*lines, f"{bad[0]}, for messages that cannot be read", *bad[1:]]
 
 
 def kept_changes(table: Table, options: CurrentStateOptions) -> Changes | None:

@@ -18,7 +18,7 @@ O = TypeVar("O", bound=PipelineOptions)  # noqa: E741
 
 
 class PipelineError(RoquetteError):
-    """A pipeline can not go on: what, where, what to do."""
+    """A pipeline cannot go on: what, where, what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Pipeline(Generic[O]):
     Attributes:
         help: its sentences for --help; the first line stands in the list of verbs.
         plan: asks and says what a run would do; starts no Spark and writes nothing.
-        run: does it. Raises RoquetteError, or what Spark raises, when it can not go on; running the same
+        run: does it. Raises RoquetteError, or what Spark raises, when it cannot go on; running the same
             command again goes on where it stopped.
     """
 

@@ -196,12 +196,12 @@ def read_options_file(path: str, files: Files) -> dict[str, Any]:
     """The options of a YAML or (by its name) JSON file.
 
     Raises:
-        ConfigError: it can not be read, or is no mapping of names to values.
+        ConfigError: it cannot be read, or is no mapping of names to values.
     """
     try:
         text = files.read_bytes(path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the file {path} of --config can not be read: {error}") from None
+        raise ConfigError(f"the file {path} of --config cannot be read: {error}") from None
     try:
         found = json.loads(text) if path.endswith(".json") else _yaml(text)
     except ValueError as error:

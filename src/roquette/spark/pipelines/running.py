@@ -38,7 +38,7 @@ def run_pipeline(
     """Run it, write its report and summary, and stop the Spark that it started.
 
     Raises:
-        RoquetteError: it can not go on; the text is one line. summary.json says so, too.
+        RoquetteError: it cannot go on; the text is one line. summary.json says so, too.
     """
     files, clock = files or OsFiles(), clock or SystemClock()
     directory = directory or options.report or free_directory(pipeline.name, files)

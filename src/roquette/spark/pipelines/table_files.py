@@ -46,7 +46,7 @@ class TableFiles:
                 address = root.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
                 self._fs, self._base = pafs.FileSystem.from_uri(address)
         except (pa.ArrowInvalid, OSError) as error:
-            raise ConfigError(f"{root} can not be opened: {error}") from None
+            raise ConfigError(f"{root} cannot be opened: {error}") from None
         self._base = self._base.rstrip("/")
 
     def address(self, path: str) -> str:

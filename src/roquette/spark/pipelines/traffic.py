@@ -109,7 +109,7 @@ def plan(options: TrafficOptions) -> Plan:
 
 
 def check(options: TrafficOptions) -> None:
-    """Raises ConfigError for what can not be right."""
+    """Raises ConfigError for what cannot be right."""
     duration_ms(options.since, "traffic: --since")
     if not (options.messages or options.lag or options.snapshots or options.routes):
         raise ConfigError("traffic: nothing is asked for: no messages, no lag and no routes")
@@ -168,12 +168,12 @@ def look_at_routes(options: TrafficOptions, job: Job) -> RouteHistory:
 
 
 def append_lines(path: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Add rows to a file of JSON lines. Raises ConfigError when it can not be written."""
+    """Add rows to a file of JSON lines. Raises ConfigError when it cannot be written."""
     try:
         with open(path, "a", encoding="utf-8") as file:
             file.write("".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
     except OSError as error:
-        raise ConfigError(f"traffic: {path} can not be written: {error.strerror}") from None
+        raise ConfigError(f"traffic: {path} cannot be written: {error.strerror}") from None
 
 
 def look_at_messages(

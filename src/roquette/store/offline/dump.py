@@ -35,7 +35,7 @@ def kind_of(files: ReadFiles, path: str) -> str:
     """Which kind of file that is, by its name and its first bytes.
 
     Raises:
-        StoreError: it can not be told, or there is no such file.
+        StoreError: it cannot be told, or there is no such file.
     """
     size = files.file_size(path)
     if size < 0:
@@ -85,7 +85,7 @@ def dump_file(
         slots: hash slots of an index file, when they are not the default.
 
     Raises:
-        StoreError: the file is not what its kind says. OSError: it can not be read.
+        StoreError: the file is not what its kind says. OSError: it cannot be read.
     """
     if kind == "log":
         yield from _log(files, path, start, base, body)

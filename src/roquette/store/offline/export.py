@@ -42,7 +42,7 @@ def write_parquet(records: Iterable[StoredRecord], path: str) -> int:
     """Write a Parquet file; returns how many rows it has.
 
     Raises:
-        ConfigError: pyarrow is not installed. OSError: the file can not be written.
+        ConfigError: pyarrow is not installed. OSError: the file cannot be written.
     """
     try:
         import pyarrow as pa

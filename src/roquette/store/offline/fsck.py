@@ -43,7 +43,7 @@ class FsckOptions:
     Attributes:
         check_crc: compare bodies with their CRCs.
         quick: the newest file of the log only, and of queues and index their ends.
-        hash_slots: maxHashSlotNum, where it can not be found out.
+        hash_slots: maxHashSlotNum, where it cannot be found out.
     """
 
     check_crc: bool = True
@@ -97,7 +97,7 @@ class LogTask:
 def check_store(
     files: ReadFiles, store: StoreDir, options: FsckOptions, run: Runner = map
 ) -> Report:
-    """Look at a store. Raises OSError when a file can not be read."""
+    """Look at a store. Raises OSError when a file cannot be read."""
     return _Fsck(files, store, options, run).check()
 
 

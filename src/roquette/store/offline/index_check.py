@@ -67,7 +67,7 @@ def find_specs(
             if not number:
                 if head[:36] != bytes(36):
                     words = (
-                        "the number of hash slots can not be found out: this file was not checked"
+                        "the number of hash slots cannot be found out: this file was not checked"
                     )
                     found.add(finding("unread", file.path, -1, words, NOTE))
                 continue
@@ -95,7 +95,7 @@ def _check_presence(files: ReadFiles, store: StoreDir, found: Findings) -> None:
 
 
 def _find_layout(files: ReadFiles, store: StoreDir, source: ReadAt, known: int) -> int:
-    """Hash slots of a file, by its first entry or by its last; 0 when they can not be found out."""
+    """Hash slots of a file, by its first entry or by its last; 0 when they cannot be found out."""
     head = source.read(0, HEADER_SIZE)
     begin = int.from_bytes(head[16:24], "big", signed=True)
     end = int.from_bytes(head[24:32], "big", signed=True)

@@ -62,7 +62,7 @@ class IndexView:
 def find_slots(
     source: ReadAt, number: int, physical: int, key_hash: int, default_slots: int
 ) -> int:
-    """How many hash slots a file has; 0 when that can not be told.
+    """How many hash slots a file has; 0 when that cannot be told.
 
     A file does not say it, but entries stand behind the slots, and of one entry is known what it says.
 

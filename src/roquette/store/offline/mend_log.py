@@ -97,7 +97,7 @@ def plan_log(files: ReadFiles, store: StoreDir) -> LogPlan:
     """Walk the whole log, CRCs included, and say what it needs. Raises OSError.
 
     Raises:
-        StoreError: the files overlap or lie too far apart, or a stretch can not be filled.
+        StoreError: the files overlap or lie too far apart, or a stretch cannot be filled.
     """
     plan = LogPlan(end=store.min_offset)
     size = store.segment_size

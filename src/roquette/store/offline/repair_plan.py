@@ -91,10 +91,10 @@ def plan_repair(
         delay_levels: messageDelayLevel of the broker; None: as the queues of delayed messages show it.
 
     Raises:
-        StoreError: the store is of a kind that can not be repaired. ConfigError: no delay levels.
+        StoreError: the store is of a kind that cannot be repaired. ConfigError: no delay levels.
     """
     if store.strange:
-        raise StoreError(f"this store can not be repaired: {store.strange[0]}")
+        raise StoreError(f"this store cannot be repaired: {store.strange[0]}")
     if not store.log:
         raise StoreError(
             f"{store.commit_log} has no commit log: there is nothing to make a store of"

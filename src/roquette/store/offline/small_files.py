@@ -62,7 +62,7 @@ def _byte_of(data: bytes, error: json.JSONDecodeError) -> int:
 
 
 def topics_of(files: ReadFiles, store: StoreDir) -> dict[str, Any] | None:
-    """The topics of config/topics.json; None when it can not be read."""
+    """The topics of config/topics.json; None when it cannot be read."""
     try:
         found = load_json(files, f"{store.config}/topics.json")
     except StoreError:
@@ -72,7 +72,7 @@ def topics_of(files: ReadFiles, store: StoreDir) -> dict[str, Any] | None:
 
 
 def consumer_offsets(files: ReadFiles, store: StoreDir) -> dict[str, dict[str, int]]:
-    """`topic@group` -> queue id -> offset; empty when the file can not be read."""
+    """`topic@group` -> queue id -> offset; empty when the file cannot be read."""
     try:
         found = load_json(files, f"{store.config}/consumerOffset.json")
     except StoreError:

@@ -1,7 +1,7 @@
 """Finding out what lies in a directory: which kind of store, which files, whose.
 
 Recognised are stores of ours and of Apache's 4.9 and 5.x with plain files, and a directory of commit log files alone.
-Kinds that can not be read (queues or configuration in RocksDB, DLedger) are named.
+Kinds that cannot be read (queues or configuration in RocksDB, DLedger) are named.
 """
 
 import re
@@ -56,7 +56,7 @@ class StoreDir:
         root: the store's directory; of a bare commit log that one itself.
         whole: a store, not a commit log alone.
         log: commit log files in order of their offsets. `segment_size`: bytes of a whole one.
-        strange: parts of a kind that can not be read, a line each.
+        strange: parts of a kind that cannot be read, a line each.
         others: databases of Apache's that hold neither queues nor configuration.
         strays: files in the commit log's directory whose names are no offsets.
     """
@@ -168,7 +168,7 @@ def _find_strange(files: ReadFiles, found: StoreDir) -> None:
         match strange.kind:
             case Kind.DLEDGER:
                 found.dledger = True
-                words = "a DLedger log; its messages are not in commitlog and can not be read here"
+                words = "a DLedger log; its messages are not in commitlog and cannot be read here"
             case Kind.ROCKSDB_QUEUES:
                 found.rocksdb_queues = True
                 words = (

@@ -102,7 +102,7 @@ def finish_pending(files: Files, root: str) -> bool:
     try:
         plan = msgspec.json.decode(files.read_bytes(path), type=_Plan)
     except msgspec.DecodeError as error:
-        raise StoreError(f"{path} can not be read: {error}") from None
+        raise StoreError(f"{path} cannot be read: {error}") from None
     swap = Swap(files, root, plan.commitLog)
     for source, target in plan.steps:
         swap.put(source, target)
