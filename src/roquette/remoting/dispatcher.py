@@ -8,7 +8,7 @@ request: a processor is a plain function. HOT: compiled by mypyc in the fast bui
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
@@ -18,7 +18,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ConnectError, LocalProtocolError, Refused
 from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
+from roquette.remoting.outcomes import Held, Later, Outcome, Reply, Silent, Task
 from roquette.remoting.pending import PendingTable
 from roquette.remoting.promises import Promise
 from roquette.remoting.running import Running
@@ -187,6 +187,36 @@ class RequestContext:
         self.steady_ms: int = arrived_ms
         self.may_hold: bool = True
         self.header: Any = None
+
+
+H = TypeVar("H", bound=msgspec.Struct)
+
+
+@overload
+def row(
+    code: int,
+    process: Callable[[RequestContext, None, bytes], Outcome],
+    header: None,
+    lane: int,
+    promise: Promise,
+) -> Row: ...
+@overload
+def row(
+    code: int,
+    process: Callable[[RequestContext, H, bytes], Outcome],
+    header: type[H],
+    lane: int,
+    promise: Promise,
+) -> Row: ...
+def row(
+    code: int,
+    process: Callable[..., Outcome],
+    header: type[msgspec.Struct] | None,
+    lane: int,
+    promise: Promise,
+) -> Row:
+    """A `Row` whose processor takes the header that is decoded for it: the type checker refuses another."""
+    return Row(code, process, header, lane, promise)
 
 
 class _Lane:
