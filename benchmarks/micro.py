@@ -23,8 +23,8 @@ from roquette.message.batch import encode_batch
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_record, decode_records, encode_record
 from roquette.store.config import StoreConfig
-from roquette.store.consume_queue import scan_units
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.consume_queue import scan_units
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import HeaderDecoder, encode_ext
 from roquette.wire.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2

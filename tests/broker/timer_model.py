@@ -13,10 +13,10 @@ from roquette.errors import Refused
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
 from roquette.store.config import StoreConfig
-from roquette.store.copies import scan_copies
+from roquette.store.log.delivery_marks import scan_delivery_marks
 from roquette.store.message_store import MessageStore
-from roquette.store.timer_flush import TimerFlushPlan
-from roquette.store.timer_store import TimerStore
+from roquette.store.timer.timer_flush import TimerFlushPlan
+from roquette.store.timer.timer_store import TimerStore
 from roquette.testing.faulty_files import FaultyFiles
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -71,7 +71,7 @@ class TimerModel:
             self.store, self.storage, self.writer, self.now_ms, lambda topic, size: None
         )
         self.storage.recover(self.now_ms)
-        for copy in scan_copies(self.store, self.storage.commit_from):
+        for copy in scan_delivery_marks(self.store, self.storage.commit_from):
             self.storage.note_copy(copy)
         self.pending_flush = None
 

@@ -22,7 +22,7 @@ from roquette.spark import (
     kafka_compatible_view,
     plain_message,
 )
-from roquette.store.log_mark import MARK_AT
+from roquette.store.log.log_mark import MARK_AT
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import encode_ext, ext_dict
 from roquette.wire.headers import CreateTopicRequestHeader

@@ -19,7 +19,7 @@ from tests.store.test_bit_flips import LATER_MS, Pristine, pristine
 from roquette.base.read_files import SeamReadFiles
 from roquette.errors import StoreError
 from roquette.message.record import decode_records
-from roquette.store.index_file import index_file_size
+from roquette.store.index.index_file import index_file_size
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.repair import repair

@@ -11,7 +11,7 @@ from roquette.message.properties import property_value
 from roquette.message.record import decode_record
 from roquette.store.checkpoint import decode_checkpoint
 from roquette.store.config import StoreConfig
-from roquette.store.index_file import IndexFile, index_file_size, positive_hash
+from roquette.store.index.index_file import IndexFile, index_file_size, positive_hash
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
 from roquette.testing.faulty_files import FaultyFiles

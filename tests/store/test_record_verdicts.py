@@ -16,10 +16,10 @@ from roquette.message.record_view import (
     RecordView,
     is_of_queue,
 )
-from roquette.store.log_scan import Scanned, scan_sound
-from roquette.store.log_walk import RecordReader
+from roquette.store.log.log_scan import Scanned, scan_sound
+from roquette.store.log.log_walk import RecordReader
 from roquette.store.offline.scan import RECORD, Scanner
-from roquette.store.reading import record_at, store_time_at
+from roquette.store.queues.reading import record_at, store_time_at
 
 np = pytest.importorskip("numpy", reason="Spark's readers need it")
 pytest.importorskip("pyarrow")

@@ -16,7 +16,7 @@ from roquette.message import names, properties
 from roquette.message.names import topic_error
 from roquette.message.properties import decode_properties
 from roquette.message.record_layout import StoredRecord
-from roquette.store.copies import Copy
+from roquette.store.log.delivery_marks import Copy
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 

@@ -2,7 +2,7 @@
 
 from roquette.broker.delay_levels import DelayLevels
 from roquette.broker.timer_loop import TimerLoop
-from roquette.store.copies import scan_copies
+from roquette.store.log.delivery_marks import scan_delivery_marks
 from roquette.store.message_store import MessageStore
 
 
@@ -14,7 +14,7 @@ def note_delivered(store: MessageStore, delays: DelayLevels, timer: TimerLoop | 
     starts = [delays.scan_from] if delays.scan_from >= 0 else []
     if timers is not None:
         starts.append(timers.commit_from)
-    for copy in scan_copies(store, min(starts, default=store.max_physical_offset)):
+    for copy in scan_delivery_marks(store, min(starts, default=store.max_physical_offset)):
         delays.note_copy(copy)
         if timers is not None:
             timers.note_copy(copy)

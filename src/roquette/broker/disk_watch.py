@@ -9,9 +9,9 @@ from typing import Final
 from roquette.base.clock import Clock
 from roquette.base.descriptors import NO_SPACE
 from roquette.base.executor import run_blocking
-from roquette.store.disk_guard import Usage
 from roquette.store.message_store import MessageStore
-from roquette.store.plans import DeletionPlan
+from roquette.store.upkeep.disk_guard import Usage
+from roquette.store.upkeep.plans import DeletionPlan
 
 BEAT_S: Final = 5.0  # messages are taken again so soon after there is space
 MANUAL_CLEANINGS: Final = (

@@ -13,9 +13,9 @@ from roquette.base.executor import submit, sync_file
 from roquette.errors import StoreError
 from roquette.remoting.dispatcher import Dispatcher, RequestContext
 from roquette.remoting.outcomes import Later, Reply
-from roquette.store.durability import DurabilityGate
+from roquette.store.log.durability import DurabilityGate
 from roquette.store.message_store import MessageStore
-from roquette.store.plans import SyncPlan
+from roquette.store.upkeep.plans import SyncPlan
 from roquette.wire.codes import ResponseCode
 
 SHORT_PAUSE_S: Final = 0.1

@@ -62,7 +62,7 @@ from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
 from roquette.store.reput import parse_delay_levels
-from roquette.store.timer_store import TimerStore
+from roquette.store.timer.timer_store import TimerStore
 
 log = logging.getLogger("roquette.broker")
 

@@ -20,8 +20,8 @@ from roquette.broker.timer_metrics import FILE, TimerMetrics
 from roquette.broker.timer_rules import TimerRules
 from roquette.broker.timers import Timers, TimerWork
 from roquette.errors import Refused, StoreError
-from roquette.store.timer_flush import TimerFlushPlan
-from roquette.store.timer_store import TimerStore
+from roquette.store.timer.timer_flush import TimerFlushPlan
+from roquette.store.timer.timer_store import TimerStore
 from roquette.wire.bodies import TimerMetricsSerializeWrapper
 from roquette.wire.json_body import encode_body
 

@@ -55,9 +55,9 @@ from roquette.broker.writer import MessageWriter
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds
 from roquette.remoting.outcomes import Later, Reply
-from roquette.store.disk_guard import Usage
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Found
+from roquette.store.upkeep.disk_guard import Usage
 from roquette.wire.bodies import SubscriptionData
 
 

@@ -22,7 +22,7 @@ from roquette.errors import (
 from roquette.message import names, properties, sysflag
 from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, property_value
 from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
-from roquette.store.copies import copy_mark
+from roquette.store.log.delivery_marks import copy_mark
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode

@@ -8,7 +8,7 @@ import typer
 
 from roquette.base.read_files import OsReadFiles, StoreGuard
 from roquette.errors import StoreError
-from roquette.store.kinds import pending_words
+from roquette.store.foreign_parts import pending_words
 from roquette.store.layout import StoreLayout
 from roquette.store.offline.store_dir import StoreDir, find_store
 

@@ -2,8 +2,8 @@
 
 from roquette.errors import MessageIllegal
 from roquette.message.record_layout import MAX_PROPERTIES, MAX_TOPIC_NAME, names_directory
-from roquette.store.commit_log import BLANK_SIZE
 from roquette.store.config import StoreConfig
+from roquette.store.log.commit_log import BLANK_SIZE
 
 
 def raise_illegal(

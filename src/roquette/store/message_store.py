@@ -17,25 +17,25 @@ from roquette.message.properties import TAGS, property_value
 from roquette.message.record import encode_record
 from roquette.message.record_layout import MAX_PROPERTIES
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from roquette.store import reading
-from roquette.store.batch_appender import BatchAppender
-from roquette.store.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
 from roquette.store.config import FlushDiskType, StoreConfig
-from roquette.store.consume_queue import ConsumeQueue
-from roquette.store.consume_queues import ConsumeQueues
-from roquette.store.disk_guard import DiskGuard
-from roquette.store.filtered import Predicate, Source, read_filtered
-from roquette.store.index import Index, KeySearch
-from roquette.store.index_audit import write_sums
-from roquette.store.kinds import refuse_other_kinds
+from roquette.store.foreign_parts import refuse_other_kinds
+from roquette.store.index.index import Index, KeySearch
+from roquette.store.index.index_audit import write_sums
 from roquette.store.layout import StoreLayout
 from roquette.store.limits import raise_illegal
-from roquette.store.log_mark import begin_mark
-from roquette.store.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
+from roquette.store.log.batch_appender import BatchAppender
+from roquette.store.log.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
+from roquette.store.log.log_mark import begin_mark
+from roquette.store.queues import reading
+from roquette.store.queues.consume_queue import ConsumeQueue
+from roquette.store.queues.consume_queues import ConsumeQueues
+from roquette.store.queues.filtered import Predicate, Source, read_filtered
+from roquette.store.queues.verified import read_verified
 from roquette.store.recovery import Recovery, RecoveryReport
 from roquette.store.results import Appended, Arrival, BatchAppended, Found, GetStatus
-from roquette.store.upkeep import Upkeep
-from roquette.store.verified import read_verified
+from roquette.store.upkeep.disk_guard import DiskGuard
+from roquette.store.upkeep.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
+from roquette.store.upkeep.upkeep import Upkeep
 
 log = logging.getLogger("roquette.store")
 

@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from roquette.base.files import Files
 from roquette.message.record_layout import StoredRecord
 from roquette.store.checkpoint import Checkpoint
-from roquette.store.commit_log import CommitLog
 from roquette.store.config import StoreConfig
-from roquette.store.consume_queue import ConsumeQueue
-from roquette.store.consume_queues import ConsumeQueues
-from roquette.store.index import Index
-from roquette.store.index_audit import SUMS, IndexAudit
+from roquette.store.index.index import Index
+from roquette.store.index.index_audit import SUMS, IndexAudit
 from roquette.store.layout import StoreLayout, offset_name
-from roquette.store.log_files import load_segments, refuse_lost_files, remove_behind
-from roquette.store.log_holes import Beyond, fill_holes, pass_over_units
-from roquette.store.log_mark import Vouched, load_vouched
-from roquette.store.log_scan import Scanned, scan_dispatched, scan_sound
-from roquette.store.log_walk import Passing, walk
-from roquette.store.reading import store_time_at
+from roquette.store.log.commit_log import CommitLog
+from roquette.store.log.log_files import load_segments, refuse_lost_files, remove_behind
+from roquette.store.log.log_holes import Beyond, fill_holes, pass_over_units
+from roquette.store.log.log_mark import Vouched, load_vouched
+from roquette.store.log.log_scan import Scanned, scan_dispatched, scan_sound
+from roquette.store.log.log_walk import Passing, walk
+from roquette.store.log.segment import Segment
+from roquette.store.queues.consume_queue import ConsumeQueue
+from roquette.store.queues.consume_queues import ConsumeQueues
+from roquette.store.queues.reading import store_time_at
 from roquette.store.reput import Reput, parse_delay_levels
-from roquette.store.segment import Segment
 
 log = logging.getLogger("roquette.store")
 

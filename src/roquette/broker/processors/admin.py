@@ -12,8 +12,8 @@ from roquette.broker.stats import BrokerStats, Counter
 from roquette.errors import ConfigError, Refused
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply
-from roquette.store.disk_guard import Usage
 from roquette.store.message_store import MessageStore
+from roquette.store.upkeep.disk_guard import Usage
 from roquette.wire.bodies import DataVersion, KVTable
 from roquette.wire.codes import CURRENT_VERSION, ResponseCode, version_text
 from roquette.wire.header_codec import encode_dict

@@ -5,7 +5,7 @@ import asyncio
 from roquette.errors import Refused
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply, Task
-from roquette.store.index import KeySearch
+from roquette.store.index.index import KeySearch
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext, ext_dict

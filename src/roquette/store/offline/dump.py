@@ -10,8 +10,7 @@ from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.store.checkpoint import decode_checkpoint
-from roquette.store.consume_queue import FILLER_FROM, UNIT_SIZE
-from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE
+from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE
 from roquette.store.layout import parse_offset_name
 from roquette.store.offline.describe import record_fields
 from roquette.store.offline.index_check import DEFAULT_SLOTS
@@ -20,8 +19,9 @@ from roquette.store.offline.small_files import load_json
 from roquette.store.offline.store_dir import LogFile
 from roquette.store.offline.timer_check import read_wheel, unpack_unit
 from roquette.store.offline.walk import Fault, FileEnd, walk_bytes
-from roquette.store.timer_checkpoint import decode_timer_checkpoint
-from roquette.store.timer_log import UNIT_SIZE as TIMER_UNIT_SIZE
+from roquette.store.queues.consume_queue import FILLER_FROM, UNIT_SIZE
+from roquette.store.timer.timer_checkpoint import decode_timer_checkpoint
+from roquette.store.timer.timer_log import UNIT_SIZE as TIMER_UNIT_SIZE
 
 KINDS: Final = (
     "log", "queue", "index", "checkpoint", "timerwheel", "timerlog", "timercheck", "json", "text",

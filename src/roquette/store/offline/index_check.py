@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.message.record_layout import StoredRecord
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from roquette.store.index_audit import SUMS, parse_sums
-from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, index_file_size
-from roquette.store.keys import TopicKeys
+from roquette.store.index.index_audit import SUMS, parse_sums
+from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, index_file_size
+from roquette.store.index.keys import TopicKeys
 from roquette.store.offline.findings import NOTE, Findings, finding
 from roquette.store.offline.index_entries import ChainCheck, IndexView, find_end, find_slots
 from roquette.store.offline.scan import RECORD, Scanner

@@ -11,7 +11,7 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.read_files import ReadAt, ReadFiles
-from roquette.store.index_file import ENTRY_SIZE, HEADER_SIZE, MAX_SECONDS, SLOT_SIZE
+from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, MAX_SECONDS, SLOT_SIZE
 from roquette.store.offline.findings import NOTE, Findings, finding
 from roquette.store.offline.store_dir import LogFile
 

@@ -15,7 +15,7 @@ from roquette.message.properties import KEYS_MARK, TAGS_MARK, UNIQ_KEY_MARK, fin
 from roquette.message.record_layout import names_directory
 from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from roquette.store.keys import TopicKeys
+from roquette.store.index.keys import TopicKeys
 from roquette.store.offline.findings import (
     NOTE,
     Findings,

@@ -17,10 +17,8 @@ from roquette.message.names import SCHEDULE_TOPIC
 from roquette.message.record import encode_blank
 from roquette.message.record_layout import StoredRecord
 from roquette.store.checkpoint import Checkpoint, write_checkpoint
-from roquette.store.consume_queue import UNIT_SIZE, ConsumeQueue, encode_unit
-from roquette.store.consume_queues import ConsumeQueues
-from roquette.store.index import Index
-from roquette.store.index_audit import SUMS
+from roquette.store.index.index import Index
+from roquette.store.index.index_audit import SUMS
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.offline.findings import DAMAGE, Findings
 from roquette.store.offline.overview import written_end
@@ -31,6 +29,8 @@ from roquette.store.offline.swap import NEW, Swap
 from roquette.store.offline.timer_check import check_timer
 from roquette.store.offline.units import QueueUnits
 from roquette.store.offline.walk import walk_files
+from roquette.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, encode_unit
+from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.reput import Reput
 
 _WINDOW: Final = 1 << 20

@@ -7,7 +7,6 @@ from roquette.base.generations import BACKUPS
 from roquette.base.read_files import ReadFiles
 from roquette.errors import StoreError
 from roquette.message.names import SCHEDULE_TOPIC
-from roquette.store.consume_queue import UNIT_SIZE
 from roquette.store.layout import offset_name
 from roquette.store.offline.findings import Findings
 from roquette.store.offline.index_check import find_specs
@@ -17,6 +16,7 @@ from roquette.store.offline.small_files import changed_unwritten, load_json, top
 from roquette.store.offline.store_dir import QueueDir, StoreDir, list_queues
 from roquette.store.offline.units import QueueUnits
 from roquette.store.offline.walk import read_record
+from roquette.store.queues.consume_queue import UNIT_SIZE
 from roquette.store.reput import parse_delay_levels
 
 _DEFAULT_QUEUE_FILE: Final = 6_000_000

@@ -11,9 +11,9 @@ from typing import Final
 
 from roquette.base.read_files import ReadFiles
 from roquette.errors import StoreError
-from roquette.store.consume_queue import UNIT_SIZE
-from roquette.store.kinds import Kind, find_strange
+from roquette.store.foreign_parts import Kind, find_foreign_parts
 from roquette.store.layout import parse_offset_name
+from roquette.store.queues.consume_queue import UNIT_SIZE
 
 _INDEX_NAME: Final = re.compile(r"\d{17,18}")
 _DEFAULT_SEGMENT: Final = 1 << 30
@@ -163,7 +163,7 @@ def find_store(files: ReadFiles, path: str, commit_log: str | None = None) -> St
 
 def _find_strange(files: ReadFiles, found: StoreDir) -> None:
     """Note what of other kinds is there; batch, extended and compaction queues are met where queues are read."""
-    for strange in find_strange(files, found.root, found.config):
+    for strange in find_foreign_parts(files, found.root, found.config):
         path = strange.path
         match strange.kind:
             case Kind.DLEDGER:

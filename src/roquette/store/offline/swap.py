@@ -14,7 +14,7 @@ import msgspec
 from roquette.base.files import Files
 from roquette.base.read_files import SeamReadFiles
 from roquette.errors import StoreError
-from roquette.store.kinds import pending_words
+from roquette.store.foreign_parts import pending_words
 from roquette.store.layout import StoreLayout
 
 NEW: Final = "repair.new"

@@ -9,10 +9,10 @@ from roquette.store.offline.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.offline.small_files import LogFacts
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, load_queue
 from roquette.store.offline.units import QueueUnits
-from roquette.store.timer_audit import AUDIT_UNITS, TimerAudit
-from roquette.store.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
-from roquette.store.timer_log import BLANK_MAGIC, UNIT_SIZE
-from roquette.store.timer_wheel import SLOT_SIZE
+from roquette.store.timer.timer_audit import AUDIT_UNITS, TimerAudit
+from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
+from roquette.store.timer.timer_log import BLANK_MAGIC, UNIT_SIZE
+from roquette.store.timer.timer_wheel import SLOT_SIZE
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 _UNIT: Final = struct.Struct(">iqiqiqiiq")

@@ -6,8 +6,8 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.read_files import ReadFiles
-from roquette.store.consume_queue import FILLER_FROM, UNIT_SIZE, is_filler
 from roquette.store.offline.store_dir import LogFile, QueueDir
+from roquette.store.queues.consume_queue import FILLER_FROM, UNIT_SIZE, is_filler
 
 WINDOW_UNITS: Final = 512  # 10 KiB: a store may have ten thousand queues
 _EMPTY: Final = bytes(UNIT_SIZE)

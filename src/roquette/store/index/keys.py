@@ -1,0 +1,89 @@
+"""What a record is indexed by: hashes of its unique id, its keys and its tags. HOT.
+
+The hashed text is "topic#key"; for tags it is "topic#T#tags" (Apache: IndexService.buildKey).
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii, java_text
+from roquette.message.properties import (
+    KEYS,
+    TAGS,
+    TAGS_MARK,
+    UNIQ_KEY,
+    property_bytes,
+    property_value,
+)
+from roquette.store.index.index_file import positive_hash
+
+_CACHED: Final = 64  # tags of one topic whose hashes are kept,
+_CACHED_SIZE: Final = 128  # none longer than that
+_TAG_MARK: Final = "T#"
+
+
+class TopicKeys:
+    """Hashes of one topic's keys, with what repeats kept ready."""
+
+    __slots__ = ("_known", "_seed")
+
+    def __init__(self, topic: str) -> None:
+        self._seed: int = java_hash(topic + "#")
+        self._known: dict[str, TagHashes] = {}
+
+    def hashes(self, uniq_key: str | None, keys: str | None, tags: str | None) -> list[int]:
+        """Positive hashes in Apache's order: unique id, each word of `keys`, tags."""
+        found: list[int] = []
+        if uniq_key:
+            found.append(positive_hash(java_hash(uniq_key, self._seed)))
+        if keys:
+            for key in keys.split(" "):
+                if key:
+                    found.append(positive_hash(java_hash(key, self._seed)))
+        if tags:
+            found.append(self.tag_hashes(tags).key)
+        return found
+
+    def hashes_of(self, properties: str) -> list[int]:
+        """The same of a stored record's property string."""
+        return self.hashes(
+            property_value(properties, UNIQ_KEY),
+            property_value(properties, KEYS),
+            property_value(properties, TAGS),
+        )
+
+    def tag_hashes(self, tags: str) -> "TagHashes":
+        """Both hashes of a TAGS value."""
+        known = self._known.get(tags)
+        if known is None:
+            key = positive_hash(java_hash(tags, java_hash(_TAG_MARK, self._seed)))
+            known = TagHashes(java_hash(tags), key)
+            if len(tags) <= _CACHED_SIZE:
+                if len(self._known) >= _CACHED:
+                    self._known.clear()
+                self._known[tags] = known
+        return known
+
+    def hash_of(self, data: bytes, start: i64, end: i64) -> i64:
+        """The positive hash of a key that is encoded in `data`."""
+        found = java_hash_ascii(data, start, end, self._seed)
+        if found == NOT_ASCII:
+            return positive_hash(java_hash(java_text(data[start:end]), self._seed))
+        return positive_hash(found)
+
+
+class TagHashes:
+    """Of a TAGS value: what the queue unit carries, and what the index does."""
+
+    __slots__ = ("code", "key")
+
+    def __init__(self, code: int, key: int) -> None:
+        self.code: i64 = code
+        self.key: i64 = key
+
+
+def tags_code_of(properties: bytes) -> int:
+    """The tags code of an encoded property string: the Java hash of its TAGS, 0 without."""
+    tags = property_bytes(properties, TAGS_MARK)
+    return 0 if tags is None else java_hash(java_text(tags))

@@ -1,0 +1,217 @@
+"""The commit log: segments of equal size, appended to at the end, found by division. HOT.
+
+A record never crosses files. When fewer than its size plus 8 bytes remain, a blank record (its
+size, then the blank magic) fills the file and the next one begins (Apache: CommitLog.doAppend).
+"""
+
+import os
+from typing import Final
+
+from mypy_extensions import i32, i64
+
+from roquette.base.files import File, Files
+from roquette.message.record import encode_blank, peek_size_magic
+from roquette.message.record_layout import BLANK_MAGIC
+from roquette.store.layout import offset_name
+from roquette.store.log.log_mark import LogMark
+from roquette.store.log.segment import Segment
+
+BLANK_SIZE: Final = 8
+PENDING_LIMIT: Final = 1 << 20
+
+
+class CommitLog:
+    """The segments in order. One writer; the caller decides when to write and to sync."""
+
+    __slots__ = (
+        "_ahead_directory",
+        "_files",
+        "_first_index",
+        "active",
+        "broken",
+        "directory",
+        "directory_dirty",
+        "mark",
+        "pending_bytes",
+        "segment_size",
+        "segments",
+        "spare",
+        "spare_offset",
+        "synced",
+    )
+
+    def __init__(
+        self, files: Files, directory: str, ahead_directory: str, segment_size: i64
+    ) -> None:
+        self._files: Files = files
+        self.directory: str = directory
+        self._ahead_directory: str = ahead_directory
+        self.segment_size: i64 = segment_size
+        self.segments: list[Segment] = []
+        self.active: Segment | None = None
+        self.synced: i64 = 0
+        self.directory_dirty: bool = False
+        self.spare: File | None = None
+        self.spare_offset: i64 = -1
+        self._first_index: i64 = 0
+        self.pending_bytes: i64 = 0
+        self.mark: LogMark | None = None  # of an open store
+        self.broken: bool = False  # a file could not be written to its end
+
+    @property
+    def min_offset(self) -> i64:
+        """The first byte the log still has."""
+        return self._first_index * self.segment_size
+
+    @property
+    def end_offset(self) -> i64:
+        """The byte after the last one appended."""
+        active = self.active
+        return self.min_offset if active is None else active.base_offset + active.appended
+
+    @property
+    def wrote_offset(self) -> i64:
+        """The byte after the last one handed to the system."""
+        active = self.active
+        return self.min_offset if active is None else active.base_offset + active.wrote
+
+    def install(self, segments: list[Segment]) -> None:
+        """Take the segments that recovery has found sound; they follow each other."""
+        self.segments = segments
+        self.active = segments[-1] if segments else None
+        if self.active is not None:
+            self.active.file.wake()
+        self._first_index = segments[0].base_offset // self.segment_size if segments else 0
+        self.synced = self.end_offset
+
+    def place(self, size: i64) -> i64:
+        """The physical offset at which a record of `size` bytes will stand; rolls when needed.
+
+        Raises:
+            OSError: no room for another segment; nothing has changed then.
+        """
+        active = self.active
+        if active is None or active.appended + size + BLANK_SIZE > active.size:
+            active = self._roll()
+        return active.base_offset + active.appended
+
+    def next_place(self, physical: i64, size: i64) -> i64:
+        """Where `place` would put a record of `size` bytes if the log ended at `physical`."""
+        left: i64 = self.segment_size - physical % self.segment_size
+        return physical + left if size + BLANK_SIZE > left else physical
+
+    def append(self, record: bytes) -> None:
+        """Append one record, or several that follow each other, where `place` said; the caller writes before `pending_bytes` grows too big."""
+        active = self.active
+        assert active is not None
+        active.append(record)
+        self.pending_bytes += len(record)
+
+    def write_pending(self) -> None:
+        """Hand everything appended to the system. Raises OSError."""
+        active = self.active
+        if active is not None and self.pending_bytes:
+            active.write_pending()
+            self.pending_bytes = 0
+            if self.mark is not None:
+                self.mark.note_wrote(active.base_offset + active.wrote)
+
+    def _roll(self) -> Segment:
+        last = self.active
+        base: i64 = self.min_offset
+        if last is not None:
+            base = last.base_offset + last.size
+        segment = Segment(self._next_file(base), base, self.segment_size, 0)
+        self.directory_dirty = True
+        if last is not None:
+            remaining: int = last.size - last.appended
+            if remaining > 0:  # 0 when recovery found a full file and no next one
+                assert remaining >= BLANK_SIZE
+                last.append(encode_blank(i32(remaining)))
+                self.broken = (
+                    True  # unless this succeeds: nothing may follow the blank in this file
+                )
+                last.fill()
+                self.broken = False
+            last.file.rest()
+            self.pending_bytes = 0
+        else:
+            self._first_index = base // self.segment_size
+        self.segments.append(segment)
+        self.active = segment
+        return segment
+
+    def _next_file(self, base: i64) -> File:
+        path = os.path.join(self.directory, offset_name(base))
+        spare = self.spare
+        if spare is not None:
+            self.spare = None
+            spare.close()
+            if self.spare_offset != base or not self._move(spare.path, path):
+                self._files.remove(spare.path)
+        try:
+            return self._files.open_file(path, self.segment_size, True)
+        except OSError:
+            self._files.remove(path)
+            raise
+
+    def _move(self, source: str, target: str) -> bool:
+        try:
+            self._files.rename(source, target)
+        except OSError:  # another file system: it is of no use
+            return False
+        return True
+
+    def drop_spare(self) -> None:
+        """Remove the file made ahead: the next who opens the store may not know of it."""
+        spare = self.spare
+        if spare is not None:
+            self.spare = None
+            spare.close()
+            self._files.remove(spare.path)
+
+    def ahead_path(self) -> str | None:
+        """Where the next segment should be made ahead; None when that is not yet worth it."""
+        active = self.active
+        if active is None or self.spare is not None or active.appended * 2 < active.size:
+            return None
+        name = offset_name(active.base_offset + active.size)
+        return os.path.join(self._ahead_directory, name)
+
+    def find_segment(self, offset: i64) -> Segment | None:
+        """The segment that holds a physical offset."""
+        index: i64 = offset // self.segment_size - self._first_index
+        if index < 0 or index >= len(self.segments):
+            return None
+        return self.segments[index]
+
+    def read(self, start: i64, end: i64) -> bytes:
+        """The bytes of a range; shorter (or empty) where the log has no more of it."""
+        segment = self.find_segment(start)
+        if segment is None:
+            return b""
+        position: i64 = start - segment.base_offset
+        size: i64 = end - start
+        if position + size > segment.appended:
+            size = segment.appended - position
+            if size <= 0:
+                return b""
+        return segment.read(position, size)
+
+    def record_size(self, offset: i64) -> i64:
+        """The size of the record that begins at an offset; 0 when none can begin there."""
+        head = self.read(offset, offset + 8)
+        if len(head) < 8:
+            return 0
+        size, magic = peek_size_magic(head, 0)
+        if magic == BLANK_MAGIC or size <= 0:
+            return 0
+        return size
+
+    def detach_head(self, count: int) -> list[Segment]:
+        """Forget the oldest `count` segments, for deletion; the newest always stays."""
+        assert 0 <= count < len(self.segments)
+        gone = self.segments[:count]
+        self.segments = self.segments[count:]
+        self._first_index += count
+        return gone

@@ -1,0 +1,204 @@
+"""Damaged stretches of the log: found by recovery, which looks beyond them, and filled as `roquette store repair` does.
+
+What lies before `Vouched.end` was there, so an unsound place in it is damage and not what a crash has torn: sound
+records behind it are kept, and those in front as well (docs/decisions/0015).
+"""
+
+import os
+from typing import Final
+
+from roquette.base.files import File, Files
+from roquette.base.read_files import SeamFile
+from roquette.errors import StoreError
+from roquette.message.record import record_size
+from roquette.store.layout import StoreLayout, offset_name
+from roquette.store.log.commit_log import BLANK_SIZE, CommitLog
+from roquette.store.log.log_mark import Vouched
+from roquette.store.log.segment import Segment
+from roquette.store.offline.mend_log import Patch
+from roquette.store.offline.scan import FAULT, FILLED, RECORD, Scanner
+from roquette.store.queues.consume_queue import (
+    FILLER_SIZE,
+    UNIT,
+    ConsumeQueue,
+    encode_unit,
+    passing_unit,
+)
+from roquette.store.queues.consume_queues import ConsumeQueues
+
+_WINDOW: Final = 1 << 20
+_MIN_FILLER: Final = record_size(0, 1, 0, 8, 8)
+REMEDY: Final = "`roquette store repair` makes a store of all that is sound"
+
+
+class SegmentBytes:
+    """A file of the log for the scanner."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+
+    @property
+    def size(self) -> int:
+        return self._segment.size
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._segment.read(position, size)
+
+    def close(self) -> None:
+        """It stays open with its segment."""
+
+
+def holds_record(file: File, base: int, nominal: int) -> bool:
+    """Does any sound record stand in a file?"""
+    scanner = Scanner(SeamFile(file), base, True, nominal=nominal)
+    while (found := scanner.advance()) == FAULT:
+        pass
+    return found == RECORD
+
+
+class Beyond:
+    """Looks for what is sound behind a bad place, and remembers the holes.
+
+    Args:
+        vouched: what was there for sure.
+        lenient: the log's end is known, and the walk is for what is derived: nothing is refused.
+    """
+
+    def __init__(self, log_: CommitLog, vouched: Vouched, *, lenient: bool = False) -> None:
+        self._log = log_
+        self._vouched = vouched
+        self._lenient = lenient
+        self.holes: list[Patch] = []
+
+    def past(self, offset: int, store_ms: int) -> int:
+        """Where the log goes on behind a bad place; the place itself: it ends there, a crash has torn it.
+
+        Without a mark nobody knows what was on the disk: then a record behind counts when it is not older than the
+        one before (`store_ms`). Apache's broker leaves such older ones behind the log's end (its issue 10666).
+
+        Raises:
+            StoreError: nothing is left of a file, or the hole is too small to be filled.
+        """
+        end = self._vouched.end
+        if offset >= end and (self._vouched.known or self._lenient):
+            return offset
+        following = self._next_sound(offset, -1 if offset < end else store_ms)
+        if following < 0 and offset >= end:
+            return offset
+        stop = end if following < 0 else following
+        size = self._log.segment_size
+        while offset < stop:
+            base = offset - offset % size
+            until = min(stop, base + size)
+            self._note(base, offset - base, until - base, store_ms, sound=until == following)
+            offset = until
+        return stop
+
+    def _next_sound(self, offset: int, store_ms: int) -> int:
+        start = offset + 1
+        while (segment := self._log.find_segment(start)) is not None:
+            position = start - segment.base_offset
+            inside = position % segment.size > 0
+            source = SegmentBytes(segment)
+            scanner = Scanner(source, segment.base_offset, True, position, sync=inside)
+            while (found := scanner.advance()) == FAULT:
+                pass
+            if found == RECORD:
+                place = segment.base_offset + scanner.position
+                return int(place) if scanner.store_ms >= store_ms else -1
+            if scanner.ending == FILLED and scanner.blank_at >= 0:
+                return int(segment.base_offset + scanner.blank_at)
+            start = segment.base_offset + segment.size
+        return -1
+
+    def _note(self, base: int, position: int, stop: int, store_ms: int, *, sound: bool) -> None:
+        """Remember a hole of one file. `sound`: something sound follows in the file, or begins the next."""
+        ends = stop == self._log.segment_size
+        last = self.holes[-1] if self.holes else None
+        if last is not None and (last.base, last.end) == (base, position):
+            self.holes.pop()  # what followed the first part was unsound as well
+            position = last.position
+        if not self._lenient:
+            path = os.path.join(self._log.directory, offset_name(base))
+            if position == 0 and (ends or not sound):
+                raise StoreError(
+                    f"{path} holds no sound record, but the store had messages there. Nothing was changed. Put a "
+                    f"good copy there; without one {REMEDY}"
+                )
+            if stop - position < (BLANK_SIZE if ends else _MIN_FILLER):
+                raise StoreError(
+                    f"{path} is damaged at byte {position}, in a stretch too small to be filled. Nothing was "
+                    f"changed. Put a good copy there; without one {REMEDY}"
+                )
+        how = "blank" if ends else "filler"
+        self.holes.append(Patch(base, position, stop, how, "damaged", store_ms))
+
+
+def fill_holes(files: Files, layout: StoreLayout, log_: CommitLog, holes: list[Patch]) -> None:
+    """Keep what stands in the holes beside the store, then fill them. Raises OSError."""
+    for hole in holes:
+        segment = log_.find_segment(hole.base)
+        assert segment is not None
+        _keep(files, layout, segment, hole)
+        for at in range(hole.position, hole.end, _WINDOW):
+            segment.file.pwrite(bytes(min(_WINDOW, hole.end - at)), at)
+        for at, data in hole.pieces():
+            segment.file.pwrite(data, at)
+        segment.file.sync()
+
+
+def _keep(files: Files, layout: StoreLayout, segment: Segment, hole: Patch) -> None:
+    target = os.path.join(layout.lost, offset_name(hole.base + hole.position))
+    if files.exists(target) or is_zeros(segment, hole.position, hole.end):
+        return
+    files.make_dirs(layout.lost)
+    files.sync_dir(layout.root)
+    kept = files.open_file(target + ".tmp", create=True)
+    try:
+        for at in range(hole.position, hole.end, _WINDOW):
+            data = segment.read(at, min(_WINDOW, hole.end - at))
+            kept.pwrite(data, at - hole.position)
+        kept.sync()
+    finally:
+        kept.close()
+    files.rename(target + ".tmp", target)
+    files.sync_dir(layout.lost)
+
+
+def is_zeros(segment: Segment, position: int, end: int) -> bool:
+    """Is there nothing but zeros in a range of a file?"""
+    for at in range(position, end, _WINDOW):
+        data = segment.read(at, min(_WINDOW, end - at))
+        if data != bytes(len(data)):
+            return False
+    return True
+
+
+def pass_over_units(queues: ConsumeQueues, log_: CommitLog, holes: list[Patch]) -> int:
+    """Put units that both brokers pass over in the places of lost messages; returns how many these are.
+
+    So the queues go on behind all offsets that were ever given.
+    """
+    lost = 0
+    for queue in queues.all():
+        for hole in holes:
+            first = queue.first_behind(hole.base + hole.position)
+            last = queue.first_behind(hole.base + hole.end)
+            if first < last:
+                _pass_over(queue, first, last, log_.segment_size)
+                queues.mark_dirty(queue)
+                lost += last - first
+    return lost
+
+
+def _pass_over(queue: ConsumeQueue, first: int, last: int, segment_size: int) -> None:
+    before, after = queue.read_units(first - 1, 1), queue.read_units(last, 1)
+    if before:
+        unit = passing_unit(before, queue.physical_at(last), segment_size)
+    elif after and 0 <= queue.physical_at(last) < segment_size:
+        unit = after  # Apache's broker would pass over the record with a filler in front, see `ConsumeQueue.skip_to`
+    else:
+        unit = encode_unit(0, FILLER_SIZE, 0)
+    physical, size, code = UNIT.unpack(unit)
+    for offset in range(first, last):
+        queue.mend(offset, physical, size, code)

@@ -1,0 +1,1 @@
+"""The consume queues: their files, units and reads."""

@@ -1,0 +1,524 @@
+"""One topic queue: 20-byte units in files of equal size. HOT.
+
+| field | bytes | note |
+|---|---|---|
+| physical offset | 8 | of the record in the commit log |
+| size | 4 | of the record |
+| tags code | 8 | Java hash of TAGS; due time in SCHEDULE_TOPIC_XXXX |
+
+A file is named by the byte offset of its first unit. A filler (offset 0, size INT_MAX, tags 0)
+marks a position before the queue's first message (Apache: ConsumeQueue.fillPreBlank). Where messages are
+lost to the log, units stand that Apache's broker passes over, too: see `ConsumeQueue.skip_to`. Units are
+written through a map; files are allocated before they are mapped.
+"""
+
+import mmap
+import os
+import struct
+from typing import Final
+
+from librt.strings import read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from roquette.base.files import File, Files
+from roquette.store.layout import offset_name
+from roquette.store.queues.queue_file import Holder, OpenFiles, QueueFile
+
+UNIT_SIZE: Final = 20
+_SECTOR: Final = 512
+FILLER_SIZE: Final = 0x7FFFFFFF
+FILLER_FROM: Final = 1 << 30
+"""A unit of this size or more has no record: a file of the log, and so a record, is smaller."""
+UNIT: Final = struct.Struct(">qiq")
+_FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
+_DAMAGED_FIRST: Final = 8  # units passed over in search of the first one
+
+
+def encode_unit(physical_offset: i64, size: i64, tags_code: i64) -> bytes:
+    """The bytes of a unit."""
+    return UNIT.pack(physical_offset, size, tags_code)
+
+
+def is_filler(physical_offset: i64, size: i64, segment_size: i64) -> bool:
+    """Does a unit of `FILLER_FROM` bytes or more stand for no message? Else it is damaged."""
+    return size == FILLER_SIZE or size == FILLER_SIZE - physical_offset % segment_size
+
+
+def passing_unit(before: bytes, next_physical: i64, segment_size: i64) -> bytes:
+    """What stands in the place of a lost message behind a unit: see `ConsumeQueue.skip_to`."""
+    size: int = read_i32_be(before, 8)
+    if size < FILLER_FROM and next_physical >= 0 and segment_size <= FILLER_FROM:
+        end: i64 = read_i64_be(before, 0) + size - 1
+        if end // segment_size < next_physical // segment_size:
+            return UNIT.pack(end, FILLER_SIZE - end % segment_size, 0)
+    return before
+
+
+class ConsumeQueue(Holder):
+    """The units of one queue. `next_offset` is the queue offset the next message gets."""
+
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_first_base",
+        "_loaded",
+        "_map",
+        "_map_base",
+        "_min_known_for",
+        "_min_offset",
+        "_open_files",
+        "_units_per_file",
+        "checked_codes",
+        "directory_dirty",
+        "dirty",
+        "doubtful",
+        "flushed_offset",
+        "limit",
+        "next_offset",
+        "opened_end",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(
+        self, open_files: OpenFiles, directory: str, topic: str, queue_id: int, units_per_file: i64
+    ) -> None:
+        self._open_files: OpenFiles = open_files
+        self._files: Files = open_files.files
+        self._directory: str = directory
+        self.topic: str = topic
+        self.queue_id: int = queue_id
+        self._units_per_file: i64 = units_per_file
+        self._first_base: i64 = 0  # queue offset of the first file's first unit
+        self._loaded: list[QueueFile | None] = []  # one place per file, opened when first used
+        self.next_offset: i64 = 0
+        self.limit: i64 = 0  # the queue offset at which the last file ends
+        self._map: mmap.mmap | None = None  # the last file's
+        self._map_base: i64 = 0
+        self._min_offset: i64 = 0
+        self._min_known_for: i64 = -1
+        self.flushed_offset: i64 = 0
+        self.opened_end: i64 = (
+            0  # units before it were found at start: what they point to is checked
+        )
+        self.doubtful: bool = False  # a unit was met whose tags code is not its record's
+        self.checked_codes: set[int] = set()  # tags codes that stand in records found at start
+        self.dirty: bool = False
+        self.directory_dirty: bool = False
+
+    def attach(self, first_base: i64, file_count: int) -> None:
+        """Say which files exist on disk: queue offset of the first, and how many follow on."""
+        assert first_base % self._units_per_file == 0
+        self._first_base = first_base
+        self._loaded = [None] * file_count
+        self.limit = first_base + file_count * self._units_per_file
+        self.next_offset = self.limit
+        self.flushed_offset = self.limit
+        self._map = None
+        self._min_known_for = -1
+
+    @property
+    def file_count(self) -> int:
+        """Files on disk."""
+        return len(self._loaded)
+
+    @property
+    def first_base(self) -> i64:
+        """The queue offset of the first unit there is a file for."""
+        return self._first_base
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._directory
+
+    def file_path(self, base: i64) -> str:
+        """The path of the file whose first unit has queue offset `base`."""
+        return os.path.join(self._directory, offset_name(base * UNIT_SIZE))
+
+    def reserve(self) -> None:
+        """Make sure the next unit has a file. Raises OSError (disk full); nothing has changed."""
+        if self.next_offset < self.limit and self._map is not None:
+            return
+        per_file = self._units_per_file
+        if not self._loaded:
+            self._first_base = self.next_offset - self.next_offset % per_file
+            self.limit = self._first_base
+        base: i64 = self.limit
+        if self.next_offset < self.limit:  # the last file exists but is not open yet
+            base = self.limit - per_file
+        opened = self._open(base, True)
+        if base == self.limit:
+            self._loaded.append(opened)
+            self.limit = base + per_file
+            self.directory_dirty = True
+        elif not opened.solid:
+            opened.file.allocate(per_file * UNIT_SIZE)
+            opened.solid = True
+        self._map = opened.map
+        self._map_base = base
+
+    def may_be_torn(self, queue_offset: i64) -> bool:
+        """Does a unit lie in two sectors, and not before what was synced? A crash can leave half of it."""
+        if queue_offset < self.flushed_offset:
+            return False
+        return queue_offset % self._units_per_file * UNIT_SIZE % _SECTOR > _SECTOR - UNIT_SIZE
+
+    def mend(self, queue_offset: i64, physical_offset: i64, size: i64, tags_code: i64) -> bool:
+        """Write a unit again unless it is whole; True when it was not."""
+        opened = self._open(queue_offset - queue_offset % self._units_per_file, False)
+        position = queue_offset % self._units_per_file * UNIT_SIZE
+        unit = UNIT.pack(physical_offset, size, tags_code)
+        if opened.read(position, position + UNIT_SIZE) == unit:
+            return False
+        opened.file.pwrite(unit, position)
+        self.flushed_offset = min(self.flushed_offset, queue_offset)
+        return True
+
+    def append(self, physical_offset: i64, size: i64, tags_code: i64) -> None:
+        """Add one unit; `reserve` was called before."""
+        unit_map = self._map
+        assert unit_map is not None
+        position: i64 = (self.next_offset - self._map_base) * UNIT_SIZE
+        UNIT.pack_into(unit_map, position, physical_offset, size, tags_code)
+        self.next_offset += 1
+
+    def append_units(self, units: bytes) -> None:
+        """Add encoded units, no more than fit the last file, after `reserve`."""
+        unit_map = self._map
+        assert unit_map is not None
+        position: i64 = (self.next_offset - self._map_base) * UNIT_SIZE
+        size: i64 = len(units)
+        unit_map[position : position + size] = units
+        self.next_offset += size // UNIT_SIZE
+
+    def start_at(self, queue_offset: i64, unit: bytes = _FILLER) -> None:
+        """Let an empty queue begin at an offset: fillers, or other units, stand before it in its file."""
+        assert not self._loaded
+        self.next_offset = queue_offset
+        self.flushed_offset = queue_offset
+        self.reserve()
+        unit_map = self._map
+        assert unit_map is not None
+        count: i64 = queue_offset - self._map_base
+        unit_map[: count * UNIT_SIZE] = unit * count
+        self.flushed_offset = self._map_base
+        self._min_known_for = -1
+
+    def skip_to(self, queue_offset: i64, next_physical: i64, segment_size: i64) -> None:
+        """Fill the places up to an offset: their messages are lost to the log.
+
+        Apache's broker takes a unit it finds no record for to be one of a log file that was deleted, and passes over
+        the units of the rest of that file (DefaultMessageStore.getMessage, nextPhyFileStartOffset). So such a unit
+        stands here only when the next record lies in a later file; it names the last byte of the record before it,
+        and a size that is too large for any file. Else the unit before is repeated: who pulls may get that message
+        once more, but nothing sound is passed over, and what the queue says of the log's end stays true.
+
+        Args:
+            next_physical: where the next record of the queue begins; -1 when none is known.
+        """
+        before = self.read_units(self.next_offset - 1, 1)
+        last = passing_unit(before, next_physical, segment_size)
+        while self.next_offset < queue_offset:
+            self.reserve()
+            self.append_units(last)
+
+    def settle(self, queue_offset: i64) -> None:
+        """Set the end that loading found; what lies behind it is wiped unless it is zeros."""
+        per_file = self._units_per_file
+        if queue_offset < self.limit - per_file:
+            self.truncate(queue_offset)
+            return
+        base: i64 = self.limit - per_file
+        last = self._open(base, False)
+        first: i64 = (queue_offset - base) * UNIT_SIZE
+        rest = last.read(first, per_file * UNIT_SIZE)
+        if rest != bytes(len(rest)):
+            self.truncate(queue_offset)
+            return
+        self.next_offset = queue_offset
+        self.flushed_offset = queue_offset  # its map is written to only after `reserve`
+
+    def truncate(self, queue_offset: i64) -> None:
+        """Drop the units from an offset on: zeros over them, whole files removed, all synced."""
+        if queue_offset >= self.next_offset:
+            return
+        assert queue_offset >= self._first_base
+        per_file = self._units_per_file
+        keep: i64 = -(-(queue_offset - self._first_base) // per_file)
+        keep = max(keep, 1)
+        while len(self._loaded) > keep:
+            self.limit -= per_file
+            gone = self._loaded.pop()
+            self._open_files.forget(gone)
+            if gone is not None:
+                gone.file.close()
+            self._files.remove(self.file_path(self.limit))
+            self.directory_dirty = True
+        base: i64 = self.limit - per_file
+        last = self._open(base, False)
+        first: i64 = (queue_offset - base) * UNIT_SIZE
+        rest = last.read(first, per_file * UNIT_SIZE).rstrip(b"\0")
+        if rest:  # by a call: a store into a hole of a full disk kills
+            last.file.pwrite(bytes(len(rest)), first)
+        last.file.sync()
+        if self.directory_dirty:
+            self._files.sync_dir(self._directory)
+            self.directory_dirty = False
+        self.next_offset = queue_offset
+        self.flushed_offset = min(self.flushed_offset, queue_offset)
+        self._map = None
+        self._min_known_for = -1
+
+    def _open(self, base: i64, create: bool) -> QueueFile:
+        index: i64 = (base - self._first_base) // self._units_per_file
+        if index < len(self._loaded):
+            known = self._loaded[index]
+            if known is not None:
+                return known
+        if create and not self._loaded:
+            self._files.make_dirs(self._directory)
+        size: i64 = self._units_per_file * UNIT_SIZE
+        # What is not the last file is full. The last one, found at start, is made solid by `reserve`.
+        solid = index < len(self._loaded) - 1 or index == len(self._loaded)
+        opened = self._open_files.open(self.file_path(base), size, create, solid, self, base)
+        if index < len(self._loaded):
+            self._loaded[index] = opened
+        return opened
+
+    def read_units(self, queue_offset: i64, count: i64) -> bytes:
+        """The units from an offset on, up to `count`, within one file; empty when there are none."""
+        end: i64 = queue_offset + count
+        end = min(end, self.next_offset)
+        if queue_offset < self._first_base or queue_offset >= end:
+            return b""
+        if self._map is not None and queue_offset >= self._map_base:
+            first: i64 = (queue_offset - self._map_base) * UNIT_SIZE
+            return self._map[first : first + (end - queue_offset) * UNIT_SIZE]
+        base: i64 = queue_offset - queue_offset % self._units_per_file
+        end = min(end, base + self._units_per_file)
+        opened = self._open(base, False)
+        return opened.read((queue_offset - base) * UNIT_SIZE, (end - base) * UNIT_SIZE)
+
+    def physical_at(self, queue_offset: i64) -> i64:
+        """The physical offset of one unit; -1 when there is none or it is a filler in front."""
+        unit = self.read_units(queue_offset, 1)
+        if not unit:
+            return -1
+        physical = read_i64_be(unit, 0)
+        if physical == 0 and read_i32_be(unit, 8) == FILLER_SIZE:
+            return -1
+        return physical
+
+    def end_physical(self) -> i64:
+        """The byte after the last record this queue points to; 0 when it points to none."""
+        return self.end_physical_at(self.next_offset - 1) if self.next_offset else 0
+
+    def end_physical_at(self, queue_offset: i64) -> i64:
+        """The byte after the record of one unit; 0 when there is no such unit."""
+        unit = self.read_units(queue_offset, 1)
+        if not unit:
+            return 0
+        size: int = read_i32_be(unit, 8)
+        if size >= FILLER_FROM:
+            size = 0 if size == FILLER_SIZE else 1
+        return read_i64_be(unit, 0) + size
+
+    def points_to(self, queue_offset: i64, physical_offset: i64, size: i64) -> bool:
+        """Is this the place and size of the record in a unit?"""
+        unit = self.read_units(queue_offset, 1)
+        return (
+            bool(unit) and read_i64_be(unit, 0) == physical_offset and read_i32_be(unit, 8) == size
+        )
+
+    def first_behind(self, physical_end: i64) -> i64:
+        """The first unit whose record ends behind an offset of the log. Ends only grow."""
+        low: i64 = self._first_base
+        high: i64 = self.next_offset
+        while low < high:
+            middle: i64 = (low + high) // 2
+            if self.end_physical_at(middle) > physical_end:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def min_offset(self, min_physical: i64) -> i64:
+        """The first queue offset whose record the log still has (Apache: correctMinOffset)."""
+        if self._min_known_for != min_physical:
+            self._min_offset = self._find_first(min_physical)
+            self._min_known_for = min_physical
+        return self._min_offset
+
+    def _find_first(self, min_physical: i64) -> i64:
+        low: i64 = self._first_base
+        high: i64 = self.next_offset
+        while low < high:  # fillers stand in front and count as older than everything
+            middle: i64 = (low + high) // 2
+            physical = self.physical_at(middle)
+            if physical < 0 or physical < min_physical:
+                low = middle + 1
+            else:
+                high = middle
+        if low - 2 >= self._first_base and self.physical_at(low - 2) >= min_physical:
+            low = self._first_base  # a damaged unit has led astray
+            while self.physical_at(low) < min_physical:
+                low += 1
+        for _ in range(
+            _DAMAGED_FIRST
+        ):  # a damaged unit does not look like one of an expired record
+            unit = self.read_units(low - 1, 1)
+            if not unit or (read_i64_be(unit, 0) >= 0 and read_i32_be(unit, 8) > 0):
+                break
+            low -= 1
+        return low
+
+    def drop_files_before(self, min_physical: i64) -> list[str]:
+        """Forget files whose every record is gone from the log; returns their paths to delete."""
+        gone: list[str] = []
+        while len(self._loaded) > 1:
+            last_of_first: i64 = self._first_base + self._units_per_file - 1
+            physical = self.physical_at(last_of_first)
+            if physical >= min_physical:
+                break
+            gone.append(self.file_path(self._first_base))
+            self._open_files.forget(self._loaded.pop(0))
+            self._first_base += self._units_per_file
+        return gone
+
+    def unflushed_files(self) -> list[File]:
+        """The files written since `flushed_offset`, for a sync."""
+        found: list[File] = []
+        if self.flushed_offset >= self.next_offset:
+            return found
+        base: i64 = self.flushed_offset - self.flushed_offset % self._units_per_file
+        base = max(base, self._first_base)
+        while base < self.next_offset:
+            found.append(self._open(base, False).file)
+            base += self._units_per_file
+        return found
+
+    def forget(self) -> None:
+        """Let go of the files without closing them: a sync in the executor may still hold one."""
+        for opened in self._loaded:
+            self._open_files.forget(opened)
+        self._map = None
+        self._loaded = []
+
+    def written_to(self, opened: QueueFile) -> i64:
+        end: i64 = opened.base + self._units_per_file
+        return min(end, self.next_offset)
+
+    def is_unsynced(self, opened: QueueFile) -> bool:
+        return self.flushed_offset < self.written_to(opened)
+
+    def let_go(self, opened: QueueFile) -> None:
+        if self.is_unsynced(
+            opened
+        ):  # the system forgets a write that failed when nobody has the file open
+            opened.file.sync()
+            if self.flushed_offset >= opened.base:
+                self.flushed_offset = self.written_to(opened)
+        index: i64 = (opened.base - self._first_base) // self._units_per_file
+        if 0 <= index < len(self._loaded) and self._loaded[index] is opened:
+            self._loaded[index] = None
+        if self._map is opened.map:
+            self._map = None
+
+    def close(self) -> None:
+        """Release files; maps go with their last reference."""
+        for opened in self._loaded:
+            self._open_files.forget(opened)
+            if opened is not None:
+                opened.file.close()
+        self._map = None
+        self._loaded = [None] * len(self._loaded)
+
+
+class Scan:
+    """What one scan of units yields: contiguous spans of the commit log, and where to go on."""
+
+    __slots__ = ("count", "removed", "scanned", "size", "spans")
+
+    def __init__(
+        self, spans: list[tuple[i64, i64]], count: i64, size: i64, scanned: i64, removed: bool
+    ) -> None:
+        self.spans: list[tuple[i64, i64]] = spans
+        self.count: i64 = count
+        self.size: i64 = size
+        self.scanned: i64 = scanned
+        self.removed: bool = removed
+
+
+def scan_units(
+    units: bytes,
+    codes: set[int] | frozenset[int] | None,
+    max_count: i64,
+    max_bytes: i64,
+    min_physical: i64,
+    visible_end: i64,
+) -> Scan:
+    """Collect matching records; neighbours in the log become one span (one slice, one copy).
+
+    The first record always fits. A record that ends behind `visible_end` ends the scan. Units below `min_physical` and fillers are passed over. The tags
+    code is compared as Apache does: its low 32 bits, signed.
+    """
+    spans: list[tuple[i64, i64]] = []
+    run_start: i64 = -1
+    run_end: i64 = -1
+    count: i64 = 0
+    total: i64 = 0
+    position: i64 = 0
+    end: i64 = len(units)
+    removed = False
+    while position < end and count < max_count:
+        offset = read_i64_be(units, position)
+        size: int = read_i32_be(units, position + 8)
+        if offset + size > visible_end and size < FILLER_FROM:
+            break
+        if codes is not None:
+            # The low half of the 8 bytes, read as a signed int32, is Java's (int) cast.
+            code: int = read_i32_be(units, position + 16)
+            if code not in codes:
+                position += UNIT_SIZE
+                continue
+        if offset < min_physical or size >= FILLER_FROM:
+            removed = True
+            position += UNIT_SIZE
+            continue
+        if count and total + size > max_bytes:
+            break
+        if offset != run_end:
+            if run_end >= 0:
+                spans.append((run_start, run_end))
+            run_start = offset
+        run_end = offset + size
+        count += 1
+        total += size
+        position += UNIT_SIZE
+    if run_end >= 0:
+        spans.append((run_start, run_end))
+    return Scan(spans, count, total, position // UNIT_SIZE, removed)
+
+
+def count_valid(units: bytes, physical_floor: i64) -> i64:
+    """How many units from the first on are sound: sizes above 0, offsets that only grow, or a unit repeated.
+
+    A filler is sound anywhere. `physical_floor`: the end of the record before the first unit.
+    """
+    position: i64 = 0
+    end: i64 = len(units)
+    floor = physical_floor
+    while position < end:
+        offset = read_i64_be(units, position)
+        size: int = read_i32_be(units, position + 8)
+        if size <= 0 or offset < 0:
+            break
+        if size < FILLER_FROM:
+            if offset < floor and offset + size != floor:
+                break
+            floor = offset + size
+        elif offset != 0 and offset + 1 < floor:
+            break
+        position += UNIT_SIZE
+    return position // UNIT_SIZE

@@ -1,0 +1,199 @@
+"""All consume queues: topic -> queue id -> ConsumeQueue."""
+
+import os
+
+from mypy_extensions import i64
+
+from roquette.base.files import Files
+from roquette.errors import StoreError
+from roquette.message.record import record_size
+from roquette.store.index.keys import TopicKeys
+from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
+from roquette.store.limits import check_topic
+from roquette.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, count_valid
+from roquette.store.queues.queue_file import OpenFiles
+
+_SCAN_UNITS = 4096
+
+
+class TopicQueues:
+    """What the store keeps ready per topic: its bytes, a record's size, its key hashes, its queues."""
+
+    __slots__ = ("fixed_size", "keys", "name", "queues", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic: str = topic
+        self.name: bytes = topic.encode()
+        self.fixed_size: int = record_size(0, len(self.name), 0, 0, 0)
+        self.keys: TopicKeys = TopicKeys(topic)
+        self.queues: dict[int, ConsumeQueue] = {}
+
+
+class ConsumeQueues:
+    """The queues of a store. `dirty` lists those written since their last sync."""
+
+    def __init__(self, files: Files, layout: StoreLayout, units_per_file: int) -> None:
+        self._files = files
+        self.open_files = OpenFiles(files)
+        self._layout = layout
+        self.units_per_file = units_per_file
+        self.topics: dict[str, TopicQueues] = {}
+        self.dirty: list[ConsumeQueue] = []
+        self.new_directories: dict[str, None] = {}
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue, if it has ever had a message."""
+        known = self.topics.get(topic)
+        return known.queues.get(queue_id) if known is not None else None
+
+    def topic(self, topic: str) -> TopicQueues:
+        """The topic's entry, made when new."""
+        known = self.topics.get(topic)
+        if known is None:
+            check_topic(topic)
+            known = self.topics[topic] = TopicQueues(topic)
+        return known
+
+    def create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """A new, empty queue."""
+        directory = self._layout.queue(topic, queue_id)
+        queue = ConsumeQueue(self.open_files, directory, topic, queue_id, self.units_per_file)
+        self.topic(topic).queues[queue_id] = queue
+        self.new_directories[self._layout.topic(topic)] = None
+        self.new_directories[self._layout.consume_queues] = None
+        return queue
+
+    def all(self) -> list[ConsumeQueue]:
+        """Every queue, by topic and queue id."""
+        return [
+            entry.queues[queue_id]
+            for _, entry in sorted(self.topics.items())
+            for queue_id in sorted(entry.queues)
+        ]
+
+    def count_units(self) -> int:
+        """The queues' next offsets together."""
+        total: i64 = 0
+        for entry in self.topics.values():
+            for queue in entry.queues.values():
+                total += queue.next_offset
+        return total
+
+    def load(self, trusted: int | None) -> None:
+        """Find the queues on disk and where each ends.
+
+        Args:
+            trusted: after a crash, the physical offset up to which units were synced: those behind
+                are looked at one by one, and held for unsynced. None after a clean stop.
+
+        Raises:
+            StoreError: files are of another size than configured.
+        """
+        for topic in self._files.list_dir(self._layout.consume_queues):
+            for name in self._files.list_dir(self._layout.topic(topic)):
+                if name.isdecimal():
+                    self._load_queue(topic, int(name), trusted)
+        if trusted is None:
+            self.new_directories = {}
+
+    def _load_queue(self, topic: str, queue_id: int, trusted: int | None) -> None:
+        directory = self._layout.queue(topic, queue_id)
+        file_size = self.units_per_file * UNIT_SIZE
+        starts = [
+            start
+            for name in self._files.list_dir(directory)
+            if (start := parse_offset_name(name)) is not None
+        ]
+        for start in starts:
+            self._check_size(os.path.join(directory, offset_name(start)), start, file_size)
+        if not starts:
+            return
+        count = 1
+        while count < len(starts) and starts[count] == starts[0] + count * file_size:
+            count += 1
+        queue = self.create(topic, queue_id)
+        queue.attach(starts[0] // UNIT_SIZE, count)
+        for start in starts[count:]:  # behind a hole: a crash lost the file between
+            self._files.remove(queue.file_path(start // UNIT_SIZE))
+            queue.directory_dirty = True
+        last_base = queue.limit - self.units_per_file
+        if trusted is not None:
+            first = last_base
+            while first > queue.first_base and not 0 <= queue.physical_at(first) < trusted:
+                first -= self.units_per_file
+            first = max(queue.first_base, first - self.units_per_file)
+            queue.settle(_find_end_of_sound(queue, first))
+            queue.flushed_offset = min(first, queue.next_offset)
+            queue.directory_dirty = True
+            self.mark_dirty(queue)
+        else:
+            queue.settle(_find_end_of_written(queue, last_base))
+
+    def _check_size(self, path: str, start: int, file_size: int) -> None:
+        """A shorter file is what a crash left, or one of smaller settings that has no successor."""
+        file = self._files.open_file(path)
+        found = file.size
+        file.close()
+        if found > file_size or start % file_size:
+            raise StoreError(
+                f"{path} has {found} bytes, mappedFileSizeConsumeQueue is {file_size}: "
+                "set it back to the value this store was made with"
+            )
+
+    def mark_dirty(self, queue: ConsumeQueue) -> None:
+        """Remember that a queue has something to sync."""
+        if not queue.dirty:
+            queue.dirty = True
+            self.dirty.append(queue)
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget a topic and delete its queues' files; a name without an entry is no path to anything."""
+        entry = self.topics.pop(topic, None)
+        if entry is None:
+            return
+        for queue in entry.queues.values():
+            queue.forget()
+        self.dirty = [queue for queue in self.dirty if queue.topic != topic]
+        self._files.remove_tree(self._layout.topic(topic))
+
+    def reset(self, queue: ConsumeQueue) -> ConsumeQueue:
+        """Throw a queue's files away and start it anew, for a rebuild from the log."""
+        queue.forget()
+        self.dirty = [other for other in self.dirty if other is not queue]
+        self._files.remove_tree(queue.directory)
+        return self.create(queue.topic, queue.queue_id)
+
+    def close(self) -> None:
+        """Release all maps and files."""
+        for queue in self.all():
+            queue.close()
+
+
+def _find_end_of_sound(queue: ConsumeQueue, first: int) -> int:
+    """The first unit from `first` on that a crash has torn, or the end of the last file."""
+    floor = 0
+    if first > queue.first_base:
+        before = queue.read_units(first - 1, 1)
+        if count_valid(before, 0) == 1:
+            floor = queue.end_physical_at(first - 1)
+    offset = first
+    while offset < queue.limit:
+        units = queue.read_units(offset, _SCAN_UNITS)
+        sound = count_valid(units, floor)
+        offset += sound
+        if sound * UNIT_SIZE < len(units):
+            break
+        floor = queue.end_physical_at(offset - 1)
+    return offset
+
+
+def _find_end_of_written(queue: ConsumeQueue, last_base: int) -> int:
+    """After a clean stop: units, then zeros. The place where zeros begin, by halving."""
+    low, high = last_base, queue.limit
+    while low < high:
+        middle = (low + high) // 2
+        if count_valid(queue.read_units(middle, 1), 0):
+            low = middle + 1
+        else:
+            high = middle
+    return low

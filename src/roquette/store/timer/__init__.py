@@ -1,0 +1,1 @@
+"""The timer's files: log, wheel and checkpoint."""

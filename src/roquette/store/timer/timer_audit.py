@@ -1,0 +1,140 @@
+"""Do timer log, wheel and timer queue say the same? One pass over the timer log, for a start and for fsck. HOT.
+
+The chain of each slot that is still to be delivered is made again of the units, in the order in which they stand:
+each names the one before it, the wheel names the first and the last of them and how many they are, and each stands
+for a message of the timer queue. An unreadable unit is noticed by what should name it: the next unit of its slot,
+or the slot. Units of slots that are delivered may be anything.
+"""
+
+import struct
+from typing import Final, Protocol
+
+from mypy_extensions import i64
+
+from roquette.store.timer.timer_log import MAGIC_DELETE, UNIT_SIZE
+
+AUDIT_UNITS: Final = 4096  # of one window
+_UNIT: Final = struct.Struct(">iqiqiqiiq")
+_MAGICS: Final = (1, 3, 5, 7)
+
+
+class QueueUnits(Protocol):
+    """Units of the timer queue in order, window by window."""
+
+    def next_units(self) -> list[tuple[int, int]]:
+        """Physical offset and size of the next messages; empty at the end."""
+
+
+class TimerAudit:
+    """Fed with the timer log; then asked about the wheel.
+
+    Attributes:
+        fault: what is wrong first; empty: nothing so far.
+        at: where in the timer log; -1: in the wheel.
+    """
+
+    __slots__ = (
+        "_counts", "_current", "_firsts", "_lasts", "_low", "_min_physical", "_offset", "_place", "_precision", "_queue",
+        "_read_ms", "_units", "at", "fault",
+    )  # fmt: skip
+
+    def __init__(
+        self, queue: QueueUnits, precision_ms: i64, read_ms: i64, low: i64, min_physical: i64
+    ) -> None:
+        """`read_ms`: slots before it are delivered. `low`: where the timer log begins."""
+        self._queue: QueueUnits = queue
+        self._precision: i64 = precision_ms
+        self._read_ms: i64 = read_ms
+        self._low: i64 = low
+        self._min_physical: i64 = min_physical
+        self._firsts: dict[int, int] = {}
+        self._lasts: dict[int, int] = {}
+        self._counts: dict[int, int] = {}
+        self._current: set[int] = set()  # messages of the slot that is being delivered
+        self._units: list[tuple[int, int]] = []  # of the queue, at hand
+        self._place: i64 = 0
+        self._offset: i64 = -1  # of the message of the unit before
+        self.fault: str = ""
+        self.at: int = -1
+
+    def feed(self, data: bytes, position: i64) -> bool:
+        """The next units; what is none is passed over. False when something is wrong."""
+        at: i64 = 0
+        for size, prev, magic, write_ms, delay, offset, length, _, _ in _UNIT.iter_unpack(
+            data[: len(data) - len(data) % UNIT_SIZE]
+        ):
+            if size == UNIT_SIZE and magic in _MAGICS:
+                slot_ms = write_ms + delay
+                if slot_ms >= self._read_ms and not self._take(
+                    position + at, prev, magic, slot_ms, offset, length
+                ):
+                    return False
+            at += UNIT_SIZE
+        return True
+
+    def _take(
+        self, position: i64, prev: i64, magic: int, slot_ms: i64, offset: i64, size: i64
+    ) -> bool:
+        slot: int = slot_ms
+        known = self._lasts.get(slot, -1)
+        if slot_ms % self._precision:
+            return self._wrong(position, f"the unit's time {slot_ms} is that of no slot")
+        if prev == -1 or known < 0:
+            if prev >= self._low or prev < -1:
+                return self._wrong(position, f"the unit names {prev} as the one before it")
+            self._firsts[slot] = position
+            self._counts[slot] = 0
+        elif prev != known:
+            return self._wrong(position, f"the unit names {prev} as the one before it, not {known}")
+        self._lasts[slot] = position
+        self._counts[slot] += -1 if magic & MAGIC_DELETE else 1
+        if slot_ms == self._read_ms and not magic & MAGIC_DELETE:
+            self._current.add(position)
+        if offset <= self._offset:
+            return self._wrong(position, f"the unit's message at {offset} is before the last one's")
+        self._offset = offset
+        if offset >= self._min_physical and not self._is_queued(offset, size):
+            return self._wrong(
+                position, f"the timer queue has no message at offset {offset}, size {size}"
+            )
+        return True
+
+    def _is_queued(self, offset: i64, size: i64) -> bool:
+        while True:
+            units = self._units
+            while self._place < len(units):
+                found, length = units[self._place]
+                if found >= offset:
+                    return found == offset and length == size
+                self._place += 1
+            self._units = self._queue.next_units()
+            self._place = 0
+            if not self._units:
+                return False
+
+    def _wrong(self, position: i64, words: str) -> bool:
+        self.fault, self.at = words, position
+        return False
+
+    def slot(self, slot_ms: int, first: int, last: int, number: int) -> str:
+        """What is wrong with a slot of the wheel; empty: nothing. Each slot is to be asked about once."""
+        known = self._lasts.pop(slot_ms, -1)
+        if known != last:
+            return f"its newest unit should be at {last} of the timer log, it is at {known}"
+        oldest, count = self._firsts[slot_ms], self._counts[slot_ms]
+        if slot_ms == self._read_ms:  # the one that is being delivered
+            if first == oldest:
+                return ""  # what is delivered of it is known by its copies
+            count -= sum(position < first for position in self._current)
+            oldest = first if first - UNIT_SIZE in self._current else oldest
+        if first != oldest:
+            return f"its oldest unit should be at {first} of the timer log, it is at {oldest}"
+        return "" if number == count else f"it says {number} messages, the timer log has {count}"
+
+    def skip(self, slot_ms: int) -> None:
+        """A slot is not to be asked about: it has units behind those that were fed."""
+        self._lasts.pop(slot_ms, None)
+
+    def missing(self) -> int:
+        """A slot that has units and is not in the wheel; -1: none."""
+        return min(self._lasts, default=-1)

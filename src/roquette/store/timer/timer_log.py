@@ -1,0 +1,277 @@
+"""The timer log: one unit for each timer message that was put into the wheel, in files of equal size. HOT.
+
+| field | bytes | note |
+|---|---|---|
+| size | 4 | 52; in the blank at a file's end the bytes that are left |
+| previous position | 8 | of the unit before it in the same slot, -1: none |
+| magic | 4 | 1 message, with 2 it rolls, with 4 it recalls another one |
+| write time | 8 | epoch ms, a multiple of the precision |
+| delay | 4 | ms from there to the slot's time |
+| physical offset, size | 8 + 4 | of the message in the commit log |
+| topic hash | 4 | Java hash of the real topic |
+| exact time | 8 | epoch ms at which the message is due, 0: not known; Apache writes 0 |
+
+Positions count bytes from the first file's start. A unit never crosses files (Apache: TimerLog).
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from mypy_extensions import i64
+
+from roquette.base.files import File, Files
+from roquette.store.layout import offset_name, parse_offset_name
+from roquette.store.log.segment import Segment
+
+UNIT_SIZE: Final = 52
+MAGIC_DEFAULT: Final = 1
+MAGIC_ROLL: Final = 2
+MAGIC_DELETE: Final = 4
+BLANK_MAGIC: Final = -875286124
+_BLANK_SIZE: Final = 16
+_UNIT: Final = struct.Struct(">iqiqiqiiq")
+_BLANK: Final = struct.Struct(">iqi")
+
+
+class TimerUnit:
+    """One unit of the timer log, and where it stands."""
+
+    __slots__ = ("due_ms", "magic", "offset", "position", "prev", "size", "slot_ms", "write_ms")
+
+    def __init__(
+        self,
+        position: int,
+        prev: int,
+        magic: int,
+        write_ms: int,
+        slot_ms: int,
+        offset: int,
+        size: int,
+        due_ms: int,
+    ) -> None:
+        self.position: int = position
+        self.prev: int = prev
+        self.magic: int = magic
+        self.write_ms: int = write_ms
+        self.slot_ms: int = slot_ms  # the time of its slot, before rounding
+        self.offset: int = offset  # of the message in the commit log
+        self.size: int = size
+        self.due_ms: int = due_ms  # 0: not known
+
+    @property
+    def rolls(self) -> bool:
+        """Is the message put into the timer again when this is due?"""
+        return self.magic & MAGIC_ROLL != 0
+
+    @property
+    def recalls(self) -> bool:
+        """Does it only take another message of its slot away?"""
+        return self.magic & MAGIC_DELETE != 0 and self.magic & MAGIC_ROLL == 0
+
+
+class TimerLog:
+    """The files in order. One writer."""
+
+    __slots__ = ("_directory", "_file_size", "_files", "directory_dirty", "segments")
+
+    def __init__(self, files: Files, directory: str, file_size: int) -> None:
+        self._files: Files = files
+        self._directory: str = directory
+        self._file_size: int = file_size
+        self.segments: list[Segment] = []
+        self.directory_dirty: bool = False
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._directory
+
+    @property
+    def min_position(self) -> int:
+        """Where the oldest file begins."""
+        return self.segments[0].base_offset if self.segments else 0
+
+    @property
+    def end(self) -> int:
+        """The position behind the last unit."""
+        if not self.segments:
+            return 0
+        return self.segments[-1].base_offset + self.segments[-1].appended
+
+    def append(
+        self,
+        prev: int,
+        magic: int,
+        write_ms: int,
+        slot_ms: int,
+        offset: int,
+        size: int,
+        topic_hash: int,
+        due_ms: int = 0,
+    ) -> int:
+        """Append a unit; returns its position. Raises OSError when there is no room for another file."""
+        last = self.segments[-1] if self.segments else None
+        if last is None or last.appended + UNIT_SIZE + _BLANK_SIZE > last.size:
+            last = self._roll(last)
+        delay = min(max(slot_ms - write_ms, -(1 << 31)), (1 << 31) - 1)
+        position: i64 = last.base_offset + last.appended
+        last.append(
+            _UNIT.pack(
+                UNIT_SIZE, prev, magic, slot_ms - delay, delay, offset, size, topic_hash, due_ms
+            )
+        )
+        return position
+
+    def _roll(self, last: Segment | None) -> Segment:
+        base: i64 = 0
+        if last is not None:
+            base = last.base_offset + last.size
+        else:
+            self._files.make_dirs(self._directory)
+        path = os.path.join(self._directory, offset_name(base))
+        fresh = Segment(
+            self._files.open_file(path, self._file_size, True), base, self._file_size, 0
+        )
+        if last is not None:
+            last.append(_BLANK.pack(last.size - last.appended, 0, BLANK_MAGIC))
+            last.fill()
+            last.file.rest()
+        self.segments.append(fresh)
+        self.directory_dirty = True
+        return fresh
+
+    def read(self, position: int) -> TimerUnit | None:
+        """The unit at a position; None where there is none."""
+        if position < 0 or not self.segments:
+            return None
+        index: i64 = (position - self.segments[0].base_offset) // self._file_size
+        if position < self.segments[0].base_offset or index >= len(self.segments):
+            return None
+        segment = self.segments[index]
+        at: i64 = position - segment.base_offset
+        if at + UNIT_SIZE > segment.appended:
+            return None
+        data = segment.read(at, UNIT_SIZE)
+        size, prev, magic, write_ms, delay, offset, length, _, due_ms = _UNIT.unpack(data)
+        if size != UNIT_SIZE or magic & ~0xF:
+            return None
+        return TimerUnit(position, prev, magic, write_ms, write_ms + delay, offset, length, due_ms)
+
+    def windows(self, end: int, count: int) -> Iterator[tuple[int, bytes]]:
+        """Position and bytes of up to `count` units in a row, from the oldest to before `end`."""
+        for segment in self.segments:
+            limit: i64 = min(end - segment.base_offset, segment.size)
+            for at in range(0, limit, count * UNIT_SIZE):
+                yield segment.base_offset + at, segment.read(at, min(count * UNIT_SIZE, limit - at))
+
+    def next_file(self, position: int) -> int:
+        """Where the file after the one of `position` begins."""
+        return position - position % self._file_size + self._file_size
+
+    def write_pending(self) -> None:
+        """Hand what was appended to the system. Raises OSError."""
+        if self.segments:
+            self.segments[-1].write_pending()
+
+    def load(self) -> None:
+        """Open the files, as if all were full; `truncate` must follow. Blocks."""
+        names = [
+            n for n in self._files.list_dir(self._directory) if parse_offset_name(n) is not None
+        ]
+        self.segments = []
+        for name in names:
+            base = int(name)
+            path = os.path.join(self._directory, name)
+            follows = not self.segments or base == self.segments[-1].base_offset + self._file_size
+            if follows and base % self._file_size == 0:
+                file = self._files.open_file(path)
+                if file.size == self._file_size:
+                    self.segments.append(Segment(file, base, self._file_size, self._file_size))
+                    file.rest()
+                    continue
+                file.close()
+            self._files.remove(path)
+            self.directory_dirty = True
+
+    def find_end(self) -> int:
+        """The position behind the last unit of a log that was loaded but not truncated."""
+        if not self.segments:
+            return 0
+        position: i64 = self.segments[-1].base_offset
+        while self.read(position) is not None:
+            position += UNIT_SIZE
+        return position
+
+    def truncate(self, end: int) -> None:
+        """Let the log end at a position, and wipe what stands behind it. Blocks."""
+        while self.segments and self.segments[-1].base_offset >= end:
+            gone = self.segments.pop()
+            gone.file.close()
+            self._files.remove(gone.file.path)
+            self.directory_dirty = True
+        if self.segments:
+            last = self.segments[-1]
+            last.file.wake()
+            last.reset(min(end - last.base_offset, last.size))
+            _wipe(last, last.appended)
+
+    def unsynced_files(self) -> list[File]:
+        """Write what is pending, and say which files need a sync. Raises OSError."""
+        self.write_pending()
+        found: list[File] = []
+        for segment in reversed(self.segments):
+            if segment.synced == segment.wrote:
+                break
+            segment.synced = segment.wrote
+            found.append(segment.file)
+        found.reverse()
+        return found
+
+    def keep_unsynced(self) -> None:
+        """A sync failed: all of it is due again."""
+        for segment in self.segments:
+            segment.synced = 0
+
+    def drop(self) -> None:
+        """Remove every file. Blocks."""
+        for segment in self.segments:
+            segment.file.close()
+        self.segments = []
+        for name in self._files.list_dir(self._directory):
+            self._files.remove(os.path.join(self._directory, name))
+        self.directory_dirty = True
+
+    def detach_before(self, min_physical: int) -> list[str]:
+        """Forget the oldest files whose last message the commit log has lost; returns paths to delete.
+
+        Apache: deleteExpiredFileByOffsetForTimerLog.
+        """
+        gone: list[str] = []
+        while len(self.segments) > 1:
+            first = self.segments[0]
+            room = (self._file_size - _BLANK_SIZE) // UNIT_SIZE
+            last = self.read(first.base_offset + (room - 1) * UNIT_SIZE)
+            if last is not None and last.offset >= min_physical:
+                break
+            gone.append(first.file.path)
+            self.segments.pop(0)
+        return gone
+
+    def close(self) -> None:
+        """Release the files."""
+        for segment in self.segments:
+            segment.file.close()
+        self.segments = []
+
+
+def _wipe(segment: Segment, position: int) -> None:
+    """Zeros over what stands behind the end, so that no later reader takes it for units. Blocks."""
+    step = 1 << 20
+    while position < segment.size:
+        data = segment.file.pread(min(step, segment.size - position), position)
+        if data.count(0) == len(data):
+            return
+        segment.file.pwrite(bytes(len(data)), position)
+        position += len(data)

@@ -1,0 +1,1 @@
+"""Slow work beside the writer: syncs, files made ahead, deletions, full disks."""
