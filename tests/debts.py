@@ -1,0 +1,78 @@
+"""What is still over a limit of `tests/test_tidy.py`: each mend deletes its row, and none is added or grows."""
+
+# Lines.
+FILES = {
+    "broker/processors/send.py": 501,
+    "nameserver/processors.py": 575,
+    "nameserver/route_table.py": 571,
+    "remoting/dispatcher.py": 574,
+    "store/consume_queue.py": 524,
+    "store/message_store.py": 675,
+}
+
+# Lines, the docstring among them.
+FUNCTIONS = {
+    "broker/processors/pop.py:_hand_out": 71,
+    "broker/processors/pull.py:pull_message": 73,
+    "broker/service.py:_build": 89,
+    "broker/wiring.py:build_processors": 137,
+    "cli/store_check.py:repair_command": 93,
+    "nameserver/processor_table.py:rows": 97,
+    "nameserver/route_table.py:register": 90,
+    "store/message_store.py:read_queue": 72,
+    "store/verified.py:run": 76,
+}
+
+# Parameters.
+CONSTRUCTORS = {
+    "broker/changes.py:Changes": 10,
+    "broker/deletions.py:Deletions": 7,
+    "broker/doors.py:Doors": 8,
+    "broker/pop/revive.py:Reviver": 11,
+    "broker/pop/state.py:PopState": 8,
+    "broker/processors/admin.py:AdminProcessor": 9,
+    "broker/processors/assignment.py:AssignmentProcessor": 7,
+    "broker/processors/consume_stats.py:ConsumeStatsProcessor": 8,
+    "broker/processors/offset_admin.py:OffsetAdminProcessor": 9,
+    "broker/processors/pop.py:PopProcessor": 13,
+    "broker/processors/pop_info.py:PopInfoProcessor": 9,
+    "broker/processors/pull.py:PullProcessor": 10,
+    "broker/processors/reply.py:ReplyProcessor": 8,
+    "broker/processors/send.py:SendProcessor": 15,
+    "broker/processors/send_back.py:SendBackProcessor": 11,
+    "broker/processors/topics.py:TopicProcessor": 8,
+    "broker/registration.py:Registration": 7,
+    "broker/transaction_checks.py:TransactionChecks": 9,
+    "client/blocking.py:BlockingReader": 9,
+    "client/core/send_window.py:Chunk": 9,
+    "client/push_consumer.py:PushConsumer": 7,
+    "message/record_layout.py:StoredRecord": 17,
+    "remoting/dispatcher.py:Dispatcher": 8,
+    "store/filtered.py:FilteredRead": 10,
+    "store/offline/scan.py:Scanner": 8,
+    "store/plans.py:QueueFlushPlan": 7,
+    "store/recovery.py:Recovery": 7,
+    "store/results.py:Arrival": 7,
+    "store/timer_flush.py:TimerFlushPlan": 8,
+    "store/timer_log.py:TimerUnit": 8,
+    "store/verified.py:VerifiedRead": 13,
+}
+
+# Entries of a room.
+ENTRIES = {"broker": 54}
+
+# Modules that import each other.
+CIRCLES = [
+    "roquette.client.consume_loop",
+    "roquette.client.push_consumer",
+    "roquette.remoting.dispatcher",
+    "roquette.remoting.running",
+    "roquette.remoting.unfinished",
+    "roquette.spark.pipelines.traffic",
+    "roquette.spark.pipelines.traffic_page",
+    "roquette.testing.memory_network",
+    "roquette.testing.sim_loop",
+]
+
+# Lines of source.
+LINES = {"all": 68_000, "product": 51_500}
