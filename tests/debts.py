@@ -6,8 +6,8 @@ FILES = {
     "nameserver/processors.py": 575,
     "nameserver/route_table.py": 571,
     "remoting/dispatcher.py": 574,
-    "store/consume_queue.py": 524,
     "store/message_store.py": 675,
+    "store/queues/consume_queue.py": 524,
 }
 
 # Lines, the docstring among them.
@@ -20,7 +20,7 @@ FUNCTIONS = {
     "nameserver/processor_table.py:rows": 97,
     "nameserver/route_table.py:register": 90,
     "store/message_store.py:read_queue": 72,
-    "store/verified.py:run": 76,
+    "store/queues/verified.py:run": 76,
 }
 
 # Parameters.
@@ -48,14 +48,14 @@ CONSTRUCTORS = {
     "client/push_consumer.py:PushConsumer": 7,
     "message/record_layout.py:StoredRecord": 17,
     "remoting/dispatcher.py:Dispatcher": 8,
-    "store/filtered.py:FilteredRead": 10,
     "store/offline/scan.py:Scanner": 8,
-    "store/plans.py:QueueFlushPlan": 7,
+    "store/queues/filtered.py:FilteredRead": 10,
+    "store/queues/verified.py:VerifiedRead": 13,
     "store/recovery.py:Recovery": 7,
     "store/results.py:Arrival": 7,
-    "store/timer_flush.py:TimerFlushPlan": 8,
-    "store/timer_log.py:TimerUnit": 8,
-    "store/verified.py:VerifiedRead": 13,
+    "store/timer/timer_flush.py:TimerFlushPlan": 8,
+    "store/timer/timer_log.py:TimerUnit": 8,
+    "store/upkeep/plans.py:QueueFlushPlan": 7,
 }
 
 # Entries of a room.
