@@ -58,7 +58,7 @@ check: $(VENV)/.base-installed ## format, lint and types
 	@$(BIN)/mypy
 
 unit: $(VENV)/.base-installed ## unit, property and golden tests (under a minute)
-	@$(PYTEST) $(SHARED) -m "not simulation and not crash and not interop and not spark and not long" --ignore=tests/spark
+	@$(PYTEST) $(SHARED) -m "not simulation and not crash and not interop and not spark and not long" --ignore=tests/spark --ignore=tests/pipelines
 
 simulation: $(VENV)/.base-installed ## a whole cluster in one process, in virtual time
 	@$(PYTEST) -n $(WORKERS) --dist worksteal -m "simulation and not long" --timeout 300
@@ -70,7 +70,7 @@ interop: $(VENV)/.base-installed ## real Java, Go and Node.js clients, Apache's 
 	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope --no-loadscope-reorder -m "interop and not spark and not long" --timeout 300
 
 spark: install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
-	@$(PYTEST) $(SHARED) -m "not spark and not interop and not long" --timeout 300 tests/spark
+	@$(PYTEST) $(SHARED) -m "not spark and not interop and not long" --timeout 300 tests/spark tests/pipelines
 	@$(BIN)/python -m tests.spark.jvm
 	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "spark and not long" --timeout 600
 

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.spark.pipelines.standalone import Standalone, standalone
+from tests.pipelines.standalone import Standalone, standalone
 
 from benchmarks.spark_offline import write_store
-from roquette.spark.jdk import spark_environment
+from roquette.spark.local.jdk import spark_environment
 
 WORKERS = (1, 2)
 SPLIT = "32m"

@@ -25,10 +25,10 @@ from pyspark.sql.types import DataType, StructType
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
 from roquette.message.record import encode_blank, encode_record
-from roquette.spark.commitlog_options import commitlog_options
-from roquette.spark.commitlog_plan import plan
-from roquette.spark.commitlog_source import CommitLogReader
-from roquette.spark.jdk import spark_session
+from roquette.spark.commitlog.options import commitlog_options
+from roquette.spark.commitlog.plan import plan
+from roquette.spark.commitlog.source import CommitLogReader
+from roquette.spark.local.jdk import spark_session
 from roquette.spark.schema import COLUMNS
 
 SEGMENT = 256 << 20

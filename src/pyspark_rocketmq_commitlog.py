@@ -7,7 +7,7 @@ def __getattr__(name: str) -> object:
     if name != "DefaultSource":
         raise AttributeError(name)
     try:
-        from roquette.spark.commitlog_source import CommitLogDataSource
+        from roquette.spark.commitlog.source import CommitLogDataSource
     except ImportError as error:
         # Spark imports this module for any Python source: its failure must not break the others.
         warnings.warn(f"format rocketmq_commitlog is not available: {error}", stacklevel=2)

@@ -7,7 +7,7 @@ def __getattr__(name: str) -> object:
     if name != "DefaultSource":
         raise AttributeError(name)
     try:
-        from roquette.spark.offsets_source import OffsetsDataSource
+        from roquette.spark.offsets.source import OffsetsDataSource
     except ImportError as error:
         # Spark imports this module for any Python source: its failure must not break the others.
         warnings.warn(f"format rocketmq_offsets is not available: {error}", stacklevel=2)

@@ -15,3 +15,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("roquette")
+
+# The session and the servers of tests/spark and tests/pipelines; made when a test asks for them.
+pytest_plugins = ["tests.spark.fixtures"]

@@ -65,11 +65,11 @@ ENTRIES = {"broker": 54}
 CIRCLES = [
     "roquette.client.consume_loop",
     "roquette.client.push_consumer",
+    "roquette.pipelines.traffic.page",
+    "roquette.pipelines.traffic.pipeline",
     "roquette.remoting.dispatcher",
     "roquette.remoting.running",
     "roquette.remoting.unfinished",
-    "roquette.spark.pipelines.traffic",
-    "roquette.spark.pipelines.traffic_page",
     "roquette.testing.memory_network",
     "roquette.testing.sim_loop",
 ]

@@ -25,7 +25,7 @@ CONTRACT: dict[str, set[str]] = {
     "client": {"base", "message", "wire", "remoting"},
     "admin": {"base", "message", "wire", "remoting", "client"},
     "spark": {"base", "message", "client", "store"},
-    "spark.pipelines": {"base", "spark", "admin"},
+    "pipelines": {"base", "spark"},
     "cli": {"base", "message", "client", "admin", "store"},
     "apps": {
         "base",
@@ -39,7 +39,7 @@ CONTRACT: dict[str, set[str]] = {
         "admin",
         "cli",
         "spark",
-        "spark.pipelines",
+        "pipelines",
     },
     "testing": {
         "base",
@@ -100,15 +100,11 @@ def nodes(path: Path) -> list[ast.AST]:
 
 def room_of(path: Path) -> str:
     relative = path.relative_to(SRC)
-    if relative.parts[:2] == ("spark", "pipelines"):
-        return "spark.pipelines"
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
 
 
 def room_of_module(name: str) -> str:
     """Of the module `roquette.X...`."""
-    if name.startswith("roquette.spark.pipelines"):
-        return "spark.pipelines"
     return name.split(".")[1]
 
 
@@ -206,7 +202,7 @@ def test_clock_files_network_and_randomness_come_from_outside() -> None:
                 continue
             if thing == "print" and room in ("apps", "cli"):
                 continue
-            if room in ("spark", "spark.pipelines", "testing") and thing in (
+            if room in ("spark", "pipelines", "testing") and thing in (
                 "except Exception",
                 "create_task",
                 "time.time",
@@ -425,7 +421,7 @@ def test_a_room_has_few_entries(room: str, most: int) -> None:
 # Lines of src, and of what is left without Spark, pipelines and the test tools. An issue that adds a part of the product
 # says by how much it raises them.
 CAPS = {"all": 56_000, "product": 41_000}
-APART = {"spark", "spark.pipelines", "pipelines", "testing"}
+APART = {"spark", "pipelines", "testing"}
 
 
 @pytest.mark.parametrize("part", CAPS)

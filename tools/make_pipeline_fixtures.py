@@ -21,13 +21,14 @@ from tests.spark.records import make_record
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.message.message import MessageQueue
-from roquette.spark.jdk import spark_session
-from roquette.spark.pipelines import archive, current_state
-from roquette.spark.pipelines.dlq_audit import Audit
-from roquette.spark.pipelines.replay import ReplayOptions, _identity
-from roquette.spark.pipelines.replay_source import TopicSource
-from roquette.spark.pipelines.replay_state import open_state
-from roquette.spark.pipelines.running import run_pipeline
+from roquette.pipelines.archive import pipeline as archive
+from roquette.pipelines.dlq.audit_table import Audit
+from roquette.pipelines.kit.running import run_pipeline
+from roquette.pipelines.replay.pipeline import ReplayOptions, _identity
+from roquette.pipelines.replay.source import TopicSource
+from roquette.pipelines.replay.state import open_state
+from roquette.pipelines.state import pipeline as current_state
+from roquette.spark.local.jdk import spark_session
 
 AVRO = {
     "type": "record",

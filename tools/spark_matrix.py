@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # What pip is asked for. The newest version is that of .venv, on which `make test` runs.
 VERSIONS = {"4.2": ("pyspark>=4.2,<4.3", "deltalake>=1")}
-TESTS = "tests/spark"
+TESTS = ("tests/spark", "tests/pipelines")
 MARKS = "not interop and not long"
 
 
@@ -56,7 +56,7 @@ def main() -> None:
         python = build(version)
         if not asked.build:
             print(f"spark {version}: tests", flush=True)
-            rest = words[cut + 1 :] or [TESTS, "-m", MARKS, "--timeout", "600"]
+            rest = words[cut + 1 :] or [*TESTS, "-m", MARKS, "--timeout", "600"]
             run(python, "-m", "pytest", "-p", "no:cacheprovider", *rest)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from examples.demo.flights import Totals
 
-from roquette.spark.pipelines.page import (
+from roquette.pipelines.kit.page import (
     Cell,
     Page,
     Section,

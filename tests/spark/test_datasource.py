@@ -10,10 +10,10 @@ import pyspark_rocketmq
 from roquette import spark
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.spark.batch_reader import RocketmqBatchReader
 from roquette.spark.datasource import RocketmqDataSource
 from roquette.spark.schema import COLUMNS
-from roquette.spark.stream_reader import RocketmqStreamReader
+from roquette.spark.source.batch_reader import RocketmqBatchReader
+from roquette.spark.source.stream_reader import RocketmqStreamReader
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from roquette.spark.options import READ_NAMES
 from roquette.spark.schema import COLUMNS
+from roquette.spark.source.options import READ_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "spark.md").read_text()

@@ -185,7 +185,7 @@ def test_each_pipeline_looks_for_server_and_topic_before_it_starts_spark(
     def no_spark(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("roquette.spark.pipelines.running.open_session", no_spark)
+    monkeypatch.setattr("roquette.pipelines.kit.running.open_session", no_spark)
     topic = ["--topic" if name == "current-state" else "--topics", "order"]
 
     cases = [(REFUSED, f"connect to {REFUSED} failed"), (namesrv, "order")]

@@ -11,7 +11,7 @@ from roquette.base.files import open_null
 from roquette.base.form import form
 from roquette.cli import register as register_people_verbs
 from roquette.errors import ConfigError, RoquetteError
-from roquette.spark.pipelines.command import register as register_pipelines
+from roquette.pipelines.command import register as register_pipelines
 
 app = typer.Typer(
     name="roquette",

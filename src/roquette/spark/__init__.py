@@ -2,20 +2,21 @@
 
 The room is found by Spark itself (module `pyspark_rocketmq`). People import from here `spark_session`, a local
 session; `frozen_options`, a table that reads the same twice; `RocketMQOffsetCommitter`, progress as a consumer
-group's; `kafka_compatible_view`, Kafka's column names; `plain_message`, our line in an exception of Spark's;
-`tell_in_one_line`, which makes a script end with that line.
+group's; `remove_duplicates`, what an idempotent write stored twice; `kafka_compatible_view`, Kafka's column names;
+`plain_message`, our line in an exception of Spark's; `tell_in_one_line`, which makes a script end with that line.
 Nothing here imports pyspark before it is needed.
 """
 
 from importlib import import_module
 
 _PLACES = {
-    "spark_session": "jdk",
-    "frozen_options": "batch_reader",
-    "RocketMQOffsetCommitter": "offset_committer",
-    "kafka_compatible_view": "kafka_view",
+    "spark_session": "local.jdk",
+    "frozen_options": "source.batch_reader",
+    "RocketMQOffsetCommitter": "offsets.committer",
+    "remove_duplicates": "sink.duplicates",
+    "kafka_compatible_view": "source.kafka_view",
     "plain_message": "plain_errors",
-    "tell_in_one_line": "script_errors",
+    "tell_in_one_line": "local.script_errors",
 }
 
 

@@ -10,22 +10,22 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError
-from roquette.spark.options import ReadOptions, read_options, refuse_ending
 from roquette.spark.plain_errors import plain_errors
-from roquette.spark.positions import require_queues
-from roquette.spark.queues import open_reader
 from roquette.spark.schema import check_schema, default_schema
+from roquette.spark.source.options import ReadOptions, read_options, refuse_ending
+from roquette.spark.source.positions import require_queues
+from roquette.spark.source.queues import open_reader
 
 if TYPE_CHECKING:
-    from roquette.spark.batch_reader import RocketmqBatchReader
-    from roquette.spark.stream_reader import RocketmqStreamReader
-    from roquette.spark.writer import RocketmqBatchWriter, RocketmqStreamWriter
+    from roquette.spark.sink.writer import RocketmqBatchWriter, RocketmqStreamWriter
+    from roquette.spark.source.batch_reader import RocketmqBatchReader
+    from roquette.spark.source.stream_reader import RocketmqStreamReader
 
 
 class RocketmqDataSource(DataSource):
     """Reads topics, and writes to them.
 
-    Options: roquette.spark.options, .writer_options. Columns: roquette.spark.schema, .writer_schema.
+    Options: roquette.spark.source.options, .sink.options. Columns: roquette.spark.schema, .sink.schema.
     """
 
     @classmethod
@@ -55,7 +55,7 @@ class RocketmqDataSource(DataSource):
         with plain_errors():
             options = self._read_options()
             check_schema(schema)
-            from roquette.spark.batch_reader import RocketmqBatchReader
+            from roquette.spark.source.batch_reader import RocketmqBatchReader
 
             return RocketmqBatchReader(schema, options)
 
@@ -65,7 +65,7 @@ class RocketmqDataSource(DataSource):
             options = self._read_options()
             refuse_ending(options)
             check_schema(schema)
-            from roquette.spark.stream_reader import RocketmqStreamReader
+            from roquette.spark.source.stream_reader import RocketmqStreamReader
 
             return RocketmqStreamReader(schema, options)
 
@@ -73,8 +73,8 @@ class RocketmqDataSource(DataSource):
         """Spark's door to batch writes."""
         with plain_errors():
             require_arrow()
-            from roquette.spark.writer import RocketmqBatchWriter, refuse_overwrite
-            from roquette.spark.writer_options import write_options
+            from roquette.spark.sink.options import write_options
+            from roquette.spark.sink.writer import RocketmqBatchWriter, refuse_overwrite
 
             refuse_overwrite(overwrite)
             return RocketmqBatchWriter(schema, write_options(self.options))
@@ -83,8 +83,8 @@ class RocketmqDataSource(DataSource):
         """Spark's door to stream writes."""
         with plain_errors():
             require_arrow()
-            from roquette.spark.writer import RocketmqStreamWriter, refuse_overwrite
-            from roquette.spark.writer_options import write_options
+            from roquette.spark.sink.options import write_options
+            from roquette.spark.sink.writer import RocketmqStreamWriter, refuse_overwrite
 
             refuse_overwrite(overwrite)
             return RocketmqStreamWriter(schema, write_options(self.options))

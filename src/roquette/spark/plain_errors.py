@@ -14,7 +14,7 @@ from roquette.errors import (
     RoquetteError,
     RouteNotFound,
 )
-from roquette.spark.options import ReadOptions
+from roquette.spark.source.options import ReadOptions
 
 # What pyspark looks at when it writes a worker's exception for the driver (spark.sql.execution.pyspark.
 # udf.hideTraceback.enabled sets it for all). The process ends with the error: nobody else sees the change.

@@ -1,0 +1,1 @@
+"""`roquette pipeline archive`: topics to Parquet tables."""

@@ -1,0 +1,500 @@
+"""`roquette pipeline archive`: topics to Parquet tables, each message exactly once.
+
+A batch is written to a folder of its own, moved to its place, and counts when the table's log says so, in one
+entry together with the batch's number. Killed anywhere, the next run removes what did not count and Spark's
+checkpoint asks for the same batch again. docs/decisions/0013 weighs this against other ways.
+"""
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from roquette.base.entropy import Entropy
+from roquette.errors import ConfigError
+from roquette.pipelines.archive.batch import (
+    PLACE,
+    Offsets,
+    count_places,
+    expect_rows,
+    rescued_fields,
+    write_rows,
+)
+from roquette.pipelines.archive.report import QueueCount, TopicResult, build_result
+from roquette.pipelines.kit import message_rows as forms
+from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
+from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.source import (
+    beginning_at,
+    checkpoint_offsets,
+    read_sample,
+    start_stream,
+    stream_options,
+)
+from roquette.pipelines.kit.stream import Batches, await_end
+from roquette.pipelines.kit.table import Compaction, Table, open_table
+from roquette.pipelines.kit.table_log import Commit
+from roquette.pipelines.kit.table_place import (
+    CHECKPOINT,
+    ROWS_SETTING,
+    STREAM_SETTING,
+    TOPIC_SETTING,
+    Owner,
+)
+from roquette.pipelines.kit.topics import QueueState, describe, find_topics, folder_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
+QUARANTINE = ".quarantine"  # after the topic's folder name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOptions(PipelineOptions):
+    """Options of `archive`."""
+
+    topics: tuple[str, ...] = option("Topics, with commas or repeated.", metavar="TOPIC")
+    to: str = option("Directory or address (s3a://...) for the tables.", metavar="DIR")
+    format: str = option("What bodies are.", default="json", choices=forms.FORMATS)
+    schema: str = option(
+        'Columns of a JSON body, such as "id int, name string"; default is inferred once from a sample and '
+        "kept. For Avro: the file of the writer's schema.",
+        default="",
+        metavar="COLUMNS",
+    )
+    day_of: str = option(
+        "Partition by the day of this: store_timestamp, born_timestamp, or a column of the body.",
+        default="store_timestamp",
+        metavar="COLUMN",
+    )
+    keep_body: bool = option("Keep each body as it is, too, as column _body.", default=False)
+    starting: str = option(
+        "Where a new table begins: earliest, latest, or milliseconds since 1970.",
+        default="earliest",
+        metavar="WHERE",
+    )
+    tags: str = option("Only messages with these tags.", default="*", metavar='"A || B"')
+    follow: bool = option("Go on with what comes, until stopped.", default=False)
+    interval_s: int = option(
+        "With --follow: seconds between batches.", default=60, metavar="SECONDS", least=1
+    )
+    batch: int = option("Messages in one batch, at most.", default=200_000, least=1)
+    max_rate: int = option(
+        "Messages a second, at most; 0 is no limit.", default=0, metavar="N", least=0
+    )
+    sample: int = option("Messages looked at to infer a schema.", default=10_000, least=1)
+    compact: bool = option("Join small files of a day into large ones.", default=True)
+    target_mb: int = option("Size of a large file.", default=128, metavar="MB", least=1)
+    small_files: int = option(
+        "Join when a day has as many small files.", default=8, metavar="N", least=2
+    )
+    keep_replaced_minutes: int = option(
+        "How long files stay that compaction replaced, for readers that still use them.",
+        default=60,
+        metavar="MINUTES",
+        least=0,
+    )
+    check: bool = option("At the end, compare the tables with the topics.", default=True)
+    source_option: tuple[str, ...] = option(
+        "An option of the source, such as failOnDataLoss=false; may be repeated.",
+        default=(),
+        metavar="KEY=VALUE",
+        split=False,
+    )
+
+
+def check_options(options: ArchiveOptions) -> None:
+    """Raises ConfigError for what cannot be right, before anything is asked or started."""
+    if options.starting not in ("earliest", "latest") and not options.starting.isdigit():
+        raise ConfigError(
+            f"archive: --starting {options.starting} is none of earliest, latest, milliseconds since 1970"
+        )
+
+
+def plan(options: ArchiveOptions) -> Plan:
+    """What would be read and written."""
+    check_options(options)
+    states = find_topics(options.namesrv, options.topics, stream_options(options))
+    writes, notes = _places(options), []
+    for topic in options.topics:
+        there = open_table(f"{options.to}/{folder_name(topic)}").snapshot
+        if options.format == "json" and not options.schema and there.version < 0:
+            notes.append(f"schema of {topic}: to be inferred from {options.sample:,} messages")
+    notes.append("until stopped" if options.follow else "until what there is now has been read")
+    return Plan(reads=describe(states), writes=writes, notes=notes)
+
+
+def _places(options: ArchiveOptions) -> list[str]:
+    """A plan's lines about each table. Raises ConfigError for one that is not this archive's."""
+    keep_ms, lines = options.keep_replaced_minutes * 60_000, []
+    for topic in options.topics:
+        table = open_table(f"{options.to}/{folder_name(topic)}")
+        lines += table.describe(Owner("archive", topic), keep_ms=keep_ms)
+        kept_form(table, options)
+        if options.format != "raw":
+            apart = open_table(table.files.root + QUARANTINE)
+            said = apart.describe(Owner("archive", topic, quarantine=True), keep_ms=keep_ms)
+            lines += [f"{said[0]}, for rows that cannot be read", *said[1:]]
+    return lines
+
+
+def run(options: ArchiveOptions, job: Job) -> Result:
+    """All topics; one after another, or at the same time with --follow."""
+    check_options(options)
+    states = find_topics(options.namesrv, options.topics, stream_options(options))
+    _places(options)
+    job.progress.step("starting Spark")
+    spark = job.open_spark()
+    begin = time.monotonic()
+    archives: list[TopicArchive] = []
+    try:
+        for topic in options.topics:
+            mine = [state for state in states if state.topic == topic]
+            archives.append(TopicArchive(topic, mine, options, job, spark))
+        groups = [archives] if options.follow else [[each] for each in archives]
+        for group in groups:
+            _stream(group, options, job)
+        if options.check and not options.follow and not job.stop.is_set():
+            for each in archives:
+                each.check()
+        results = [each.result() for each in archives]
+    finally:
+        for each in archives:
+            each.close()
+    return build_result(results, time.monotonic() - begin)
+
+
+def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> None:
+    """Read some topics at the same time, to their end or until stopped; then join small files."""
+    if job.stop.is_set():
+        return
+    names = ", ".join(each.topic for each in group)
+    job.progress.step(f"archiving {names}")
+    queries = [each.start() for each in group]
+    total = None if options.follow else sum(each.waiting for each in group)
+    batches = group[0].batches if len(group) == 1 else _Sum(group)
+    await_end(job, queries, batches, total)
+    for each in group:
+        each.tidy()
+
+
+def is_fresh(table: Table) -> bool:
+    """Whether there is none, or the run that created it ended before it began to read."""
+    version = table.snapshot.version
+    return version < 0 or (version == 0 and not checkpoint_offsets(table.files, CHECKPOINT))
+
+
+def kept_form(table: Table, options: ArchiveOptions) -> forms.RowForm | None:
+    """How a table's rows are made; None for a new one.
+
+    Raises:
+        ConfigError: the options say it otherwise.
+    """
+    if is_fresh(table):
+        return None
+    form = forms.RowForm.of_settings(table.snapshot.settings[ROWS_SETTING])
+    given = (options.format, options.keep_body, options.day_of)
+    if given != (form.kind, form.keep_body, form.day_of):
+        raise ConfigError(
+            f"archive: the table {table.files.root} was begun with --format {form.kind}, "
+            f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}: give the same, or "
+            "another --to"
+        )
+    return form
+
+
+class _Sum:
+    """The batches of several topics, counted together."""
+
+    def __init__(self, group: "list[TopicArchive]") -> None:
+        self._group = group
+
+    @property
+    def rows(self) -> int:
+        return sum(each.batches.rows for each in self._group)
+
+    @property
+    def count(self) -> int:
+        return sum(each.batches.count for each in self._group)
+
+
+class TopicArchive:
+    """One topic on its way into its table and its quarantine."""
+
+    def __init__(
+        self,
+        topic: str,
+        states: list[QueueState],
+        options: ArchiveOptions,
+        job: Job,
+        spark: "SparkSession",
+    ) -> None:
+        self.topic = topic
+        self.batches = Batches(job, options.max_rate)
+        self._states = states
+        self._options = options
+        self._job = job
+        self._spark = spark
+        self._counts: list[QueueCount] | None = None
+        self._compaction = Compaction()
+        self._rescued = 0
+        root = f"{options.to}/{folder_name(topic)}"
+        self.table = open_table(root, clock=job.clock)
+        self.table.claim(Owner("archive", topic))
+        self.quarantine: Table | None = None
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            self._fresh = is_fresh(self.table)
+            self.form = self._form()
+            self._stream_id = self._prepare()
+            undo.pop_all()
+        done = self._checkpoint_offsets()
+        self.waiting = sum(
+            state.end - max(state.start, done.get((state.broker_name, state.queue_id), 0))
+            for state in states
+        )
+
+    def close(self) -> None:
+        """Let others write to the tables."""
+        self.table.close()
+        if self.quarantine is not None:
+            self.quarantine.close()
+
+    def _form(self) -> forms.RowForm:
+        """As the table keeps it, or for a new table as the options say."""
+        options = self._options
+        form = kept_form(self.table, options)
+        if form is not None:
+            if options.schema and self._given_schema()[0] != form.body_schema:
+                raise ConfigError(
+                    f"archive: the table {self.table.files.root} has another schema than --schema: leave it "
+                    "out, or give another --to"
+                )
+            return form
+        schema, avro = self._given_schema()
+        return forms.RowForm(options.format, schema, avro, options.keep_body, options.day_of)
+
+    def _given_schema(self) -> tuple[str, str]:
+        """Spark's JSON of the body's columns, and the Avro schema if it is one."""
+        options = self._options
+        if options.format == "raw":
+            return "", ""
+        if options.format == "avro":
+            from roquette.pipelines.kit.avro_bodies import read_avro_schema
+
+            return read_avro_schema(options.schema, self._job.files)
+        if options.schema:
+            return forms.schema_of_text(self._spark, options.schema), ""
+        self._job.progress.step(f"looking at messages of {self.topic} for their columns")
+        return self._inferred(), ""
+
+    def _inferred(self) -> str:
+        sample = read_sample(
+            self._spark,
+            stream_options(self._options),
+            self.topic,
+            self._states,
+            rows=self._options.sample,
+        )
+        return forms.infer_json_schema(self._spark, sample, self.topic)
+
+    def _prepare(self) -> str:
+        """Create the tables where they are missing; returns the id of the stream that fills them."""
+        if self._fresh:
+            forms.check_names(self.form)
+        empty = self._spark.createDataFrame([], forms.source_schema())
+        rows = forms.marked(empty, self.form)
+        schema = forms.good_rows(rows, self.form).schema.json()
+        if self.form.kind != "raw":
+            self.quarantine = self._claim_quarantine()
+        self.table.clean()
+        if self._fresh:
+            settings = {
+                STREAM_SETTING: f"archive-{Entropy().token(8)}",
+                TOPIC_SETTING: self.topic,
+                ROWS_SETTING: self.form.settings(),
+                START_SETTING: json.dumps(self._starting_offsets()),
+            }
+            self.table.files.remove_tree(CHECKPOINT)
+            self.table.drop()
+            self.table.create(schema, (forms.DAY,), settings)
+        self._widen(json.loads(schema))
+        stream: str = self.table.snapshot.settings[STREAM_SETTING]
+        if self.quarantine is not None:
+            self.quarantine.clean()
+            if self.quarantine.snapshot.version < 0:
+                schema = forms.bad_rows(rows).schema.json()
+                self.quarantine.create(schema, (forms.DAY,), {STREAM_SETTING: stream})
+        if self.table.done(stream) >= 0 and not self.table.files.exists(f"{CHECKPOINT}/offsets"):
+            raise PipelineError(
+                f"archive: {self.table.files.address(CHECKPOINT)} is gone, so nobody knows where to go on: "
+                "restore it, or archive to another --to"
+            )
+        return stream
+
+    def _widen(self, schema: dict[str, Any]) -> None:
+        """A table of 1b94d96 gets the columns that its rows have now."""
+        there = {each["name"] for each in json.loads(self.table.snapshot.schema)["fields"]}
+        new = [each for each in schema["fields"] if each["name"] not in there]
+        if new:
+            self.table.widen(new, {ROWS_SETTING: self.form.settings()})
+            names = ", ".join(each["name"] for each in new)
+            self._job.progress.say(f"{self.table.files.root} has the columns {names} from now on")
+
+    def _claim_quarantine(self) -> Table:
+        table = open_table(self.table.files.root + QUARANTINE, clock=self._job.clock)
+        table.claim(Owner("archive", self.topic, quarantine=True))
+        if self._fresh and table.snapshot.files:
+            table.close()
+            raise ConfigError(
+                f"archive: {table.files.root} has rows of an earlier table: move it away, or give another --to"
+            )
+        return table
+
+    def _checkpoint_offsets(self) -> Offsets:
+        return checkpoint_offsets(self.table.files, CHECKPOINT).get(self.topic, {})
+
+    def _starting_offsets(self) -> dict[str, dict[str, int]]:
+        """Where a new table begins, so that what is missing can be known; empty when a time says it."""
+        where = self._options.starting
+        if where.isdigit():
+            return {}
+        found: dict[str, dict[str, int]] = {}
+        for state in self._states:
+            offset = state.start if where == "earliest" else state.end
+            found.setdefault(state.broker_name, {})[str(state.queue_id)] = offset
+        return found
+
+    def start(self) -> "StreamingQuery":
+        """Begin to read."""
+        options = self._options
+        given = {
+            **stream_options(options),
+            "subscribe": self.topic,
+            "tags": options.tags,
+            "maxOffsetsPerTrigger": str(options.batch),
+        }
+        start = json.loads(self.table.snapshot.settings[START_SETTING])
+        if start:
+            given["startingOffsets"] = json.dumps({self.topic: start})
+        else:
+            given |= beginning_at(int(options.starting))
+        return start_stream(
+            self._spark,
+            given,
+            self._write,
+            checkpoint=self.table.files.address(CHECKPOINT),
+            interval_s=options.interval_s if options.follow else None,
+        )
+
+    def _write(self, messages: "DataFrame", number: int) -> None:
+        """One batch: both tables have it when this returns, however often it is called for it."""
+        if self.table.done(self._stream_id) >= number:
+            return
+        begin = time.monotonic()
+        rows = forms.marked(messages, self.form)
+        prefix = f"batch-{number:010}"
+        staging = self.table.new_staging()
+        written = write_rows(rows, self.form, self.table, staging)
+        bad = written.bad
+        if bad and self.quarantine is not None and self.quarantine.done(self._stream_id) < number:
+            apart = self.quarantine.new_staging()
+            writer = forms.bad_rows(rows).write.mode("overwrite").partitionBy(forms.DAY)
+            writer.parquet(self.quarantine.files.address(apart))
+            adds = self.quarantine.publish(apart, prefix)
+            expect_rows(bad, sum(file.rows for file in adds), number)
+            commit = Commit(adds=adds, batch=(self._stream_id, number))
+            self.quarantine.commit(commit, "STREAMING UPDATE")
+        adds = self.table.publish(staging, prefix)
+        count = sum(file.rows for file in adds)
+        commit = Commit(
+            adds=adds,
+            batch=(self._stream_id, number),
+            info={"rows": count, "quarantined": bad, "rescued": written.rescued},
+        )
+        self.table.commit(commit, "STREAMING UPDATE")
+        if written.rescued and not self._rescued:
+            self._job.progress.say(
+                f"warning: messages of {self.topic} have fields without a column: see column {forms.RESCUED}"
+            )
+        self._rescued += written.rescued
+        self.batches.done(number, count + bad, time.monotonic() - begin)
+        if self._options.follow:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Join small files, and delete what was replaced long enough ago."""
+        options = self._options
+        for table in (self.table, self.quarantine):
+            if table is None:
+                continue
+            if options.compact:
+                done = table.compact(
+                    self._spark,
+                    target_bytes=options.target_mb << 20,
+                    at_least=options.small_files,
+                    stop=self._job.stop.is_set,
+                )
+                before = self._compaction
+                self._compaction = Compaction(
+                    before.partitions + done.partitions,
+                    before.files_before + done.files_before,
+                    before.files_after + done.files_after,
+                    before.rows + done.rows,
+                )
+            table.vacuum(keep_ms=options.keep_replaced_minutes * 60_000)
+
+    def check(self) -> None:
+        """Count what the tables have of each queue, by themselves."""
+        self._job.progress.step(f"comparing the table of {self.topic} with the topic")
+        name = "" if self.form.kind == "raw" else "_"
+        columns = [f"{name}{each}" for each in ("broker_name", "queue_id", "queue_offset")]
+        places = self.table.frame(self._spark).selectExpr(
+            *(f"{given} as {plain}" for given, plain in zip(columns, PLACE, strict=True))
+        )
+        if self.quarantine is not None:
+            places = places.unionAll(self.quarantine.frame(self._spark).select(*PLACE))
+        starts = {
+            (broker, int(queue)): offset
+            for broker, queues in json.loads(self.table.snapshot.settings[START_SETTING]).items()
+            for queue, offset in queues.items()
+        }
+        every = self._options.tags == "*"
+        self._counts = count_places(places, starts, self._checkpoint_offsets(), every=every)
+
+    def result(self) -> TopicResult:
+        """What there is to tell."""
+        return TopicResult(
+            topic=self.topic,
+            root=self.table.files.root,
+            snapshot=self.table.snapshot,
+            quarantined=0 if self.quarantine is None else self.quarantine.snapshot.rows,
+            reasons=self._reasons(),
+            rescued=self._rescued,
+            fields=rescued_fields(self.table.frame(self._spark)),
+            batches=self.batches,
+            compaction=self._compaction,
+            counts=self._counts,
+            form=self.form,
+        )
+
+    def _reasons(self) -> list[tuple[str, int]]:
+        """Bad rows by what is wrong with them."""
+        if self.quarantine is None or not self.quarantine.snapshot.files:
+            return []
+        rows = self.quarantine.frame(self._spark).groupBy(forms.ERROR).count().collect()
+        return sorted(((row[0], row[1]) for row in rows), key=lambda row: -row[1])
+
+
+PIPELINE: Pipeline[ArchiveOptions] = Pipeline(
+    name="archive",
+    help="Copy topics to Parquet tables, each message exactly once.\n\n"
+    "One table per topic, partitioned by day, readable by everything that reads Parquet or Delta. Rows that "
+    "cannot be read go to a table beside it. Ends when it has caught up, or follows.",
+    options=ArchiveOptions,
+    plan=plan,
+    run=run,
+)

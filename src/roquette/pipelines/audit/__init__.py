@@ -1,0 +1,1 @@
+"""`roquette pipeline audit`: is what producers meant there, once, in order, consumed?"""

@@ -1,0 +1,415 @@
+"""`roquette pipeline audit`: is what producers meant there, once, in order, consumed, and in the tables?
+
+The answer is a certificate, which names what was looked at by offsets and fingerprints, or the exceptions. The
+command ends with status 1 when there are exceptions.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from roquette.errors import ClientError, ConfigError
+from roquette.pipelines.audit import frames as ask
+from roquette.pipelines.audit.frames import Check
+from roquette.pipelines.kit.durations import duration_ms
+from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.page import Cell, Page, Section, table
+from roquette.pipelines.kit.source import beginning_at
+from roquette.pipelines.traffic.frames import lag
+from roquette.spark.commitlog.plan import describe_store
+from roquette.spark.offsets.route_snapshots import all_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CERTIFICATE, EXCEPTIONS = "certificate.json", "exceptions.jsonl"
+FORM = "roquette-audit/1"
+SHOWN = 20  # exceptions of one check on the page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions(PipelineOptions):
+    """Options of `audit`."""
+
+    topics: tuple[str, ...] = option("Topics, with commas or repeated.", metavar="TOPIC")
+    manifest: str = option(
+        "What producers meant: JSON lines, CSV or Parquet with a column of ids, and if there are columns count "
+        "(how often) and topic.",
+        default="",
+        metavar="FILE",
+    )
+    manifest_id: str = option("The manifest's column of ids.", default="id", metavar="COLUMN")
+    id: str = option(
+        "Where a message has its id: key, uniq_key, message_group, tags, property:NAME or json:FIELD; default is "
+        "key with a manifest, else uniq_key.",
+        default="",
+        metavar="FIELD",
+    )
+    sequence: str = option(
+        "Where a message has its number within its key, for the check of order: as --id.",
+        default="",
+        metavar="FIELD",
+    )
+    order_key: str = option(
+        "What is kept in order: as --id; default is the message group, else the key.",
+        default="",
+        metavar="FIELD",
+    )
+    table: tuple[str, ...] = option(
+        "A table that should have all of a topic, as TOPIC=DIR; may be repeated. The quarantine that `archive` "
+        "made beside it counts, too.",
+        default=(),
+        metavar="TOPIC=DIR",
+    )
+    groups: tuple[str, ...] = option(
+        "Groups that should have consumed everything.", default=(), metavar="GROUP"
+    )
+    transactions: bool = option("Look for unfinished transactions.", default=True)
+    transaction_age: str = option(
+        "Younger transactions may still be going on.", default="1m", metavar="TIME"
+    )
+    store: tuple[str, ...] = option(
+        "Read messages from this store's files and not from brokers; may be repeated.",
+        default=(),
+        metavar="DIR",
+    )
+    since: str = option(
+        "Only messages of the last time, such as 24h; default is all there are.",
+        default="",
+        metavar="TIME",
+    )
+    most: int = option("Exceptions listed of each check; all are counted.", default=1000, least=1)
+
+    @property
+    def id_field(self) -> str:
+        """Where a message has its id."""
+        return self.id or ("key" if self.manifest else "uniq_key")
+
+
+@dataclass(slots=True)
+class Audit:
+    """What was found."""
+
+    at_ms: int
+    queues: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """No check has exceptions."""
+        return all(check.ok for check in self.checks)
+
+
+def tables_of(options: AuditOptions) -> dict[str, str]:
+    """Topic to directory. Raises ConfigError for what is no TOPIC=DIR."""
+    found = {}
+    for text in options.table:
+        topic, equals, path = text.partition("=")
+        if not equals or not path or topic not in options.topics:
+            raise ConfigError(
+                f"audit: --table {text} is not of the form TOPIC=DIR with one of the topics "
+                + ", ".join(options.topics)
+            )
+        found[topic] = path
+    return found
+
+
+def check_options(options: AuditOptions) -> None:
+    """Raises ConfigError for what cannot be right."""
+    tables_of(options)
+    duration_ms(options.transaction_age, "audit: --transaction-age")
+    if options.since:
+        duration_ms(options.since, "audit: --since")
+    if options.manifest and "://" not in options.manifest and not os.path.exists(options.manifest):
+        raise ConfigError(f"audit: there is no manifest {options.manifest}")
+    for where in (options.id_field, options.sequence, options.order_key):
+        kind, _, name = where.partition(":")
+        if where and not (
+            where in ("key", "uniq_key", "message_group", "tags")
+            or (kind in ("property", "json") and name)
+        ):
+            raise ConfigError(
+                f"audit: {where!r} is none of key, uniq_key, message_group, tags, property:NAME, json:FIELD"
+            )
+
+
+def plan(options: AuditOptions) -> Plan:
+    """What would be compared."""
+    check_options(options)
+    if not options.store:
+        missing = sorted(set(options.topics) - set(_known(options.namesrv)))
+        if missing:
+            raise ConfigError(f"audit: no topic {', '.join(missing)} at {options.namesrv}")
+    where = ", ".join(options.store) or f"brokers of {options.namesrv}"
+    reads = [f"{', '.join(options.topics)} from {where}", *map(describe_store, options.store)]
+    if options.manifest:
+        reads.append(f"ids in {options.manifest}, compared with {options.id_field}")
+    reads += [f"table {path} of {topic}" for topic, path in tables_of(options).items()]
+    if options.groups:
+        reads.append(f"offsets of {', '.join(options.groups)}")
+    notes = [] if options.sequence else ["order is not checked: --sequence says where numbers are"]
+    return Plan(
+        reads=reads, writes=[f"{CERTIFICATE} or {EXCEPTIONS}, in the report directory"], notes=notes
+    )
+
+
+def run(options: AuditOptions, job: Job) -> Result:
+    """All checks that the options ask for."""
+    check_options(options)
+    if not options.store:
+        missing = sorted(set(options.topics) - set(_known(options.namesrv)))
+        if missing:
+            raise ConfigError(f"audit: no topic {', '.join(missing)} at {options.namesrv}")
+    job.progress.step("starting Spark")
+    spark = job.open_spark()
+    audit = Audit(job.clock.now_ms())
+    offsets = _offsets(options, spark)
+    messages = _messages(options, spark, options.topics, audit.at_ms)
+    slim = ask.slim(messages, options.id_field, options.order_key, options.sequence).persist()
+    try:
+        job.progress.step("reading messages")
+        audit.queues = ask.queues_of(slim)
+        job.progress.update(sum(row["messages"] for row in audit.queues))
+        audit.checks.append(_holes(options, audit.queues, offsets))
+        for step, checks in _steps(options, spark, slim, audit.at_ms):
+            if job.stop.is_set():
+                break
+            job.progress.step(step)
+            audit.checks += checks()
+    finally:
+        slim.unpersist()
+    if options.groups:
+        audit.checks.append(ask.unconsumed(offsets, options.groups, options.most))
+    if job.stop.is_set():
+        audit.checks.append(Check("stopped", "the audit was stopped before its end", exceptions=1))
+    return finish(audit, options, job)
+
+
+def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_ms: int) -> Any:
+    """(what it is called, how it is done) of every check that wants Spark."""
+    most = options.most
+    if options.manifest:
+
+        def manifest() -> list[Check]:
+            meant = ask.read_manifest(spark, options.manifest, options.manifest_id)
+            return ask.against_manifest(slim, meant, most)
+
+        yield "comparing with the manifest", manifest
+    else:
+        yield "looking for ids that are there twice", lambda: [ask.repeated_ids(slim, most)]
+    if options.sequence:
+        yield "checking order", lambda: [ask.inversions(slim, most), ask.scattered_keys(slim, most)]
+    for topic, path in tables_of(options).items():
+
+        def compare(topic: str = topic, path: str = path) -> list[Check]:
+            from roquette.pipelines.audit.tables import lost_files, read_rows
+
+            rows = read_rows(spark, path)
+            return [
+                *ask.against_table(topic, slim, rows.frame, most),
+                lost_files(topic, rows, most),
+            ]
+
+        yield f"comparing {topic} with its table", compare
+    if options.transactions:
+        yield "looking for unfinished transactions", lambda: [_unfinished(options, spark, at_ms)]
+
+
+def _messages(
+    options: AuditOptions, spark: "SparkSession", topics: Sequence[str], at_ms: int
+) -> "DataFrame":
+    begin_ms = 0
+    if options.since:
+        begin_ms = at_ms - duration_ms(options.since, "audit: --since")
+    if options.store:
+        reader = spark.read.format("rocketmq_commitlog").schema(ask.COLUMNS)
+        given = {"subscribe": ",".join(topics), "includeSystemProperties": "true"}
+        if begin_ms:
+            given["startingTimestamp"] = str(begin_ms)
+        given["failOnCorruptRecord"] = (
+            "false"  # what is lost by it is an exception, and told as one
+        )
+        return reader.options(**given).load(",".join(options.store))
+    given = {"namesrvAddr": options.namesrv, "subscribe": ",".join(topics)}
+    if begin_ms:
+        given |= beginning_at(begin_ms)
+    given |= {"failOnDataLoss": "false", "includeSystemProperties": "true"}
+    return spark.read.format("rocketmq").schema(ask.COLUMNS).options(**given).load()
+
+
+def _offsets(options: AuditOptions, spark: "SparkSession") -> list[dict[str, Any]]:
+    """Ends of queues as the brokers say, before messages are read; without brokers there are none."""
+    if options.store and not options.groups:
+        return []
+    given = {"namesrvAddr": options.namesrv, "group": ",".join(options.groups)}
+    given["subscribe"] = ",".join(options.topics)
+    return lag(spark, given, options.topics)
+
+
+def _holes(
+    options: AuditOptions, queues: list[dict[str, Any]], offsets: Sequence[Mapping[str, Any]]
+) -> Check:
+    """Holes between messages and, where brokers say how far a queue goes, at its ends."""
+    if options.since:
+        return ask.holes(queues, options.most)
+    known = {(r["topic"], r["broker_name"], r["queue_id"]): r for r in queues}
+    spans = dict(known)
+    for row in offsets:
+        key = row["topic"], row["broker_name"], row["queue_id"]
+        if row["group"] is not None or row["max_offset"] <= row["min_offset"]:
+            continue
+        found = known.get(key)
+        span = found or {
+            **{name: row[name] for name in ("topic", "broker_name", "queue_id")},
+            "first_offset": row["max_offset"],
+            "last_offset": row["min_offset"] - 1,
+            "offsets": 0,
+        }
+        spans[key] = span | {
+            "first_offset": min(span["first_offset"], row["min_offset"]),
+            "last_offset": max(span["last_offset"], row["max_offset"] - 1),
+        }
+    return ask.holes([spans[key] for key in sorted(spans)], options.most)
+
+
+def _unfinished(options: AuditOptions, spark: "SparkSession", at_ms: int) -> Check:
+    if not options.store and ask.HALF_TOPIC not in _known(options.namesrv):
+        check = Check("unfinished", "transactions that were neither committed nor rolled back")
+        check.skipped = "no broker has had a transaction"
+        return check
+    halves = _messages(options, spark, [ask.HALF_TOPIC], at_ms)
+    known = options.store or ask.OP_TOPIC in _known(options.namesrv)
+    ops = _messages(options, spark, [ask.OP_TOPIC], at_ms) if known else halves.limit(0)
+    before_ms = at_ms - duration_ms(options.transaction_age, "audit: --transaction-age")
+    return ask.unfinished(halves, ops, options.topics, before_ms, options.most)
+
+
+def _known(namesrv: str) -> list[str]:
+    try:
+        return all_topics(namesrv)
+    except ClientError as error:
+        raise ConfigError(f"audit: no name server answers at {namesrv}: {error}") from None
+
+
+def finish(audit: Audit, options: AuditOptions, job: Job) -> Result:
+    """Write the certificate or the exceptions; the command's result."""
+    certificate = certificate_of(audit, options)
+    name = CERTIFICATE if audit.ok else EXCEPTIONS
+    if audit.ok:
+        text = json.dumps(certificate, indent=2, sort_keys=True) + "\n"
+    else:
+        rows = [{"check": check.name, **each} for check in audit.checks for each in check.examples]
+        text = "".join(json.dumps(row, sort_keys=True, default=str) + "\n" for row in rows)
+    job.files.write_atomic(os.path.join(job.directory, name), text.encode(), keep_backup=False)
+    count = sum(check.exceptions for check in audit.checks)
+    messages = sum(row["messages"] for row in audit.queues)
+    line = (
+        f"certified: {messages:,} messages, {certificate['digest'][:16]}"
+        if audit.ok
+        else f"{count:,} exceptions: {os.path.join(job.directory, name)}"
+    )
+    return Result(
+        ok=audit.ok, summary=certificate, page=page_of(audit, certificate), last_line=line
+    )
+
+
+def certificate_of(audit: Audit, options: AuditOptions) -> dict[str, Any]:
+    """What was looked at and what came of it; `digest` is the SHA-256 of all the rest as canonical JSON."""
+    found: dict[str, Any] = {
+        "form": FORM,
+        "verdict": "certified" if audit.ok else "exceptions",
+        "at_ms": audit.at_ms,
+        "topics": list(options.topics),
+        "source": list(options.store) or options.namesrv,
+        "since": options.since or "the beginning",
+        "manifest": options.manifest or None,
+        "id": options.id_field,
+        "sequence": options.sequence or None,
+        "tables": tables_of(options),
+        "groups": list(options.groups),
+        "messages": sum(row["messages"] for row in audit.queues),
+        "queues": audit.queues,
+        "checks": [
+            {
+                "name": check.name,
+                "meaning": check.meaning,
+                "looked_at": check.looked_at,
+                "exceptions": check.exceptions,
+                "skipped": check.skipped or None,
+            }
+            for check in audit.checks
+        ],
+    }
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return found | {"digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def page_of(audit: Audit, certificate: Mapping[str, Any]) -> Page:
+    """The report."""
+    count = sum(check.exceptions for check in audit.checks)
+    page = Page(
+        title="Certificate" if audit.ok else "Exceptions",
+        lead=f"Audit of {', '.join(certificate['topics'])}. Digest {certificate['digest']}.",
+        facts=[
+            (f"{certificate['messages']:,}", "messages looked at"),
+            (str(len(audit.queues)), "queues"),
+            (f"{count:,}", "exceptions"),
+        ],
+    )
+    verdicts: list[list[object]] = [
+        [
+            check.name.replace("_", " "),
+            check.meaning,
+            check.looked_at,
+            Cell("not made: " + check.skipped, True)
+            if check.skipped
+            else Cell(f"{check.exceptions:,}", check.ok),
+        ]
+        for check in audit.checks
+    ]
+    page.sections.append(
+        Section(
+            "Checks",
+            "What was asked, of how many, and how many exceptions there are.",
+            table(["check", "what counts", "looked at", "exceptions"], verdicts),
+        )
+    )
+    for check in audit.checks:
+        if check.examples:
+            head = list(check.examples[0])
+            rows = [[row.get(name) for name in head] for row in check.examples[:SHOWN]]
+            text = f"{check.meaning}: the first {len(rows)} of {check.exceptions:,}."
+            page.sections.append(Section(check.name.replace("_", " "), text, table(head, rows)))
+    queues: list[list[object]] = [
+        [
+            f"{row['topic']} {row['broker_name']} {row['queue_id']}",
+            row["first_offset"],
+            row["last_offset"],
+            row["messages"],
+            row["fingerprint"],
+        ]
+        for row in audit.queues
+    ]
+    page.sections.append(
+        Section(
+            "What was looked at",
+            "A queue's messages have the same fingerprint exactly if places, bodies' CRCs and sizes are the same.",
+            table(["queue", "first offset", "last offset", "messages", "fingerprint"], queues),
+        )
+    )
+    return page
+
+
+PIPELINE = Pipeline(
+    name="audit",
+    help="Prove that nothing was lost, sent twice or put out of order, or list the exceptions.\n\n"
+    "Compares what producers meant (a manifest), topics, tables, consumers' offsets and transactions. Writes a "
+    "certificate, or the exceptions and ends with status 1.",
+    options=AuditOptions,
+    plan=plan,
+    run=run,
+)

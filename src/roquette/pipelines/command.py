@@ -1,0 +1,237 @@
+"""`roquette pipeline NAME` and `roquette spark ...`: flags made from options classes, found when asked for."""
+
+import dataclasses
+import inspect
+import json
+import os
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from roquette.base.files import OsFiles
+from roquette.errors import ConfigError, RoquetteError
+from roquette.pipelines.kit.failure import explain
+from roquette.pipelines.kit.frame import Pipeline, Plan
+from roquette.pipelines.kit.options import (
+    OptionField,
+    load_options,
+    option_fields,
+    read_options_file,
+)
+from roquette.pipelines.registry import MODULES, find_pipeline
+
+HELP = (
+    "Data pipelines over topics, on PySpark. Each can be stopped, or killed, and started again with the "
+    "same command; each ends with a report."
+)
+
+
+class Output(StrEnum):
+    """The two forms of --output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+_CONFIG = typer.Option("-c", "--config", metavar="FILE", help="Options from a YAML or JSON file.")
+_DRY_RUN = typer.Option("--dry-run", help="Say what would be read and written, and end.")
+_OUTPUT = typer.Option("-o", "--output", help="How the result is printed.")
+
+
+class Pipelines(TyperGroup):
+    """The verbs of `roquette pipeline`; a pipeline's module is imported when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All of them."""
+        return list(MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One of them, or None."""
+        if cmd_name not in MODULES:
+            return None
+        try:
+            return command_of(find_pipeline(cmd_name))
+        except ModuleNotFoundError as error:
+            return _absent(cmd_name, error)
+
+
+def register(app: typer.Typer) -> None:
+    """Add `pipeline` and `spark` to the `roquette` command."""
+    plain: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
+    app.add_typer(typer.Typer(cls=Pipelines, help=HELP, **plain), name="pipeline")
+    spark = typer.Typer(help="Look after Spark on this machine.", **plain)
+    spark.callback()(_keep_the_verb)
+    spark.command("doctor")(doctor)
+    app.add_typer(spark, name="spark")
+
+
+def _keep_the_verb() -> None:
+    """Look after Spark on this machine."""
+
+
+def doctor(
+    namesrv: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--namesrv",
+            metavar='"NS1;NS2"',
+            help="Name servers to ask; default is $NAMESRV_ADDR, else that check is left out.",
+            show_default=False,
+        ),
+    ] = None,
+    master: Annotated[
+        str, typer.Option("--master", metavar="URL", help="A spark://HOST:PORT to try.")
+    ] = "",
+    output: Annotated[Output, _OUTPUT] = Output.TABLE,
+) -> None:
+    """Say what of Java, Python, versions and ports keeps Spark from running, and how to mend it.
+
+    The exit status is 0 when nothing is bad, 1 otherwise.
+    """
+    from roquette.spark.local.doctor import BAD, Probes, diagnose
+
+    text = namesrv or os.environ.get("NAMESRV_ADDR") or ""
+    addresses = [each.strip() for each in text.replace(",", ";").split(";") if each.strip()]
+    findings = diagnose(os.environ, Probes(), name_servers=addresses, master=master)
+    bad = any(each.state == BAD for each in findings)
+    if output is Output.JSON:
+        rows = [dataclasses.asdict(each) for each in findings]
+        sys.stdout.write(json.dumps({"ok": not bad, "findings": rows}, indent=2) + "\n")
+    else:
+        for each in findings:
+            line = f"{each.state:8} {each.check:15} {each.found}"
+            sys.stdout.write(line + (f"\n{'':25}-> {each.mend}" if each.mend else "") + "\n")
+        sys.stdout.write("Spark can run here.\n" if not bad else "Spark cannot run here yet.\n")
+    raise typer.Exit(1 if bad else 0)
+
+
+def _absent(name: str, error: ModuleNotFoundError) -> Any:
+    """The command of a pipeline whose packages are missing: its help and its error say how to get them."""
+    install = "pip install 'roquette[spark]'"
+
+    def refuse() -> None:
+        raise ConfigError(f"pipeline {name} needs PySpark and Arrow ({error}): {install}")
+
+    own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    own.command(name=name, help=f"First: {install}", context_settings=anything)(refuse)
+    found = typer.main.get_command(own)
+    found.name = name
+    return found
+
+
+def command_of(pipeline: Pipeline[Any]) -> Any:
+    """A command with one flag for each option."""
+    own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+    def work(**given: Any) -> None:
+        path, dry_run, output = (given.pop(name) for name in ("config", "dry_run", "output"))
+        raise typer.Exit(run_command(pipeline, given, path, dry_run=dry_run, output=output))
+
+    parameters = [_parameter(field) for field in option_fields(pipeline.options)]
+    for name, hint, default in (
+        ("config", Annotated[str | None, _CONFIG], None),
+        ("dry_run", Annotated[bool, _DRY_RUN], False),
+        ("output", Annotated[Output, _OUTPUT], Output.TABLE),
+    ):
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
+            )
+        )
+    work.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    work.__annotations__ = {each.name: each.annotation for each in parameters}
+    own.command(name=pipeline.name, help=pipeline.help)(work)
+    found = typer.main.get_command(own)
+    found.name = pipeline.name
+    return found
+
+
+def _parameter(field: OptionField) -> inspect.Parameter:
+    """A field as typer knows it. None means that the flag was not given: the file or the default decides."""
+    help = field.help
+    if field.choices:
+        help += f" One of: {', '.join(field.choices)}."
+    if field.required:
+        help += " Required."
+    elif field.default not in (None, "", (), False):
+        help += f" [{field.default}]"
+    names = [field.flag]
+    if field.name == "namesrv":
+        names.insert(0, "-n")
+    metavar = field.metavar or {int: "N", float: "X"}.get(field.kind, "TEXT")
+    hint: Any = list[str] if field.many else field.kind
+    if field.kind is bool:
+        names = [f"{field.flag}/--no-{field.flag.removeprefix('--')}"]
+        info = typer.Option(*names, help=help, show_default=False)
+    else:
+        info = typer.Option(*names, help=help, metavar=metavar, show_default=False)
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[hint | None, info],
+    )
+
+
+def run_command(
+    pipeline: Pipeline[Any],
+    flags: dict[str, Any],
+    config: str | None,
+    *,
+    dry_run: bool,
+    output: Output,
+) -> int:
+    """One pipeline from the command line; returns the exit status: 0, or 1 when a check failed.
+
+    Raises:
+        RoquetteError: it cannot go on; the text is one line.
+    """
+    file = {} if config is None else read_options_file(config, OsFiles())
+    if flags.get("namesrv") is None and "namesrv" not in file:
+        flags["namesrv"] = os.environ.get("NAMESRV_ADDR") or None
+    options = load_options(pipeline.options, flags, file, where=pipeline.name)
+    if dry_run:
+        try:
+            plan = pipeline.plan(options)
+        except RoquetteError as error:
+            raise _in_one_line(error) from error
+        _print_plan(pipeline.name, plan, output)
+        return 0
+    from roquette.pipelines.kit.running import REPORT, run_pipeline
+    from roquette.pipelines.kit.screen import Screen
+
+    directory = options.report or _free(pipeline.name)
+    with Screen() as screen:
+        result = run_pipeline(pipeline, options, progress=screen, directory=directory)
+    if output is Output.JSON:
+        sys.stdout.write(json.dumps(result.summary, indent=2, default=str) + "\n")
+    elif result.last_line:
+        sys.stdout.write(result.last_line + "\n")
+    sys.stderr.write(f"report: {os.path.join(directory, REPORT)}\n")
+    return 0 if result.ok else 1
+
+
+def _free(name: str) -> str:
+    from roquette.pipelines.kit.running import free_directory
+
+    return free_directory(name, OsFiles())
+
+
+def _in_one_line(error: RoquetteError) -> ConfigError:
+    return ConfigError(explain(error))
+
+
+def _print_plan(name: str, plan: Plan, output: Output) -> None:
+    parts = {"reads": plan.reads, "writes": plan.writes, "notes": plan.notes}
+    if output is Output.JSON:
+        found = {"pipeline": name, **{part: list(each) for part, each in parts.items()}}
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return
+    for part, texts in parts.items():
+        for text in texts:
+            sys.stdout.write(f"{part:7} {text}\n")

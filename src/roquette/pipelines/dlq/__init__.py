@@ -1,0 +1,1 @@
+"""`roquette pipeline dlq`: what lies in dead-letter topics, and some of it back."""

@@ -1,0 +1,106 @@
+"""What a look at dead letters tells: summary.json, report.html and a line."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from roquette.pipelines.dlq.send import Sent
+from roquette.pipelines.kit.frame import Result
+from roquette.pipelines.kit.page import Page, Section, bars, table
+from roquette.spark.source.dead_letters import Letters
+
+_BODY_SHOWN = 200
+_MEASURES = ("messages", "first", "last", "tries", "sample")
+
+
+def make_result(
+    topics: Letters,
+    clusters: Sequence[dict[str, Any]],
+    shown: Sequence[dict[str, Any]],
+    chosen: int,
+    sent: Sent | None,
+) -> Result:
+    """The result of a run."""
+    summary: dict[str, Any] = {
+        "dead_letters": topics.total,
+        "topics": topics.counts,
+        "chosen": chosen,
+        "clusters": [{name: _plain(value) for name, value in each.items()} for each in clusters],
+        "sent": None if sent is None else dataclasses.asdict(sent),
+    }
+    page = Page(
+        title="Dead letters",
+        lead=f"Of the cluster behind {topics.namesrv}.",
+        facts=[
+            (f"{topics.total:,}", "dead letters"),
+            (f"{sum(count > 0 for count in topics.counts.values()):,}", "groups that have some"),
+            (f"{chosen:,}", "chosen"),
+        ],
+    )
+    if sent is not None:
+        page.facts.append((f"{sent.sent:,}", "sent back"))
+    page.sections = _sections(topics, clusters, shown, sent)
+    return Result(
+        ok=True, summary=summary, page=page, last_line=_line(topics, clusters, chosen, sent)
+    )
+
+
+def _sections(
+    topics: Letters,
+    clusters: Sequence[dict[str, Any]],
+    shown: Sequence[dict[str, Any]],
+    sent: Sent | None,
+) -> list[Section]:
+    found = []
+    if topics.counts:
+        items = [(name, float(count), f"{count:,}") for name, count in topics.counts.items()]
+        found.append(Section("By group", "Messages in each dead-letter topic.", bars(items)))
+    if clusters:
+        head = list(clusters[0])
+        rows = [[_plain(each[name]) for name in head] for each in clusters]
+        found.append(
+            Section(
+                "Causes",
+                "The largest first. Numbers and ids in errors are replaced by #; sample is a message's id.",
+                table(head, rows),
+            )
+        )
+    if shown:
+        head = ["id", "group", "origin_topic", "error", "tags", "key", "reconsume_times", "body"]
+        rows = [[_short(each[name]) for name in head] for each in shown]
+        found.append(Section("Messages", "The oldest of those chosen.", table(head, rows)))
+    if sent is not None:
+        rows = [[name, value] for name, value in dataclasses.asdict(sent).items()]
+        found.append(
+            Section(
+                "Sent back",
+                "settled: by earlier runs; found: by a run that was killed, seen in the target topic; homeless: "
+                "their origin is unknown.",
+                table(["", ""], rows),
+            )
+        )
+    return found
+
+
+def _short(value: Any) -> Any:
+    text = _plain(value)
+    return text[:_BODY_SHOWN] if isinstance(text, str) else text
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (int, str)) else str(value)
+
+
+def _line(
+    topics: Letters, clusters: Sequence[dict[str, Any]], chosen: int, sent: Sent | None
+) -> str:
+    lines = [f"{topics.total:,} dead letters in {len(topics.counts)} topics, {chosen:,} chosen"]
+    for each in clusters[:10]:
+        what = ", ".join(f"{name}={value}" for name, value in each.items() if name not in _MEASURES)
+        lines.append(f"  {each['messages']:>8,}  {what}")
+    if sent is not None:
+        lines.append(
+            f"{sent.sent:,} sent back, {sent.settled:,} had been sent before, {sent.found:,} found in the target, "
+            f"{sent.homeless:,} of unknown origin"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,243 @@
+"""Messages as rows of an archive: which columns, how bodies become columns, which rows are bad."""
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from roquette.errors import ConfigError
+from roquette.pipelines.kit.frame import PipelineError
+from roquette.pipelines.kit.json_bodies import MALFORMED, looked_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+DAY = "dt"  # the column that partitions; a date in UTC
+ERROR = "error"
+BAD = "_bad"
+PARSED = "_parsed"
+CORRUPT = "_corrupt"
+
+# What a row keeps of its message, by the source's names.
+RAW_COLUMNS = (
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "uniq_key",
+    "keys",
+    "tags",
+    "body",
+    "properties",
+    "born_timestamp",
+    "store_timestamp",
+    "born_host",
+    "flag",
+    "sys_flag",
+    "reconsume_times",
+    "message_group",
+)
+# Beside the columns of a body, with a "_" before their names.
+BESIDE_COLUMNS = (
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "uniq_key",
+    "keys",
+    "tags",
+    "born_timestamp",
+    "store_timestamp",
+)
+# And what a producer gave beside the body, and fields of a body without a column, as JSON. Tables of 1b94d96 were begun
+# without them and are widened.
+EXTRA_COLUMNS = {
+    "_properties": "properties",
+    "_message_group": "message_group",
+    "_flag": "flag",
+    "_rescued": "_looked.rescued",
+}
+RESCUED, LOOKED = "_rescued", "_looked"
+FORMATS = ("json", "raw", "avro")
+# In the settings of a table with these columns, so that versions that would drop them stop there.
+NEWER = "made_by_a_newer_roquette_than_this"
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """How bodies become rows.
+
+    Attributes:
+        kind: one of FORMATS.
+        body_schema: Spark's JSON of a body's columns; "" for raw.
+        avro_schema: the writer's schema, as JSON text; "" if not Avro.
+        keep_body: keep the bytes, too, as `_body`.
+        day_of: the column the day is taken from.
+    """
+
+    kind: str
+    body_schema: str = ""
+    avro_schema: str = ""
+    keep_body: bool = False
+    day_of: str = "store_timestamp"
+
+    @classmethod
+    def of_settings(cls, text: str) -> "RowForm":
+        """From a table's settings."""
+        return cls(**{name: value for name, value in json.loads(text).items() if name != NEWER})
+
+    def settings(self) -> str:
+        """For a table's settings."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(found if self.kind == "raw" else {**found, NEWER: True})
+
+    def extra_names(self) -> list[str]:
+        """Those of EXTRA_COLUMNS that its rows have."""
+        if self.kind == "raw":
+            return []
+        taken = {field.name.lower() for field in _struct(self.body_schema).fields}
+        names = [name for name in EXTRA_COLUMNS if name not in taken]
+        return names if self.kind == "json" else [name for name in names if name != RESCUED]
+
+
+def source_schema() -> str:
+    """The columns to read, as DDL."""
+    from roquette.spark.schema import COLUMNS
+
+    return ", ".join(f"`{name}` {COLUMNS[name]}" for name in RAW_COLUMNS)
+
+
+def marked(messages: "DataFrame", form: RowForm) -> "DataFrame":
+    """Messages with PARSED (the body's columns as a struct) and BAD (why it is bad, or null)."""
+    from pyspark.sql import functions as f
+
+    if form.kind == "raw":
+        return messages
+    schema = _struct(form.body_schema)
+    if form.kind == "avro":
+        from roquette.pipelines.kit.avro_bodies import with_parsed
+
+        return with_parsed(messages, schema, form.avro_schema, PARSED, BAD)
+    text = f.col("body").cast("string")
+    looked = messages.withColumn(LOOKED, looked_at(f.col("body"), form.body_schema))
+    fitted = f.coalesce(f.col(f"{LOOKED}.text"), text)
+    with_corrupt = _struct(form.body_schema).add(CORRUPT, "string")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = looked.withColumn(PARSED, f.from_json(fitted, with_corrupt, options))
+    reason = (
+        f.when(f.col("body").isNull() | (f.length("body") == 0), "the body is empty")
+        .when(~f.is_valid_utf8(text), "the body is not UTF-8")
+        .when(~text.rlike(r"^\s*\{"), "the body is no JSON object")
+        .when(f.col(f"{LOOKED}.error").isNotNull(), f.col(f"{LOOKED}.error"))
+        .when(f.col(PARSED).isNull() | f.col(f"{PARSED}.{CORRUPT}").isNotNull(), MALFORMED)
+    )
+    return parsed.withColumn(BAD, reason)
+
+
+def good_rows(rows: "DataFrame", form: RowForm) -> "DataFrame":
+    """The rows of the table, from what `marked` made."""
+    from pyspark.sql import functions as f
+
+    if form.kind == "raw":
+        return rows.select(*RAW_COLUMNS, day_column(form, ()).alias(DAY))
+    names = [field.name for field in _struct(form.body_schema).fields]
+    selected = [f.col(_field(name)).alias(name) for name in names]
+    selected += [f.col(name).alias(f"_{name}") for name in BESIDE_COLUMNS]
+    selected += [f.col(EXTRA_COLUMNS[name]).alias(name) for name in form.extra_names()]
+    if form.keep_body:
+        selected.append(f.col("body").alias("_body"))
+    day = day_column(form, names).alias(DAY)
+    return rows.where(f.col(BAD).isNull()).select(*selected, day)
+
+
+def bad_rows(rows: "DataFrame") -> "DataFrame":
+    """The rows of the quarantine: the message as it is, and what is wrong with it."""
+    from pyspark.sql import functions as f
+
+    day = f.to_date("store_timestamp").alias(DAY)
+    return rows.where(f.col(BAD).isNotNull()).select(f.col(BAD).alias(ERROR), *RAW_COLUMNS, day)
+
+
+def day_column(form: RowForm, names: "list[str] | tuple[()]") -> "Column":
+    """The day of a row, in UTC: by a time of the message, or by a column of the body."""
+    from pyspark.sql import functions as f
+
+    if form.day_of in ("store_timestamp", "born_timestamp"):
+        return f.to_date(form.day_of)
+    if form.day_of not in names:
+        raise ConfigError(
+            f"archive: --day-of {form.day_of} is neither store_timestamp, born_timestamp nor a column "
+            f"of the body; those are: {', '.join(names) or 'none, with --format raw'}"
+        )
+    return f.try_to_date(f.col(_field(form.day_of)))
+
+
+def _field(name: str) -> str:
+    """A field of PARSED as an expression."""
+    return f"{PARSED}.`{name.replace('`', '``')}`"
+
+
+def check_names(form: RowForm) -> None:
+    """Columns of bodies must not be called as ours, nor twice.
+
+    Raises:
+        ConfigError: says which.
+    """
+    if form.kind == "raw":
+        return
+    names = [field.name for field in _struct(form.body_schema).fields]
+    ours = {DAY, "_body", CORRUPT, *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in ours or name.lower() in seen:
+            raise ConfigError(
+                f"archive: the body's column {name} has the name of another column (case does not count): "
+                "give --schema without it, and --keep-body to lose nothing"
+            )
+        seen.add(name.lower())
+
+
+def schema_of_text(spark: "SparkSession", text: str) -> str:
+    """Spark's JSON of a schema given as DDL ("id int, name string") or as that JSON.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        if text.lstrip().startswith("{"):
+            return str(StructType.fromJson(json.loads(text)).json())
+        return str(StructType.fromDDL(text).json())
+    except (PySparkException, ValueError, KeyError, TypeError) as error:
+        words = str(error).strip().split("\n", 1)[0][:200]
+        raise ConfigError(
+            f'archive: --schema must be columns such as "id int, name string", not {text[:80]!r}: {words}'
+        ) from None
+
+
+def infer_json_schema(spark: "SparkSession", bodies: "DataFrame", topic: str) -> str:
+    """The schema of a sample of bodies (one column `body`), as Spark's JSON.
+
+    Raises:
+        PipelineError: no body of the sample is a JSON object.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    texts = bodies.select(f.col("body").cast("string").alias("body")).where(
+        r"is_valid_utf8(body) and body rlike '^\\s*\\{'"
+    )
+    found = spark.read.json(texts.rdd.map(lambda row: row[0]))
+    fields = [field for field in found.schema.fields if field.name != "_corrupt_record"]
+    if not fields:
+        raise PipelineError(
+            f"archive: no message in the sample of topic {topic} is a JSON object: use --format raw, or give "
+            "--schema"
+        )
+    return str(StructType(fields).json())
+
+
+def _struct(text: str) -> "StructType | Any":
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(text))

@@ -1,0 +1,170 @@
+"""The Spark session of a pipeline: any master, quiet terminal, executors that need nothing of ours installed."""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roquette.errors import ConfigError
+from roquette.spark.local.jdk import spark_environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_RETRIES = (
+    4  # attempts of a task: plain local[N] allows one, and a killed worker would end the run
+)
+
+
+def open_session(app: str, master: str, settings: Sequence[str], log_path: str) -> "SparkSession":
+    """Start Spark. What the JVM and its workers have to say goes to `log_path`.
+
+    Args:
+        master: local[N], spark://..., yarn, k8s://...
+        settings: KEY=VALUE words; they win over ours.
+
+    Raises:
+        ConfigError: no Java, no pyspark, or a malformed setting.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ConfigError('pyspark is not installed: pip install "roquette[spark]"') from None
+    active = SparkSession.getActiveSession()
+    if active is not None:  # a notebook's or a job's own: it is configured already
+        return active
+    local = master.startswith("local")
+    _set_environment(local)
+    conf = {**_defaults(local), **_parse(settings)}
+    package = None if local else _package_for_others()
+    builder = SparkSession.builder.appName(app).master(_with_retries(master))
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    with _stderr_to(log_path), _without_sigterm():
+        session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    if package is not None:
+        ship_package(session, package)
+    return session
+
+
+def _package_for_others() -> Path:
+    """Roquette as a zip, before the JVM starts: sources are planned on this machine, too, by the executors' Python."""
+    package = package_zip(Path(tempfile.mkdtemp(prefix="roquette-ship-")))
+    given = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{package}{os.pathsep}{given}" if given else str(package)
+    return package
+
+
+def _set_environment(local: bool) -> None:
+    given = dict(os.environ)
+    found = spark_environment(given)
+    if not local:  # others connect to this driver, and their Python may lie elsewhere
+        found.pop("SPARK_LOCAL_IP", None)
+        if given.get("PYSPARK_PYTHON"):
+            found["PYSPARK_PYTHON"] = given["PYSPARK_PYTHON"]
+    os.environ.update(found)
+
+
+def _defaults(local: bool) -> dict[str, str]:
+    """Small jobs finish soon: the usual 200 partitions of a shuffle take minutes on two cores."""
+    conf = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2) if local else "32",
+        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what Delta and others expect
+    }
+    if local:
+        conf |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        }
+    return conf
+
+
+def _parse(settings: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--spark-conf {setting!r} is not of the form key=value")
+        found[name.strip()] = value
+    return found
+
+
+def _with_retries(master: str) -> str:
+    """local[N] as local[N,4]."""
+    if master == "local":
+        return f"local[1,{LOCAL_RETRIES}]"
+    if master.startswith("local[") and "," not in master:
+        return f"{master.removesuffix(']')},{LOCAL_RETRIES}]"
+    return master
+
+
+@contextlib.contextmanager
+def _stderr_to(path: str) -> Iterator[None]:
+    """A process started meanwhile has its stderr in the file; ours is as before afterwards."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(log)
+
+
+@contextlib.contextmanager
+def _without_sigterm() -> Iterator[None]:
+    """A process started meanwhile ignores SIGTERM for ever, as HotSpot does when it finds it ignored.
+
+    Who ends a process group or a service ends Python, which ends the JVM when it has written what it has in hand
+    (at the latest by the end of the JVM's stdin). A SIGTERM to us meanwhile is not lost: it waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    number = signal.SIGTERM
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    handler = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, handler or signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def ship_package(session: "SparkSession", package: Path) -> None:
+    """Send the modules of Roquette (`package_zip`) to the executors, which import from it.
+
+    They still need Python with pyarrow, numpy, msgspec and librt: what PySpark with Arrow has, and two small wheels.
+    """
+    from roquette.spark.commitlog.source import CommitLogDataSource
+    from roquette.spark.datasource import RocketmqDataSource
+    from roquette.spark.offsets.source import OffsetsDataSource
+
+    session.sparkContext.addPyFile(str(package))
+    # Registered by hand, since only such sources take the shipped files along to the workers.
+    for source in (RocketmqDataSource, CommitLogDataSource, OffsetsDataSource):
+        session.dataSource.register(source)
+
+
+def package_zip(folder: Path) -> Path:
+    """The Python sources of this installation in one zip; executors run them interpreted."""
+    root = Path(__file__).resolve().parents[2]
+    path = folder / "roquette_for_executors.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(root.rglob("*.py")):
+            archive.write(file, Path("roquette") / file.relative_to(root))
+    return path

@@ -1,0 +1,169 @@
+"""The files of a table, on a local disk or wherever pyarrow has a file system: s3, gs, abfs, hdfs."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from roquette.base.files import FileLock, OsFiles
+from roquette.errors import ConfigError, StoreError
+from roquette.pipelines.kit.frame import PipelineError
+
+_ATOMIC_PUTS = ("s3", "gcs", "abfs")  # an object appears whole or not at all
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file below a table's root."""
+
+    path: str
+    size: int
+    modified_ms: int
+
+
+class TableFiles:
+    """Files below one root; paths are relative to it, with slashes.
+
+    Args:
+        root: a path, or an address such as s3a://bucket/folder. Spark is given the same text.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root.rstrip("/")
+        scheme = root.partition("://")[0] if "://" in root else ""
+        self.local = scheme in ("", "file")
+        try:
+            if self.local:
+                self._fs: Any = pafs.LocalFileSystem()
+                self._base = os.path.abspath(root.removeprefix("file://"))
+                self.root = self._base
+            else:
+                address = root.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
+                self._fs, self._base = pafs.FileSystem.from_uri(address)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ConfigError(f"{root} cannot be opened: {error}") from None
+        self._base = self._base.rstrip("/")
+
+    def address(self, path: str) -> str:
+        """What Spark calls the file."""
+        return f"{self.root}/{path}" if path else self.root
+
+    def list_tree(self, folder: str = "") -> list[FoundFile]:
+        """All files below a folder, at any depth; none when it does not exist."""
+        selector = pafs.FileSelector(self._path(folder), allow_not_found=True, recursive=True)
+        return [
+            FoundFile(
+                info.path[len(self._base) + 1 :], info.size or 0, (info.mtime_ns or 0) // 1_000_000
+            )
+            for info in self._fs.get_file_info(selector)
+            if info.is_file
+        ]
+
+    def list_names(self, folder: str = "") -> list[str]:
+        """What is directly in a folder; nothing when it does not exist."""
+        selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
+        return [info.base_name for info in self._fs.get_file_info(selector)]
+
+    def inside(self, path: str) -> bool:
+        """Whether no link on the way to a file leads out of the root."""
+        if not self.local:
+            return True
+        root = os.path.realpath(self._base)
+        return os.path.realpath(self._path(path)).startswith(root + os.sep)
+
+    def stat(self, path: str) -> FoundFile:
+        """Of one file that exists."""
+        info = self._fs.get_file_info(self._path(path))
+        return FoundFile(path, info.size or 0, (info.mtime_ns or 0) // 1_000_000)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        return bool(self._fs.get_file_info(self._path(path)).type != pafs.FileType.NotFound)
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+        with self._fs.open_input_stream(self._path(path)) as stream:
+            return bytes(stream.read())
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put or replace a small file, whole or not at all."""
+        if self.local:
+            OsFiles().write_atomic(self._path(path), data, keep_backup=False)
+            return
+        target = self._path(path)
+        self._fs.create_dir(target.rpartition("/")[0], recursive=True)
+        place = target if self._fs.type_name in _ATOMIC_PUTS else target + ".tmp"
+        with self._fs.open_output_stream(place) as stream:
+            stream.write(data)
+        if place != target:
+            self._fs.move(place, target)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """The same for a file that must not exist. Raises FileExistsError."""
+        if self.exists(path):
+            raise FileExistsError(path)
+        self.write(path, data)
+
+    def publish(self, source: str, target: str) -> None:
+        """Move a finished data file to its place; on a local disk its bytes are safe before it appears."""
+        if self.local:
+            file = OsFiles().open_file(self._path(source))
+            file.sync()
+            file.close()
+        self._fs.create_dir(self._path(target).rpartition("/")[0], recursive=True)
+        self._fs.move(self._path(source), self._path(target))
+        if self.local:
+            OsFiles().sync_dir(os.path.dirname(self._path(target)))
+
+    def remove(self, path: str) -> None:
+        """Delete a file that exists."""
+        self._fs.delete_file(self._path(path))
+
+    def remove_tree(self, folder: str) -> None:
+        """Delete a folder with all it has; nothing when it does not exist."""
+        if self.exists(folder):
+            self._fs.delete_dir(self._path(folder))
+
+    def rows(self, path: str) -> int:
+        """The number of rows of a Parquet file, by its footer."""
+        return int(pq.read_metadata(self._path(path), filesystem=self._fs).num_rows)
+
+    def write_rows(self, path: str, schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> None:
+        """A small Parquet file."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), sink)
+        self.write(path, sink.getvalue().to_pybytes())
+
+    def read_rows(self, path: str) -> list[dict[str, Any]]:
+        """What `write_rows` wrote."""
+        found: list[dict[str, Any]] = pq.read_table(
+            self._path(path), filesystem=self._fs, partitioning=None
+        ).to_pylist()
+        return found
+
+    def lock(self, path: str) -> FileLock | None:
+        """Keep other processes of this machine out until it is released; None where that is not possible.
+
+        Raises:
+            PipelineError: another process is at work on this table.
+        """
+        if not self.local:
+            return None
+        try:
+            return OsFiles().lock_file(self._path(path))
+        except StoreError:
+            raise PipelineError(
+                f"another process is writing to {self.root}: wait for it, or stop it"
+            ) from None
+
+    def read_json(self, path: str) -> Any:
+        """A small JSON file; None when it does not exist."""
+        return json.loads(self.read(path)) if self.exists(path) else None
+
+    def _path(self, path: str) -> str:
+        return f"{self._base}/{path}" if path else self._base

@@ -1,0 +1,101 @@
+"""Whose a directory is, and which of its files are ours to remove: asked before anything in it is changed."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from roquette.errors import ConfigError
+from roquette.pipelines.kit.source import checkpoint_offsets
+from roquette.pipelines.kit.table_files import TableFiles
+from roquette.pipelines.kit.table_log import LOG_FOLDER, Snapshot
+
+OWN_FOLDER = (
+    "_roquette"  # lock, staging, checkpoint of the stream; readers pass over names with "_"
+)
+CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
+# Settings of a table, in its log.
+STREAM_SETTING = "roquette.stream"  # PIPELINE-TOKEN
+TOPIC_SETTING = "roquette.topic"  # older tables have none: the stream's checkpoint tells
+ROWS_SETTING, CHANGES_SETTING = "roquette.rows", "roquette.changes"
+_PIPELINES = {ROWS_SETTING: "archive", CHANGES_SETTING: "current-state"}
+_SHOWN = 3  # names in an error
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who wants to write: a pipeline, for a topic, its table or the quarantine beside it."""
+
+    pipeline: str
+    topic: str
+    quarantine: bool = False
+
+
+def check_place(files: TableFiles, snapshot: Snapshot, owner: Owner) -> None:
+    """A place is the owner's if its log says so, or if there is nothing.
+
+    Raises:
+        ConfigError: it is somebody else's; says whose. Nothing has been changed.
+    """
+    if files.local and os.path.lexists(files.root) and not os.path.isdir(files.root):
+        raise _refused(owner, files.root, "is no directory")
+    if snapshot.version < 0:
+        names = [name for name in files.list_names() if name not in (OWN_FOLDER, LOG_FOLDER)]
+        names += [n for n in files.list_names(LOG_FOLDER) if not n.endswith(".tmp")]
+        if names:
+            shown = ", ".join(sorted(names)[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+            raise _refused(
+                owner, files.root, f"has no table of ours and is not empty (there is {shown})"
+            )
+        return
+    found = _pipeline_of(snapshot.settings)
+    wanted = f"the quarantine of {owner.pipeline}" if owner.quarantine else owner.pipeline
+    if found != wanted:
+        raise _refused(owner, files.root, f"is a table of {found or 'another program'}")
+    topics = _topics_of(files, snapshot)
+    if topics and owner.topic not in topics:
+        raise _refused(owner, files.root, f"is a table of topic {', '.join(sorted(topics))}")
+
+
+def _refused(owner: Owner, root: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"{owner.pipeline}: {root} {what}: nothing was changed there; give another --to"
+    )
+
+
+def _pipeline_of(settings: Mapping[str, str]) -> str:
+    stream = settings.get(STREAM_SETTING, "")
+    for setting, name in _PIPELINES.items():
+        if stream.startswith(f"{name}-"):
+            return name if setting in settings else f"the quarantine of {name}"
+    return ""
+
+
+def _topics_of(files: TableFiles, snapshot: Snapshot) -> set[str]:
+    """Empty when nothing tells."""
+    kept = snapshot.settings.get(TOPIC_SETTING)
+    return {kept} if kept else set(checkpoint_offsets(files, CHECKPOINT))
+
+
+def leftovers(files: TableFiles, snapshot: Snapshot) -> list[str]:
+    """Data files under names that we give, where we put them, that no entry of the log knows: of killed batches.
+
+    Files with other names, in other folders, or behind a link that leads out of the table are not ours.
+    """
+    if snapshot.version < 0:
+        return []
+    known = snapshot.files.keys() | snapshot.removed.keys()
+    ours = own_names(snapshot.partitioned_by)
+    return [
+        file.path
+        for file in files.list_tree()
+        if ours.fullmatch(file.path) and file.path not in known and files.inside(file.path)
+    ]
+
+
+def own_names(partitioned_by: tuple[str, ...]) -> re.Pattern[str]:
+    """What `publish` and compaction name files, and snapshots their folders."""
+    folders = "".join(f"{re.escape(name)}=[^/]*/" for name in partitioned_by)
+    batch = rf"{folders}(?:batch-\d{{10,}}|compact-\w+)"
+    part = rf"snapshot-\d{{10,}}/{folders}part"
+    return re.compile(rf"(?:{batch}|{part})-\d{{5,}}\.parquet")

@@ -1,0 +1,1 @@
+"""`roquette pipeline replay`: topics or a table into topics."""

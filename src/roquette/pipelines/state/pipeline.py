@@ -1,0 +1,434 @@
+"""`roquette pipeline current-state`: change events to the current row of each key.
+
+Each batch merges its changes into a new snapshot of the table, which replaces the old one in one entry of the
+table's log. Of all changes of a key the one with the highest version wins, in whatever order they come; deleted
+keys are remembered for a while, so that a late older change does not bring them back.
+"""
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from roquette.base.entropy import Entropy
+from roquette.errors import ConfigError
+from roquette.pipelines.kit import message_rows as forms
+from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
+from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.page import Page, Section, lines, table
+from roquette.pipelines.kit.source import (
+    checkpoint_offsets,
+    read_sample,
+    start_stream,
+    stream_options,
+)
+from roquette.pipelines.kit.stream import Batches, await_end, rates, summary_of
+from roquette.pipelines.kit.table import Table, open_table
+from roquette.pipelines.kit.table_log import Commit
+from roquette.pipelines.kit.table_place import (
+    CHANGES_SETTING,
+    CHECKPOINT,
+    STREAM_SETTING,
+    TOPIC_SETTING,
+    Owner,
+)
+from roquette.pipelines.kit.topics import QueueState, describe, find_topics
+from roquette.pipelines.state.change_rows import (
+    DELETED,
+    Changes,
+    changes_of,
+    latest,
+    mark_changes,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+POINTER = "CURRENT"  # for readers that know no Delta: which folder is the table now
+QUARANTINE = ".quarantine"
+ENVELOPES = ("none", "debezium")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentStateOptions(PipelineOptions):
+    """Options of `current-state`."""
+
+    topic: str = option("The topic of change events; bodies are JSON.", metavar="TOPIC")
+    to: str = option("Directory or address of the table.", metavar="DIR")
+    key: tuple[str, ...] = option("The columns that are the key.", metavar="COLUMN")
+    version: str = option(
+        "Expression of a change's version, such as updated_at: the highest wins. Default is the time the broker "
+        "stored it; with --envelope debezium its ts_ms.",
+        default="",
+        metavar="EXPRESSION",
+        split=False,
+    )
+    delete_when: str = option(
+        "Expression that is true for a deletion, such as \"op = 'd'\".",
+        default="",
+        metavar="EXPRESSION",
+    )
+    envelope: str = option("How changes are wrapped.", default="none", choices=ENVELOPES)
+    schema: str = option(
+        "Columns of the JSON body; default is inferred once and kept.",
+        default="",
+        metavar="COLUMNS",
+    )
+    follow: bool = option("Go on with what comes, until stopped.", default=False)
+    interval_s: int = option(
+        "With --follow: seconds between batches.", default=60, metavar="SECONDS", least=1
+    )
+    batch: int = option("Changes in one batch, at most.", default=500_000, least=1)
+    sample: int = option("Messages looked at to infer a schema.", default=10_000, least=1)
+    keep_deleted_days: float = option(
+        "How long a deleted key is remembered, counted back from the newest change in the table.",
+        default=7.0,
+        metavar="DAYS",
+        least=0,
+    )
+    keep_replaced_minutes: int = option(
+        "How long replaced snapshots stay, for readers that still use them.",
+        default=60,
+        metavar="MINUTES",
+        least=0,
+    )
+    source_option: tuple[str, ...] = option(
+        "An option of the source; may be repeated.", default=(), metavar="KEY=VALUE", split=False
+    )
+
+
+def plan(options: CurrentStateOptions) -> Plan:
+    """What would be read and written."""
+    states = find_topics(options.namesrv, [options.topic], stream_options(options))
+    return Plan(
+        reads=describe(states),
+        writes=_places(options),
+        notes=["until stopped" if options.follow else "until what there is now has been read"],
+    )
+
+
+def _places(options: CurrentStateOptions) -> list[str]:
+    """A plan's lines about table and quarantine. Raises ConfigError for one that is not of these options."""
+    keep_ms, table = options.keep_replaced_minutes * 60_000, open_table(options.to)
+    said = table.describe(Owner("current-state", options.topic), keep_ms=keep_ms)
+    apart = open_table(table.files.root + QUARANTINE)
+    owner = Owner("current-state", options.topic, quarantine=True)
+    bad = apart.describe(owner, keep_ms=keep_ms)
+    kept_changes(table, options)
+    lines = [f"{said[0]}, by {', '.join(options.key)}", *said[1:]]
+    return [*lines, f"{bad[0]}, for messages that cannot be read", *bad[1:]]
+
+
+def kept_changes(table: Table, options: CurrentStateOptions) -> Changes | None:
+    """How a table's changes are read; None for a new one.
+
+    Raises:
+        ConfigError: the options say it otherwise.
+    """
+    kept = table.snapshot.settings.get(CHANGES_SETTING)
+    if kept is None:
+        return None
+    changes = Changes.of_settings(kept)
+    given = (options.key, options.version, options.delete_when, options.envelope)
+    if given != (changes.key, changes.version, changes.delete_when, changes.envelope):
+        raise ConfigError(
+            f"current-state: the table {options.to} was begun with --key {','.join(changes.key)} "
+            f"--version {changes.version!r} --delete-when {changes.delete_when!r} --envelope "
+            f"{changes.envelope}: give the same, or another --to"
+        )
+    return changes
+
+
+def run(options: CurrentStateOptions, job: Job) -> Result:
+    """Bring the table up to date, or keep it so."""
+    states = find_topics(options.namesrv, [options.topic], stream_options(options))
+    _places(options)
+    job.progress.step("starting Spark")
+    state = CurrentState(states, options, job, job.open_spark())
+    try:
+        job.progress.step(f"bringing {state.table.files.root} up to date")
+        query = state.start()
+        await_end(job, [query], state.batches, None if options.follow else state.waiting)
+        state.tidy()
+        return state.result()
+    finally:
+        state.close()
+
+
+class CurrentState:
+    """The table, its quarantine, and the stream into them."""
+
+    def __init__(
+        self,
+        states: list[QueueState],
+        options: CurrentStateOptions,
+        job: Job,
+        spark: "SparkSession",
+    ) -> None:
+        self.batches = Batches(job)
+        self._rescued = 0  # changes of this run with fields without a column
+        self._options = options
+        self._states = states
+        self._job = job
+        self._spark = spark
+        self.table = open_table(options.to, clock=job.clock)
+        self.table.claim(Owner("current-state", options.topic))
+        self.quarantine = open_table(f"{self.table.files.root}{QUARANTINE}", clock=job.clock)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            self.quarantine.claim(Owner("current-state", options.topic, quarantine=True))
+            self.changes = self._find_changes()
+            self._stream_id = self._prepare()
+            undo.pop_all()
+        done = checkpoint_offsets(self.table.files, CHECKPOINT).get(options.topic, {})
+        self.waiting = sum(
+            each.end - max(each.start, done.get((each.broker_name, each.queue_id), 0))
+            for each in states
+        )
+
+    def close(self) -> None:
+        """Let others write."""
+        self.table.close()
+        self.quarantine.close()
+
+    def _find_changes(self) -> Changes:
+        options = self._options
+        changes = kept_changes(self.table, options)
+        if changes is not None:
+            return changes
+        if options.schema:
+            schema = forms.schema_of_text(self._spark, options.schema)
+        else:
+            self._job.progress.step("looking at messages for their columns")
+            sample = read_sample(
+                self._spark,
+                stream_options(options),
+                options.topic,
+                self._states,
+                rows=options.sample,
+            )
+            schema = forms.infer_json_schema(self._spark, sample, options.topic)
+        return Changes(schema, options.key, options.version, options.delete_when, options.envelope)
+
+    def _prepare(self) -> str:
+        """Create the tables where they are missing; returns the stream's id."""
+        empty = self._spark.createDataFrame([], forms.source_schema())
+        rows = mark_changes(empty, self.changes)
+        schema = changes_of(rows, self.changes).schema
+        if self.table.snapshot.version < 0 and self.quarantine.snapshot.files:
+            raise ConfigError(
+                f"current-state: {self.quarantine.files.root} has rows of an earlier table: move it away, or "
+                "give another --to"
+            )
+        self.table.clean()
+        self.quarantine.clean()
+        if self.table.snapshot.version < 0:
+            settings = {
+                STREAM_SETTING: f"current-state-{Entropy().token(8)}",
+                TOPIC_SETTING: self._options.topic,
+                CHANGES_SETTING: self.changes.settings(),
+            }
+            self.table.files.remove_tree(CHECKPOINT)
+            self.table.create(schema.json(), (DELETED,), settings)
+        there = {each["name"] for each in json.loads(self.table.snapshot.schema)["fields"]}
+        new = [each for each in json.loads(schema.json())["fields"] if each["name"] not in there]
+        if new:  # a table of 1b94d96
+            self.table.widen(new, {CHANGES_SETTING: self.changes.settings()})
+        stream: str = self.table.snapshot.settings[STREAM_SETTING]
+        if self.quarantine.snapshot.version < 0:
+            self.quarantine.create(
+                forms.bad_rows(rows).schema.json(), (forms.DAY,), {STREAM_SETTING: stream}
+            )
+        if self.table.done(stream) >= 0 and not self.table.files.exists(f"{CHECKPOINT}/offsets"):
+            raise PipelineError(
+                f"current-state: {self.table.files.address(CHECKPOINT)} is gone, so nobody knows where to go on: "
+                "restore it, or make the table anew in another --to"
+            )
+        self._point()
+        return stream
+
+    def start(self) -> Any:
+        """Begin to read."""
+        options = self._options
+        return start_stream(
+            self._spark,
+            {
+                **stream_options(options),
+                "subscribe": options.topic,
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": str(options.batch),
+            },
+            self._merge,
+            checkpoint=self.table.files.address(CHECKPOINT),
+            interval_s=options.interval_s if options.follow else None,
+        )
+
+    def _merge(self, messages: "DataFrame", number: int) -> None:
+        """One batch; the new snapshot counts when the log says so."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        if self.table.done(self._stream_id) >= number:
+            return
+        begin = time.monotonic()
+        rows = mark_changes(messages, self.changes)
+        seen = Observation()
+        rescued = f.expr(f"if({forms.BAD} is null, {forms.LOOKED}.rescued, null)")
+        watched = rows.observe(
+            seen,
+            f.count("*").alias("rows"),
+            f.count(forms.BAD).alias("bad"),
+            f.count(rescued).alias("rescued"),
+        )
+        # Written down first: the topic is read once, and the plan that is observed has no shuffle
+        # (behind one, Spark 4.3 never delivers what was observed).
+        found_changes = changes_of(watched, self.changes)
+        apart = self.table.new_staging()
+        found_changes.write.mode("overwrite").parquet(self.table.files.address(apart))
+        found = seen.get
+        reader = self._spark.read.schema(found_changes.schema)
+        new = latest(reader.parquet(self.table.files.address(apart)), self.changes.key)
+        current = self.table.frame(self._spark).select(*new.columns)
+        merged = self._without_old_deletions(
+            latest(current.unionAll(new), self.changes.key), current
+        )
+        staging = self.table.new_staging()
+        name = f"snapshot-{number:010}"
+        writer = merged.write.mode("overwrite").partitionBy(DELETED)
+        writer.parquet(self.table.files.address(f"{staging}/{name}"))
+        self.table.files.remove_tree(apart)
+        if found["bad"]:
+            self._put_aside(rows, int(found["bad"]), number)
+        adds = self.table.publish(staging, "part")
+        self.table.commit(
+            Commit(
+                adds=adds,
+                removes=list(self.table.snapshot.files.values()),
+                batch=(self._stream_id, number),
+                info={"changes": found["rows"], "quarantined": found["bad"]},
+            ),
+            "MERGE",
+        )
+        self._point()
+        self._rescued += int(found["rescued"])
+        self.batches.done(number, int(found["rows"]), time.monotonic() - begin)
+        if self._options.follow:
+            self.tidy()
+
+    def _without_old_deletions(self, merged: "DataFrame", current: "DataFrame") -> "DataFrame":
+        """Deletions long before the newest change that the table had: the same each time a batch is done."""
+        from pyspark.sql import functions as f
+
+        newest = current.agg(f.max("_store_timestamp")).first()
+        if newest is None or newest[0] is None:
+            return merged
+        horizon = newest[0] - timedelta(days=self._options.keep_deleted_days)
+        return merged.where(~f.col(DELETED) | (f.col("_store_timestamp") >= f.lit(horizon)))
+
+    def _put_aside(self, rows: "DataFrame", count: int, number: int) -> None:
+        """Bad messages go to the quarantine, once."""
+        if self.quarantine.done(self._stream_id) >= number:
+            return
+        staging = self.quarantine.new_staging()
+        writer = forms.bad_rows(rows).write.mode("overwrite").partitionBy(forms.DAY)
+        writer.parquet(self.quarantine.files.address(staging))
+        adds = self.quarantine.publish(staging, f"batch-{number:010}")
+        written = sum(file.rows for file in adds)
+        if written != count:
+            raise PipelineError(
+                f"current-state: batch {number} has {count} bad messages, {written} came to the quarantine"
+            )
+        commit = Commit(adds=adds, batch=(self._stream_id, number))
+        self.quarantine.commit(commit, "STREAMING UPDATE")
+
+    def _point(self) -> None:
+        """CURRENT follows the log: after a crash between the two, the next start mends it."""
+        found = self.table.snapshot
+        folders = {path.partition("/")[0] for path in found.files}
+        text = json.dumps(
+            {
+                "version": found.version,
+                "snapshot": min(folders, default=""),
+                "rows": live_rows(self.table),
+            }
+        )
+        self.table.files.write(POINTER, text.encode() + b"\n")
+
+    def tidy(self) -> None:
+        """Forget old deletions' snapshots and replaced files."""
+        keep_ms = self._options.keep_replaced_minutes * 60_000
+        self.table.vacuum(keep_ms=keep_ms)
+        self.quarantine.vacuum(keep_ms=keep_ms)
+
+    def result(self) -> Result:
+        """What there is to tell; that no key is there twice is looked at."""
+        frame = self.table.frame(self._spark)
+        twice = frame.groupBy(*self.changes.key).count().where("count > 1").count()
+        snapshot = self.table.snapshot
+        live = live_rows(self.table)
+        summary = {
+            "table": self.table.files.root,
+            "version": snapshot.version,
+            "rows": live,
+            "deleted_remembered": snapshot.rows - live,
+            "quarantined": self.quarantine.snapshot.rows,
+            "keys_twice": twice,
+            "rescued": self._rescued,
+            "this_run": summary_of(self.batches),
+        }
+        page = Page(
+            title=f"Current state of {self._options.topic}",
+            lead=f"One row per {', '.join(self.changes.key)}: the newest change of each.",
+            facts=[
+                (f"{live:,}", "rows now"),
+                (f"{snapshot.rows - live:,}", "deleted keys remembered"),
+                (f"{self.batches.rows:,}", "changes in this run"),
+                (f"{self.quarantine.snapshot.rows:,}", "messages in quarantine"),
+            ],
+            sections=[
+                Section(
+                    "Pace",
+                    "Changes a second of each batch of this run, over seconds.",
+                    lines(rates(self.batches), "changes a second"),
+                ),
+                Section(
+                    "The table",
+                    "Readers without Delta find the folder of the current snapshot in the file CURRENT.",
+                    table(
+                        ["", ""],
+                        [
+                            ["version", snapshot.version],
+                            ["files", len(snapshot.files)],
+                            ["bytes", snapshot.size],
+                            ["keys that are there twice", twice],
+                        ],
+                    ),
+                ),
+            ],
+        )
+        line = f"{self.batches.rows:,} changes applied, {live:,} rows now"
+        if self._rescued:
+            line += f"; warning: {self._rescued:,} changes with fields without a column, kept in {forms.RESCUED}"
+        return Result(ok=twice == 0, summary=summary, page=page, last_line=line)
+
+
+def live_rows(state: Table) -> int:
+    """Rows that are not deleted."""
+    return sum(
+        file.rows
+        for file in state.snapshot.files.values()
+        if dict(file.partition).get(DELETED) != "true"
+    )
+
+
+PIPELINE: Pipeline[CurrentStateOptions] = Pipeline(
+    name="current-state",
+    help="Keep a table of the current row of each key, from change events.\n\n"
+    "Changes may come in any order, twice, and with deletions. Each batch makes a new snapshot, which "
+    "replaces the old one at once; readers see one or the other.",
+    options=CurrentStateOptions,
+    plan=plan,
+    run=run,
+)

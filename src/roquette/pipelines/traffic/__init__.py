@@ -1,0 +1,1 @@
+"""`roquette pipeline traffic`: who sends how much where, and do routes agree."""

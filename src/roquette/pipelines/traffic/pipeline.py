@@ -1,0 +1,331 @@
+"""`roquette pipeline traffic`: who sends how much where, who is behind, how long it takes, and do routes agree.
+
+Messages come from brokers, or from the files of stores; lag from brokers; end-to-end times from the trace topic;
+routes from snapshots of every name server, which `--snapshots` collects.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from roquette.base.files import read_lines as lines_of_file
+from roquette.errors import ClientError, ConfigError
+from roquette.pipelines.kit.durations import duration_ms
+from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.source import beginning_at
+from roquette.pipelines.traffic import frames as ask
+from roquette.pipelines.traffic.page import build_page, imbalance
+from roquette.pipelines.traffic.route_history import RouteHistory, history, read_lines
+from roquette.spark.commitlog.plan import describe_store
+from roquette.spark.offsets.route_snapshots import all_topics, take_snapshot, user_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+PLOTTED = 6  # topics with a line of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficOptions(PipelineOptions):
+    """Options of `traffic`."""
+
+    topics: tuple[str, ...] = option(
+        "Topics; default is all but the system's own.", default=(), metavar="TOPIC"
+    )
+    groups: tuple[str, ...] = option(
+        "Consumer groups whose lag is shown; default is all.", default=("*",), metavar="GROUP"
+    )
+    since: str = option("How far to look back.", default="24h", metavar="TIME")
+    bucket_seconds: int = option("Seconds of one point in plots.", default=60, least=1)
+    hot_keys: int = option("Keys shown of each topic.", default=10, least=1)
+    store: tuple[str, ...] = option(
+        "Read messages from this store's files and not from brokers; may be repeated.",
+        default=(),
+        metavar="DIR",
+    )
+    lag: bool = option("Ask brokers for offsets and lag.", default=True)
+    trace_topic: str = option(
+        'Topic with message traces; "" leaves them out.', default=TRACE_TOPIC, metavar="TOPIC"
+    )
+    routes: str = option(
+        "File of route snapshots (JSON lines) to compare; new ones are added to it.",
+        default="",
+        metavar="FILE",
+    )
+    snapshots: int = option(
+        "Take so many snapshots of every name server's routes, before all else.", default=0, least=0
+    )
+    snapshot_interval: float = option("Seconds between snapshots.", default=5.0, least=0)
+    messages: bool = option(
+        "Look at messages; --no-messages is for routes and lag only.", default=True
+    )
+
+
+@dataclass(slots=True)
+class Findings:
+    """All answers; what was not asked is empty."""
+
+    begin_ms: int
+    end_ms: int
+    bucket_ms: int
+    topics: list[dict[str, Any]] = field(default_factory=list)
+    brokers: list[dict[str, Any]] = field(default_factory=list)
+    queues: list[dict[str, Any]] = field(default_factory=list)
+    over_time: list[dict[str, Any]] = field(default_factory=list)
+    hot_keys: list[dict[str, Any]] = field(default_factory=list)
+    tags: list[dict[str, Any]] = field(default_factory=list)
+    offsets: list[dict[str, Any]] = field(default_factory=list)
+    sends: list[dict[str, Any]] = field(default_factory=list)
+    end_to_end: list[dict[str, Any]] = field(default_factory=list)
+    routes: RouteHistory | None = None
+
+
+def plan(options: TrafficOptions) -> Plan:
+    """What would be read and written."""
+    check(options)
+    reads, writes = [], []
+    if options.messages:
+        where = ", ".join(options.store) or f"brokers of {options.namesrv}"
+        what = ", ".join(options.topics) or "all topics but the system's"
+        check_cluster(options)
+        reads.append(f"{what}, of the last {options.since}, from {where}")
+        reads += [describe_store(path) for path in options.store]
+        if options.trace_topic:
+            reads.append(f"{options.trace_topic}, if it is there")
+    if options.lag:
+        reads.append(f"offsets of {', '.join(options.groups)} from {options.namesrv}")
+    if options.snapshots:
+        writes.append(
+            f"{options.snapshots} snapshots of routes, {options.snapshot_interval:g} s apart, to "
+            f"{options.routes or 'routes.jsonl in the report directory'}"
+        )
+    elif options.routes:
+        reads.append(f"route snapshots in {options.routes}")
+    return Plan(reads=reads, writes=writes)
+
+
+def check(options: TrafficOptions) -> None:
+    """Raises ConfigError for what cannot be right."""
+    duration_ms(options.since, "traffic: --since")
+    if not (options.messages or options.lag or options.snapshots or options.routes):
+        raise ConfigError("traffic: nothing is asked for: no messages, no lag and no routes")
+    if options.routes and not options.snapshots and not os.path.exists(options.routes):
+        raise ConfigError(
+            f"traffic: there is no file {options.routes}: collect some with --snapshots N"
+        )
+
+
+def check_cluster(options: TrafficOptions) -> None:
+    """Raises ConfigError when no name server answers, or none knows a topic: before Spark starts."""
+    if options.lag or (options.messages and not options.store):
+        missing = set(options.topics) - set(_known(options.namesrv))
+        if missing and options.messages and not options.store:
+            raise ConfigError(
+                f"traffic: no topic {', '.join(sorted(missing))} at {options.namesrv}"
+            )
+
+
+def run(options: TrafficOptions, job: Job) -> Result:
+    """Snapshots first, then what Spark is for."""
+    check(options)
+    check_cluster(options)
+    end_ms = job.clock.now_ms()
+    since_ms = duration_ms(options.since, "traffic: --since")
+    found = Findings(end_ms - since_ms, end_ms, options.bucket_seconds * 1000)
+    if options.snapshots or options.routes:
+        found.routes = look_at_routes(options, job)
+    if (options.messages or options.lag) and not job.stop.is_set():
+        job.progress.step("starting Spark")
+        spark = job.open_spark()
+        if options.messages:
+            look_at_messages(options, job, spark, found)
+        if options.lag and not job.stop.is_set():
+            look_at_offsets(options, job, spark, found)
+        if options.messages and options.trace_topic and not job.stop.is_set():
+            look_at_traces(options, job, spark, found)
+    page = build_page(found)
+    return Result(ok=True, summary=summary_of(found), page=page, last_line=last_line(found))
+
+
+def look_at_routes(options: TrafficOptions, job: Job) -> RouteHistory:
+    """Take the snapshots that are asked for, then compare all of the file."""
+    path = options.routes or os.path.join(job.directory, "routes.jsonl")
+    if options.snapshots:
+        if os.path.exists(path):  # lines are added to a file of snapshots only
+            next(iter(read_lines(lines_of_file(path), path)), None)
+        job.progress.step(f"asking name servers for routes ({options.snapshots} times)")
+        for number in range(options.snapshots):
+            if number and job.stop.wait(options.snapshot_interval):
+                break
+            taken = take_snapshot(options.namesrv, options.topics, job.clock.now_ms())
+            append_lines(path, taken)
+            job.progress.update(number + 1, options.snapshots)
+    return history(read_lines(lines_of_file(path), path))
+
+
+def append_lines(path: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Add rows to a file of JSON lines. Raises ConfigError when it cannot be written."""
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
+    except OSError as error:
+        raise ConfigError(f"traffic: {path} cannot be written: {error.strerror}") from None
+
+
+def look_at_messages(
+    options: TrafficOptions, job: Job, spark: "SparkSession", found: Findings
+) -> None:
+    """Everything that one look at all messages can tell."""
+    messages = read_messages(options, spark, options.topics, ask.COLUMNS, found)
+    if messages is None:
+        job.progress.say("there are no topics")
+        return
+    slim = ask.slim(messages, options.bucket_seconds).persist()
+    try:
+        job.progress.step("reading messages")
+        found.topics = ask.by_topic(slim)
+        job.progress.step("counting by broker, queue, time, tag and key")
+        found.brokers = ask.by_broker(slim)
+        found.queues = ask.by_queue(slim)
+        found.over_time = ask.over_time(slim, [row["topic"] for row in found.topics[:PLOTTED]])
+        found.hot_keys = ask.hot_keys(slim, options.hot_keys)
+        found.tags = ask.by_tag(slim)
+    finally:
+        slim.unpersist()
+
+
+def read_messages(
+    options: TrafficOptions,
+    spark: "SparkSession",
+    topics: Sequence[str],
+    columns: str,
+    found: Findings,
+) -> "DataFrame | None":
+    """Messages of the span, from stores or brokers; None when the cluster has no topics."""
+    if options.store:
+        reader = spark.read.format("rocketmq_commitlog").schema(columns)
+        reader = reader.option("startingTimestamp", str(found.begin_ms))
+        reader = reader.option("endingTimestamp", str(found.end_ms))
+        if topics:
+            reader = reader.option("subscribe", ",".join(topics))
+        return reader.load(",".join(options.store))
+    wanted = list(topics) or user_topics(options.namesrv)
+    if not wanted:
+        return None
+    given = {"namesrvAddr": options.namesrv, "subscribe": ",".join(wanted)}
+    given |= beginning_at(found.begin_ms) | {"endingTimestamp": str(found.end_ms)}
+    return spark.read.format("rocketmq").schema(columns).options(**given).load()
+
+
+def look_at_offsets(
+    options: TrafficOptions, job: Job, spark: "SparkSession", found: Findings
+) -> None:
+    """Ends of queues and places of groups."""
+    job.progress.step("asking brokers for offsets")
+    given = {"namesrvAddr": options.namesrv, "group": ",".join(options.groups)}
+    found.offsets = ask.lag(spark, given, options.topics)
+
+
+def look_at_traces(
+    options: TrafficOptions, job: Job, spark: "SparkSession", found: Findings
+) -> None:
+    """What clients say of sends and consumptions, where there is a trace topic."""
+    if not options.store and options.trace_topic not in _known(options.namesrv):
+        job.progress.say(f"{options.trace_topic} is not there: no end-to-end times")
+        return
+    job.progress.step("reading traces")
+    messages = read_messages(options, spark, [options.trace_topic], ask.TRACE_COLUMNS, found)
+    assert messages is not None
+    events = ask.trace_events(messages).persist()
+    try:
+        found.sends = ask.sends(events)
+        found.end_to_end = ask.end_to_end(events)
+    finally:
+        events.unpersist()
+
+
+def _known(namesrv: str) -> list[str]:
+    try:
+        return all_topics(namesrv)
+    except ClientError as error:
+        raise ConfigError(f"traffic: no name server answers at {namesrv}: {error}") from None
+
+
+def summary_of(found: Findings) -> dict[str, Any]:
+    """For summary.json."""
+    seconds = max(1, (found.end_ms - found.begin_ms) // 1000)
+    groups: dict[str, int] = {}
+    for row in found.offsets:
+        if row["group"] is not None:
+            groups[row["group"]] = groups.get(row["group"], 0) + row["lag"]
+    summary: dict[str, Any] = {
+        "begin_ms": found.begin_ms,
+        "end_ms": found.end_ms,
+        "messages": sum(row["messages"] for row in found.topics),
+        "bytes": sum(row["bytes"] for row in found.topics),
+        "topics": [
+            row | {"per_second": round(row["messages"] / seconds, 3)} for row in found.topics
+        ],
+        "brokers": found.brokers,
+        "queues": found.queues,
+        "imbalance": imbalance(found.queues, found.offsets),
+        "tags": found.tags,
+        "hot_keys": found.hot_keys,
+        "lag": [row for row in found.offsets if row["group"] is not None],
+        "lag_by_group": groups,
+        "sends": found.sends,
+        "end_to_end": found.end_to_end,
+    }
+    if found.routes is not None:
+        summary["routes"] = {
+            "snapshots": found.routes.snapshots,
+            "name_servers": found.routes.name_servers,
+            "unanswered": found.routes.unanswered,
+            "disagreements": [
+                {
+                    "topic": each.topic,
+                    "begin_ms": each.begin_ms,
+                    "healed_ms": each.healed_ms,
+                    "snapshots": each.snapshots,
+                    "differences": each.differences,
+                    "views": each.views,
+                }
+                for each in found.routes.found
+            ],
+            "left_out": found.routes.left_out,
+        }
+    return summary
+
+
+def last_line(found: Findings) -> str:
+    """What the terminal says at the end."""
+    parts = []
+    if found.topics:
+        parts.append(
+            f"{sum(row['messages'] for row in found.topics):,} messages in {len(found.topics)} topics"
+        )
+    behind = sum(row["lag"] for row in found.offsets if row["group"] is not None)
+    if found.offsets:
+        parts.append(f"groups are {behind:,} messages behind")
+    if found.routes is not None:
+        open_now = len(found.routes.open)
+        parts.append(
+            f"name servers disagreed {len(found.routes.found) + found.routes.left_out} times, "
+            f"now on {open_now} topics"
+        )
+    return "; ".join(parts) or "nothing was found"
+
+
+PIPELINE = Pipeline(
+    name="traffic",
+    help="Throughput, sizes, tags, hot keys, queue imbalance, lag and end-to-end times; do name servers agree.\n\n"
+    "Looks at the messages of the last hours (from brokers or store files), at offsets, at message traces, and "
+    "at snapshots of every name server's routes, and draws it all in report.html.",
+    options=TrafficOptions,
+    plan=plan,
+    run=run,
+)

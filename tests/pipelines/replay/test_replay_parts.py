@@ -1,0 +1,170 @@
+"""Parts of `replay` and `dlq` without Spark: steps, state, times, options."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.client.fake_cluster import FakeCluster
+from tests.spark.records import make_record
+
+from roquette.base.files import OsFiles
+from roquette.errors import ConfigError
+from roquette.message.message import MessageQueue
+from roquette.pipelines.dlq.pipeline import DlqOptions
+from roquette.pipelines.dlq.pipeline import plan as plan_dlq
+from roquette.pipelines.replay.pipeline import ReplayOptions
+from roquette.pipelines.replay.pipeline import plan as plan_replay
+from roquette.pipelines.replay.source import TableSource, TopicSource, time_ms
+from roquette.pipelines.replay.state import ReplayState, open_state
+from roquette.spark.source.offsets import DataLoss, Offsets, decode_offsets, encode_offsets
+
+QUEUES = [MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)]
+
+
+def state_of(start: Offsets, end: Offsets) -> ReplayState:
+    bounds = {"start": encode_offsets(start), "end": encode_offsets(end)}
+    return ReplayState("", OsFiles(), {"id": "x", "bounds": bounds})
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=3, max_size=3),
+    st.integers(1, 40),
+)
+def test_steps_cover_every_queue_once_and_end(spans: list[tuple[int, int]], size: int) -> None:
+    start = {queue: low for queue, (low, _) in zip(QUEUES, spans, strict=True)}
+    end = {queue: low + more for queue, (low, more) in zip(QUEUES, spans, strict=True)}
+    state = state_of(start, end)
+    source = TopicSource("ns", ["T"], "", "")
+    here = start
+    for _ in range(200):
+        step = source.next_step(state, size)
+        if step is None:
+            break
+        before, after = step.reads
+        assert before == here
+        assert 0 < sum(after[q] - before[q] for q in here) <= size
+        here = after
+        state._values["done"] = step.after
+    assert here == end == decode_offsets(state.done.get("offsets", encode_offsets(start)))
+    assert source.done(state) == source.total(state)
+
+
+@pytest.mark.parametrize("count", [0, 6, 10, 15])
+def test_a_topic_made_anew_is_not_replayed_on(tmp_path: Path, count: int) -> None:
+    queue = MessageQueue("T", "broker-a", 0)
+
+    def messages(count: int, later_ms: int = 0) -> list[bytes]:
+        return [make_record(i, queue_id=0, later_ms=later_ms) for i in range(count)]
+
+    with FakeCluster({queue: messages(10)}) as cluster:
+        source = TopicSource(cluster.address, ["T"], "", "")
+        state = open_state(str(tmp_path / "state"), OsFiles(), {}, 1)
+        state.begin(source.bounds(), {})
+        again = open_state(str(tmp_path / "state"), OsFiles(), {}, 2)
+        source.check(again)
+        cluster.queues[queue] = messages(12)
+        source.check(again)
+
+        cluster.queues[queue] = messages(count, later_ms=1000)
+        if count < 10:  # reading tells that the topic is too short
+            source.check(again)
+        else:
+            with pytest.raises(DataLoss, match=r"was made anew .* with another --state"):
+                source.check(again)
+
+
+def test_state_goes_on_where_it_was_and_refuses_another_replay(tmp_path: Path) -> None:
+    where, files = str(tmp_path / "state"), OsFiles()
+    state = open_state(where, files, {"topics": ["T"], "where": ""}, 1)
+    assert state.fresh
+    state.begin({"files": [["a", 1]]}, {"T": {}})
+    state.advance({"files": 1}, 7)
+
+    again = open_state(where, files, {"topics": ["T"], "where": ""}, 2)
+
+    assert not again.fresh
+    assert (again.done, again.rows, again.prefix) == ({"files": 1}, 7, state.prefix)
+    with pytest.raises(ConfigError, match=r"belongs to a replay with --where '', not 'x'"):
+        open_state(where, files, {"topics": ["T"], "where": "x"}, 3)
+    (tmp_path / "state" / "replay.json").write_text("{")
+    with pytest.raises(ConfigError, match="damaged"):
+        open_state(where, files, {}, 4)
+
+
+def test_files_are_taken_in_order_of_their_names_and_hidden_ones_left(tmp_path: Path) -> None:
+    for name in (
+        "day=2/b.parquet",
+        "day=1/a.parquet",
+        "_spark_metadata/x.parquet",
+        "day=1/.t.parquet",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"xyz")
+    source = TableSource(str(tmp_path), (), ())
+    bounds = source.bounds()
+    assert bounds == {"files": [["day=1/a.parquet", 3], ["day=2/b.parquet", 3]]}
+
+    bounds["files"] = [["one", 200 << 20], ["two", 100 << 20], ["three", 1]]
+    state = ReplayState("", OsFiles(), {"id": "x", "bounds": bounds})
+    step = source.next_step(state, 1)
+    assert step is not None
+    assert (step.reads, step.after) == (["one"], {"files": 1})
+    state._values["done"] = step.after
+    step = source.next_step(state, 1)
+    assert step is not None
+    assert step.reads == ["two", "three"]
+    state._values["done"] = step.after
+    assert source.next_step(state, 1) is None
+    with pytest.raises(ConfigError, match="no Parquet files"):
+        TableSource(str(tmp_path / "nowhere"), (), ()).bounds()
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("", None),
+        ("1700000000000", 1_700_000_000_000),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T22:13:20", 1_700_000_000_000),
+        ("2023-11-15T00:13:20+02:00", 1_700_000_000_000),
+    ],
+)
+def test_times(text: str, ms: int | None) -> None:
+    assert time_ms(text, "--since") == ms
+
+
+def test_a_time_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="--since must be such as"):
+        time_ms("yesterday", "--since")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "either --topics or --table"),
+        ({"topics": ("A",), "table": "t"}, "either --topics or --table"),
+        ({"topics": ("A",)}, "replayed into itself"),
+        ({"topics": ("A", "B"), "to_topic": "B"}, "replayed into itself"),
+        ({"table": "t"}, "--table needs --to-topic"),
+        ({"table": "t", "to_topic": "B", "since": "1"}, "--since and --until are for topics"),
+    ],
+)
+def test_replays_that_make_no_sense(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        plan_replay(ReplayOptions(state="s", **given))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"by": ("colour",)}, "--by colour is none of: group, origin_topic"),
+        ({"by": ()}, "--by is empty"),
+        ({"send": True}, "--send needs --audit"),
+    ],
+)
+def test_triages_that_make_no_sense(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        plan_dlq(DlqOptions(**given))

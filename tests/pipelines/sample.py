@@ -1,0 +1,49 @@
+"""A pipeline that does nothing, for tests of the frame."""
+
+from dataclasses import dataclass
+
+from roquette.errors import ConfigError
+from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.page import Page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleOptions(PipelineOptions):
+    """One option of each kind."""
+
+    topics: tuple[str, ...] = option("Topics.")
+    rate: int = option("Rows a second.", default=10, least=1)
+    share: float = option("A share.", default=0.5)
+    follow: bool = option("Go on.", default=False)
+    form: str = option("A form.", default="json", choices=("json", "raw"))
+    password: str = option("A secret.", default="", secret=True)
+    limit: int | None = option("A limit.", default=None)
+    extra: tuple[str, ...] = option("Words.", default=(), split=False)
+
+
+def plan(options: SampleOptions) -> Plan:
+    """What it is given."""
+    if options.topics == ("wrong",):
+        raise ConfigError("sample: topic wrong is wrong")
+    return Plan(reads=[f"topic {topic}" for topic in options.topics], writes=["nothing"])
+
+
+def run(options: SampleOptions, job: Job) -> Result:
+    """Ends well unless the topic is called bad, or wrong, or broken."""
+    job.progress.step("running")
+    job.progress.update(5, 10, "half")
+    if options.topics == ("wrong",):
+        raise ConfigError("sample: topic wrong is wrong")
+    if options.topics == ("broken",):
+        raise ValueError(
+            "roquette.errors.RouteNotFound: No route info of this topic: broken\n  at org.x.Y"
+        )
+    summary = {"rate": options.rate, "topics": options.topics}
+    page = Page("Sample <1>", "A lead.", facts=[("1", "fact")])
+    return Result(ok=options.topics != ("bad",), summary=summary, page=page, last_line="done")
+
+
+PIPELINE: Pipeline[SampleOptions] = Pipeline(
+    name="sample", help="Do nothing.\n\nAt all.", options=SampleOptions, plan=plan, run=run
+)

@@ -1,0 +1,198 @@
+"""Change events become the current row of each key."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import FakeCluster
+from tests.pipelines.tables import folder_files, log_files, rows
+from tests.spark.records import make_record
+
+from roquette.errors import ConfigError
+from roquette.message.message import MessageQueue
+from roquette.pipelines.kit.frame import Result
+from roquette.pipelines.kit.running import run_pipeline
+from roquette.pipelines.state.pipeline import PIPELINE, POINTER, CurrentStateOptions
+
+pytestmark = pytest.mark.spark
+
+Q0, Q1 = (MessageQueue("T", "broker-a", queue_id) for queue_id in range(2))
+
+
+class Changes:
+    """A topic of changes that grows."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._queues = cluster.queues
+
+    def add(self, queue: MessageQueue, *bodies: dict[str, Any] | bytes) -> None:
+        records = self._queues[queue]
+        for each in bodies:
+            body = each if isinstance(each, bytes) else json.dumps(each).encode()
+            records.append(make_record(len(records), body, queue_id=queue.queue_id))
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster({Q0: [], Q1: []}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def changes(cluster: FakeCluster) -> Changes:
+    return Changes(cluster)
+
+
+@pytest.fixture
+def options(cluster: FakeCluster, tmp_path: Path) -> CurrentStateOptions:
+    return CurrentStateOptions(
+        namesrv=cluster.address,
+        topic="T",
+        to=str(tmp_path / "state"),
+        report=str(tmp_path / "report"),
+        key=("id",),
+        version="v",
+        delete_when="op = 'd'",
+        schema="id int, v long, op string, name string",
+    )
+
+
+def run(options: CurrentStateOptions, **more: Any) -> Result:
+    return run_pipeline(PIPELINE, replace(options, **more))
+
+
+def now(root: Path) -> dict[int, str]:
+    """id -> name of the rows that are not deleted, by the pointer and by the log alike."""
+    by_log = log_files(root)
+    folder = json.loads((root / POINTER).read_text())["snapshot"]
+    by_pointer = [file for file in folder_files(root) if file.is_relative_to(root / folder)]
+    assert sorted(by_log) == by_pointer
+    live = [file for file in by_log if file.parent.name == "deleted=false"]
+    return {row["id"]: row["name"] for row in rows(live)}
+
+
+def test_the_newest_version_wins_in_whatever_order_changes_come(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
+) -> None:
+    changes.add(
+        Q0,
+        {"id": 1, "v": 1, "op": "c", "name": "one"},
+        {"id": 2, "v": 5, "op": "u", "name": "two, late"},
+        {"id": 3, "v": 1, "op": "c", "name": "three"},
+    )
+    changes.add(Q1, {"id": 2, "v": 4, "op": "c", "name": "two, early"})
+    run(options)
+    assert now(tmp_path / "state") == {1: "one", 2: "two, late", 3: "three"}
+
+    changes.add(
+        Q1,
+        {"id": 1, "v": 3, "op": "u", "name": "one, newer"},
+        {"id": 1, "v": 2, "op": "u", "name": "one, older"},
+        {"id": 3, "v": 9, "op": "d", "name": None},
+    )
+    run(options)
+    assert now(tmp_path / "state") == {1: "one, newer", 2: "two, late"}
+
+    changes.add(Q0, {"id": 3, "v": 8, "op": "u", "name": "from before it was deleted"})
+    result = run(options)
+    assert now(tmp_path / "state") == {1: "one, newer", 2: "two, late"}
+    assert (result.summary["rows"], result.summary["deleted_remembered"]) == (2, 1)
+
+    changes.add(Q0, {"id": 3, "v": 10, "op": "c", "name": "again"})
+    result = run(options)
+    assert now(tmp_path / "state") == {1: "one, newer", 2: "two, late", 3: "again"}
+    assert (result.ok, result.summary["version"]) == (True, 4)
+
+
+def test_a_batch_that_is_done_again_changes_nothing(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
+) -> None:
+    changes.add(Q0, *({"id": i % 7, "v": i, "op": "u", "name": f"n{i}"} for i in range(50)))
+    run(options, batch=20)
+    before, files = now(tmp_path / "state"), log_files(tmp_path / "state")
+    for name in ("2", ".2.crc"):
+        (tmp_path / "state/_roquette/checkpoint/commits" / name).unlink()
+    (tmp_path / "state" / POINTER).write_text("killed before this was written")
+
+    run(options)
+
+    assert before == {i % 7: f"n{i}" for i in range(43, 50)}
+    assert (now(tmp_path / "state"), log_files(tmp_path / "state")) == (before, files)
+
+
+def test_what_has_no_key_or_can_not_be_read_is_kept_apart(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
+) -> None:
+    changes.add(Q0, {"id": 1, "v": 1, "name": "one"}, {"v": 2, "name": "nobody"}, b"no json")
+
+    result = run(options)
+
+    apart = rows(folder_files(tmp_path / "state.quarantine"))
+    assert {row["error"] for row in apart} == {
+        "a column of the key is null",
+        "the body is no JSON object",
+    }
+    assert now(tmp_path / "state") == {1: "one"}
+    assert result.summary["quarantined"] == 2
+
+
+def test_debeziums_envelope_is_understood(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
+) -> None:
+    def event(op: str, at: int, before: Any, after: Any) -> dict[str, Any]:
+        return {"payload": {"op": op, "ts_ms": at, "before": before, "after": after}}
+
+    one, other = {"id": 1, "name": "one"}, {"id": 1, "name": "other"}
+    two = {"id": 2, "name": "two"}
+    changes.add(Q0, event("c", 1, None, one), event("u", 3, one, other), event("c", 2, None, two))
+    changes.add(Q0, event("d", 4, two, None), b"")
+
+    result = run(options, envelope="debezium", version="", delete_when="", schema="")
+
+    assert now(tmp_path / "state") == {1: "other"}
+    assert result.summary["quarantined"] == 0
+
+
+def test_without_a_version_the_time_of_storing_decides(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
+) -> None:
+    changes.add(Q0, {"id": 1, "name": "first"}, {"id": 1, "name": "second"})
+
+    run(options, version="", delete_when="")
+
+    assert now(tmp_path / "state") == {1: "second"}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"key": ("nr",)}, "--key nr is no column of the body; those are: id, v, op, name"),
+        ({"version": "when"}, "--version 'when' or --delete-when \"op = 'd'\" cannot be used: "),
+        ({"envelope": "debezium"}, "bodies have no after, before, ts_ms: that is not Debezium's"),
+    ],
+)
+def test_wrong_options_are_told_in_one_line(
+    spark: Any, changes: Changes, options: CurrentStateOptions, more: dict[str, Any], message: str
+) -> None:
+    changes.add(Q0, {"id": 1, "v": 1, "name": "one"})
+
+    with pytest.raises(ConfigError) as error:
+        run(options, **more)
+
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_old_deletions_are_forgotten(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
+) -> None:
+    changes.add(Q0, {"id": 1, "v": 1, "op": "d"}, {"id": 2, "v": 1, "op": "c", "name": "two"})
+    run(options)
+    changes.add(Q0, {"id": 2, "v": 2, "op": "u", "name": "two"})
+
+    result = run(options, keep_deleted_days=0.0)
+
+    assert (result.summary["rows"], result.summary["deleted_remembered"]) == (1, 0)
