@@ -2,7 +2,7 @@
 
 # Lines.
 FILES = {
-    "broker/processors/send.py": 501,
+    "broker/sending/send.py": 501,
     "nameserver/processors.py": 575,
     "nameserver/route_table.py": 571,
     "remoting/dispatcher.py": 574,
@@ -12,8 +12,8 @@ FILES = {
 
 # Lines, the docstring among them.
 FUNCTIONS = {
-    "broker/processors/pop.py:_hand_out": 71,
-    "broker/processors/pull.py:pull_message": 73,
+    "broker/pop/hand_out.py:_hand_out": 71,
+    "broker/pulling/pull.py:pull_message": 73,
     "broker/service.py:_build": 89,
     "broker/wiring.py:build_processors": 137,
     "cli/store_check.py:repair_command": 93,
@@ -25,24 +25,24 @@ FUNCTIONS = {
 
 # Parameters.
 CONSTRUCTORS = {
-    "broker/changes.py:Changes": 10,
-    "broker/deletions.py:Deletions": 7,
-    "broker/doors.py:Doors": 8,
+    "broker/files/table_files.py:Changes": 10,
+    "broker/tables/deletions.py:Deletions": 7,
+    "broker/listeners.py:Doors": 8,
     "broker/pop/revive.py:Reviver": 11,
     "broker/pop/state.py:PopState": 8,
-    "broker/processors/admin.py:AdminProcessor": 9,
-    "broker/processors/assignment.py:AssignmentProcessor": 7,
-    "broker/processors/consume_stats.py:ConsumeStatsProcessor": 8,
-    "broker/processors/offset_admin.py:OffsetAdminProcessor": 9,
-    "broker/processors/pop.py:PopProcessor": 13,
-    "broker/processors/pop_info.py:PopInfoProcessor": 9,
-    "broker/processors/pull.py:PullProcessor": 10,
-    "broker/processors/reply.py:ReplyProcessor": 8,
-    "broker/processors/send.py:SendProcessor": 15,
-    "broker/processors/send_back.py:SendBackProcessor": 11,
-    "broker/processors/topics.py:TopicProcessor": 8,
-    "broker/registration.py:Registration": 7,
-    "broker/transaction_checks.py:TransactionChecks": 9,
+    "broker/operation/settings.py:AdminProcessor": 9,
+    "broker/pop/assignment.py:AssignmentProcessor": 7,
+    "broker/operation/consume_stats.py:ConsumeStatsProcessor": 8,
+    "broker/operation/offset_admin.py:OffsetAdminProcessor": 9,
+    "broker/pop/hand_out.py:PopProcessor": 13,
+    "broker/pop/inspect.py:PopInfoProcessor": 9,
+    "broker/pulling/pull.py:PullProcessor": 10,
+    "broker/sending/reply.py:ReplyProcessor": 8,
+    "broker/sending/send.py:SendProcessor": 15,
+    "broker/sending/send_back.py:SendBackProcessor": 11,
+    "broker/operation/topic_admin.py:TopicProcessor": 8,
+    "broker/cluster/registration.py:Registration": 7,
+    "broker/transactions/checks.py:TransactionChecks": 9,
     "client/blocking.py:BlockingReader": 9,
     "client/core/send_window.py:Chunk": 9,
     "client/push_consumer.py:PushConsumer": 7,

@@ -8,7 +8,7 @@ import ast
 from pathlib import Path
 
 from roquette.base.bounds import Bound
-from roquette.broker.bounds import Bounds, BoundSettings
+from roquette.broker.tables.bounds import Bounds, BoundSettings
 from roquette.nameserver.bounds import Bounds as NameServerBounds
 
 SRC = Path(__file__).resolve().parent.parent / "src" / "roquette"
@@ -33,45 +33,45 @@ BOUNDED: dict[str, str] = {
     "nameserver/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
     "nameserver/route_table.py:_mappings": "bounds.mappings",
     # broker: names that clients choose
-    "broker/groups.py:_groups": "bounds.groups",
-    "broker/groups.py:_forbidden": "bounds.forbidden",
-    "broker/topics.py:_topics": "bounds.topics bounds.retry_topics",
-    "broker/topics.py:attributes": "the attributes there are",
-    "broker/deleted_topics.py:_ends": "bounds.deleted",
-    "broker/offsets.py:_offsets _resets _dropped _own": "bounds.offsets",
-    "broker/offsets.py:_pulls": "bounds.pulled",
-    "broker/consumers.py:_groups _groups_of_peer channels": "bounds.consumers",
-    "broker/consumers.py:subscriptions filters signatures": "what one heartbeat may name; a signature a member",
-    "broker/producers.py:_groups _groups_of_peer _clients": "bounds.producers",
-    "broker/locks.py:_locks": "bounds.locks",
+    "broker/tables/groups.py:_groups": "bounds.groups",
+    "broker/tables/groups.py:_forbidden": "bounds.forbidden",
+    "broker/tables/topics.py:_topics": "bounds.topics bounds.retry_topics",
+    "broker/tables/topics.py:attributes": "the attributes there are",
+    "broker/tables/deleted_topics.py:_ends": "bounds.deleted",
+    "broker/tables/offsets.py:_offsets _resets _dropped _own": "bounds.offsets",
+    "broker/tables/offsets.py:_pulls": "bounds.pulled",
+    "broker/tables/consumers.py:_groups _groups_of_peer channels": "bounds.consumers",
+    "broker/tables/consumers.py:subscriptions filters signatures": "what one heartbeat may name; a signature a member",
+    "broker/tables/producers.py:_groups _groups_of_peer _clients": "bounds.producers",
+    "broker/tables/locks.py:_locks": "bounds.locks",
     "broker/pop/modes.py:_modes": "bounds.modes",
     "broker/pop/order.py:_table _shifts": "bounds.orderly",
     "broker/pop/order.py:next_visible": "the messages of one pop",
-    "broker/stats.py:send_backs group_gets acks check_points": "bounds.counted",
-    "broker/stats.py:_samples _current": "601 seconds; milliseconds seen in a minute",
-    "broker/item_stats.py:_items": "20,000 counters; those idle for a day go",
-    "broker/item_stats.py:_seen _bases": "topics and queues there are",
-    "broker/timer_metrics.py:_topics _idle": "bounds.timer_topics",
-    "broker/writer.py:_tags_codes": "10,000 tags of 128 characters, the others are computed",
-    "broker/filters.py:_tags _sql": "10,000 tag expressions, 1,000 selectors of 1 MiB together",
+    "broker/operation/stats.py:send_backs group_gets acks check_points": "bounds.counted",
+    "broker/operation/stats.py:_samples _current": "601 seconds; milliseconds seen in a minute",
+    "broker/operation/item_stats.py:_items": "20,000 counters; those idle for a day go",
+    "broker/operation/item_stats.py:_seen _bases": "topics and queues there are",
+    "broker/timers/timer_metrics.py:_topics _idle": "bounds.timer_topics",
+    "broker/records/writer.py:_tags_codes": "10,000 tags of 128 characters, the others are computed",
+    "broker/pulling/filters.py:_tags _sql": "10,000 tag expressions, 1,000 selectors of 1 MiB together",
     # broker: requests that wait
-    "broker/long_polling.py:_by_queue": "maxHeldPulls",
+    "broker/pulling/hold_table.py:_by_queue": "maxHeldPulls",
     "broker/pop/polling.py:_waiting _watched _names": "maxPopPollingSize",
-    "broker/processors/heartbeat.py:_beating": "heartbeats at work in tasks",
+    "broker/clients/heartbeat.py:_beating": "heartbeats at work in tasks",
     "broker/pop/state.py:locked": "pops at work in tasks",
     "broker/pop/buffer.py:_points _places _by_key _order": "popCkMaxBufferSize; the others wait in the log",
     # broker: its own, and other servers
-    "broker/auto_creation.py:asked awaited": "name servers and brokers of one round; 256 rounds",
-    "broker/auto_creation.py:_slow": "SLOW_BROKERS",
-    "broker/cluster_queues.py:_known": "10,000 topics",
-    "broker/registration.py:_servers pending": "configured name servers; topics there are",
-    "broker/persistence.py:_unknown": "the files",
-    "broker/delay_levels.py:_offsets _wake_ms": "the delay levels",
-    "broker/half_state.py:_pages": "the half queue from its oldest open message on",
-    "broker/half_state.py:_copies": "MAX_COPIES",
-    "broker/set_aside.py:counts entries": "the tasks; the newest 1,000",
-    "broker/timers.py:_recalled": "recalls of the slot that is delivered",
-    "broker/processors/send.py:_own": "three properties",
+    "broker/cluster/auto_creation.py:asked awaited": "name servers and brokers of one round; 256 rounds",
+    "broker/cluster/auto_creation.py:_slow": "SLOW_BROKERS",
+    "broker/cluster/cluster_queues.py:_known": "10,000 topics",
+    "broker/cluster/registration.py:_servers pending": "configured name servers; topics there are",
+    "broker/files/config_files.py:_unknown": "the files",
+    "broker/delays/delay_levels.py:_offsets _wake_ms": "the delay levels",
+    "broker/transactions/half_state.py:_pages": "the half queue from its oldest open message on",
+    "broker/transactions/half_state.py:_copies": "MAX_COPIES",
+    "broker/records/set_aside.py:counts entries": "the tasks; the newest 1,000",
+    "broker/timers/delivery.py:_recalled": "recalls of the slot that is delivered",
+    "broker/sending/send.py:_own": "three properties",
     # client: caches, and what the application holds
     "client/session.py:_routes": "core/bounds.py TOPICS, and the topics of its consumers",
     "client/producer.py:_turns": "core/bounds.py TOPICS",
@@ -154,7 +154,7 @@ def rows() -> dict[str, str]:
 def test_every_table_says_what_bounds_it() -> None:
     missing = tables() - rows().keys()
     assert not missing, (
-        f"what bounds these tables? {sorted(missing)}: give them a Bound (src/roquette/broker/bounds.py, "
+        f"what bounds these tables? {sorted(missing)}: give them a Bound (src/roquette/broker/tables/bounds.py, "
         "nameserver/bounds.py, client/core/bounds.py) if their keys come from peers, and a row here"
     )
     without = rows().keys() - tables()

@@ -69,12 +69,15 @@ ALLOWED: dict[tuple[str, str], str] = {
         "except Exception",
     ): "the boundary of a thread: the error goes to who waits",
     ("base/lifecycle.py", "except Exception"): "supervision: the task goes on",
-    ("broker/set_aside.py", "except Exception"): "an entry that fails stops none behind it",
-    ("broker/delay_levels.py", "except Exception"): "an entry that fails stops none behind it",
-    ("broker/timers.py", "except Exception"): "an entry that fails stops none behind it",
+    ("broker/records/set_aside.py", "except Exception"): "an entry that fails stops none behind it",
+    (
+        "broker/delays/delay_levels.py",
+        "except Exception",
+    ): "an entry that fails stops none behind it",
+    ("broker/timers/delivery.py", "except Exception"): "an entry that fails stops none behind it",
     ("broker/pop/revive.py", "except Exception"): "an entry that fails stops none behind it",
     (
-        "broker/transaction_checks.py",
+        "broker/transactions/checks.py",
         "except Exception",
     ): "an entry that fails stops none behind it",
     ("client/pipeline.py", "except Exception"): "the boundary to the application's selector",
@@ -241,7 +244,7 @@ def test_only_remoting_opens_sockets() -> None:
 LOGGERS = {"log", "_log", "noise", "_noise", "logger"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 TEMPLATES_OF_OURS = {("base/logs.py", "message")}
-NEVER_EMPTY = {("broker/deletions.py", "gone")}  # it begins with the topic that is deleted
+NEVER_EMPTY = {("broker/tables/deletions.py", "gone")}  # it begins with the topic that is deleted
 
 
 def log_calls(tree: ast.AST) -> list[ast.Call]:
@@ -442,7 +445,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_paths_in_documents_exist(document: Path) -> None:
-    """`broker/topics.py` is meant from src/roquette on; a hidden file is one that a build leaves there."""
+    """`broker/tables/topics.py` is meant from src/roquette on; a hidden file is one that a build leaves there."""
     if document.name == "CHANGELOG.md":
         return  # it tells of what was
     named = PATHS.findall(document.read_text())

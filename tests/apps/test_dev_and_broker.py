@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from roquette.broker.registration import SETTLE_S
+from roquette.broker.cluster.registration import SETTLE_S
 
 RUN = "from roquette.apps.main import main; main()"
 

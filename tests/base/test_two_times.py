@@ -14,50 +14,50 @@ STORED = "what is stored carries it"
 SHOWN = "people and tools are shown it"
 PROMISED = "timer messages are promised for a wall time"
 READERS: dict[str, tuple[str, str]] = {
-    "broker/auto_creation.py": (VERSIONS, "_ask"),
-    "broker/changes.py": (VERSIONS, "_settings_changed"),
-    "broker/disk_watch.py": (
+    "broker/cluster/auto_creation.py": (VERSIONS, "_ask"),
+    "broker/files/table_files.py": (VERSIONS, "_settings_changed"),
+    "broker/operation/disk_watch.py": (
         "the hour of deletion (deleteWhen); ages count from `retention.SteadyTime`",
         "_clean_once look",
     ),
     "broker/pop/checks.py": (VERSIONS, "topic_and_group"),
-    "broker/processors/admin.py": (SHOWN, "runtime_info"),
-    "broker/processors/assignment.py": (VERSIONS, "set_request_mode"),
-    "broker/processors/client_calls.py": (VERSIONS, "consume_directly"),
-    "broker/processors/consume_stats.py": (SHOWN, "time_span"),
-    "broker/processors/groups.py": (
+    "broker/operation/settings.py": (SHOWN, "runtime_info"),
+    "broker/pop/assignment.py": (VERSIONS, "set_request_mode"),
+    "broker/clients/client_calls.py": (VERSIONS, "consume_directly"),
+    "broker/operation/consume_stats.py": (SHOWN, "time_span"),
+    "broker/operation/group_admin.py": (
         VERSIONS,
         "all_producers create_group create_groups delete_group forbidden",
     ),
-    "broker/processors/heartbeat.py": (VERSIONS, "_register_consumer"),
-    "broker/processors/offset_admin.py": (VERSIONS, "_clone _reset"),
-    "broker/processors/offsets.py": (VERSIONS, "update_consumer_offset"),
-    "broker/processors/pop.py": (STORED, "_hand_out _queue _retries _work"),
-    "broker/processors/pop_ack.py": (
+    "broker/clients/heartbeat.py": (VERSIONS, "_register_consumer"),
+    "broker/operation/offset_admin.py": (VERSIONS, "_clone _reset"),
+    "broker/operation/offset_requests.py": (VERSIONS, "update_consumer_offset"),
+    "broker/pop/hand_out.py": (STORED, "_hand_out _queue _retries _work"),
+    "broker/pop/acknowledge.py": (
         STORED,
         "_ack_entry _ack_orderly _change_orderly ack_message change_invisible_time",
     ),
-    "broker/processors/pull.py": (VERSIONS, "pull_message"),
-    "broker/processors/recall.py": (PROMISED, "recall"),
-    "broker/processors/reply.py": (STORED, "_keep _push _push_fields"),
-    "broker/processors/send.py": (
+    "broker/pulling/pull.py": (VERSIONS, "pull_message"),
+    "broker/timers/recall.py": (PROMISED, "recall"),
+    "broker/sending/reply.py": (STORED, "_keep _push _push_fields"),
+    "broker/sending/send.py": (
         STORED,
         "_append_batch _create_topic _dead_letter _send_special admit send_message",
     ),
-    "broker/processors/send_back.py": (STORED, "_put put send_back"),
-    "broker/processors/topics.py": (VERSIONS, "_put create_topic delete_topic one_topic"),
-    "broker/processors/transaction.py": (STORED, "end_transaction resume_check"),
+    "broker/sending/send_back.py": (STORED, "_put put send_back"),
+    "broker/operation/topic_admin.py": (VERSIONS, "_put create_topic delete_topic one_topic"),
+    "broker/transactions/end_transaction.py": (STORED, "end_transaction resume_check"),
     "broker/service.py": (
         STORED,
         "__init__ _build _close _disable_slow_readers _load _set_order _start_beats start",
     ),
-    "broker/stepping.py": (STORED, "keep_stepping"),
-    "broker/stored_times.py": ("it watches the wall clock", "__init__ now_ms"),
-    "broker/timer_loop.py": (
+    "broker/records/steps.py": (STORED, "keep_stepping"),
+    "broker/records/stored_times.py": ("it watches the wall clock", "__init__ now_ms"),
+    "broker/timers/timer_loop.py": (
         PROMISED,
         "_do _flush _pause_s _save_metrics _turn metrics_body recover",
     ),
-    "broker/transaction_checks.py": (STORED, "_run _save load"),
+    "broker/transactions/checks.py": (STORED, "_run _save load"),
     "client/blocking_sender.py": (STORED, "_header"),
     "client/consume_loop.py": (SHOWN, "_pull"),
     "client/pipeline.py": (STORED, "_post"),

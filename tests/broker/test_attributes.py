@@ -2,7 +2,7 @@
 
 import pytest
 
-from roquette.broker.attributes import (
+from roquette.broker.tables.attributes import (
     GROUP_ATTRIBUTES,
     TOPIC_ATTRIBUTES,
     altered,

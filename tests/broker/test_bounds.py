@@ -15,8 +15,8 @@ import pytest
 
 from roquette.base.bounds import Bound
 from roquette.base.lifecycle import Tasks
-from roquette.broker.bounds import NAME, Bounds, BoundSettings
-from roquette.broker.persistence import ConfigFiles, Saver
+from roquette.broker.files.config_files import ConfigFiles, Saver
+from roquette.broker.tables.bounds import NAME, Bounds, BoundSettings
 from roquette.testing.sim_loop import run
 
 from .pop_frames import pop_ext

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from roquette.broker.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
-from roquette.broker.members import MemberWatch
+from roquette.broker.tables.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
+from roquette.broker.tables.duplicate_clients import MemberWatch
 from roquette.testing.manual_clock import ManualClock
 from roquette.wire.bodies import SubscriptionData
 

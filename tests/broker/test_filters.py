@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from roquette.broker.filters import (
+from roquette.broker.pulling.filters import (
     MATCH_ALL,
     SQL_CHARACTERS,
     SQL_EXPRESSIONS,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from roquette.base.entropy import Entropy
+from roquette.broker.clients.heartbeat import CONSUMERS_A_STEP, MAX_SUBSCRIPTIONS, MEMBERS_A_TURN
 from roquette.broker.pop.reading import MOST_QUEUES, drawn_queues
-from roquette.broker.processors.heartbeat import CONSUMERS_A_STEP, MAX_SUBSCRIPTIONS, MEMBERS_A_TURN
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 

@@ -2,7 +2,7 @@
 
 import random
 
-from roquette.broker.long_polling import HeldPull, HoldTable
+from roquette.broker.pulling.hold_table import HeldPull, HoldTable
 
 
 def pull(offset=5, codes=None, deadline=100, topic="T", queue_id=0):

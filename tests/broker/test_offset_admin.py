@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from roquette.broker.offsets import LONG_MAX, OffsetTable
+from roquette.broker.tables.offsets import LONG_MAX, OffsetTable
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     ConsumeStats,

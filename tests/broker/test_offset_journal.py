@@ -9,8 +9,8 @@ import pytest
 from tests.broker.promise_cases import BROKER, GROUP, World
 
 from roquette.base import generations
-from roquette.broker.offset_journal import NAMES, OffsetJournal, merged
-from roquette.broker.offsets import OffsetTable
+from roquette.broker.files.offset_journal import NAMES, OffsetJournal, merged
+from roquette.broker.tables.offsets import OffsetTable
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.testing.faulty_files import FaultyFiles
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper

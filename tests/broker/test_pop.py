@@ -7,7 +7,7 @@ import pytest
 from tests.broker.pop_frames import ack, body, pop, pop_ext, popped
 
 from roquette.base.bounds import Bound
-from roquette.broker.stats import BrokerStats
+from roquette.broker.operation.stats import BrokerStats
 from roquette.message.record import decode_records
 from roquette.store.config import FlushDiskType
 from roquette.wire.bodies import BrokerStatsData

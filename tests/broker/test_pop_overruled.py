@@ -6,7 +6,7 @@ import pytest
 from tests.broker.pop_frames import pop
 from tests.broker.test_topic_and_group_admin import TOPIC
 
-from roquette.broker.store_work import StoreWork
+from roquette.broker.operation.store_maintenance import StoreWork
 
 PLACE = {"consumerGroup": "g", "topic": "T", "queueId": 0, "setZeroIfNotFound": "false"}
 RESET = {"topic": "T", "group": "g", "timestamp": 0, "isForce": "true", "queueId": 0, "offset": 1}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roquette.broker.processors import query
+from roquette.broker.operation import query
 from roquette.message.properties import encode_properties
 from roquette.message.record import decode_record
 

@@ -8,7 +8,7 @@ import pytest
 
 from roquette.base import system_calls
 from roquette.base.files import OsFile, OsFiles
-from roquette.broker.addresses import advertised_host
+from roquette.broker.cluster.addresses import advertised_host
 from roquette.broker.config import BrokerConfig
 from roquette.errors import ConfigError
 from roquette.store.config import FlushDiskType
@@ -88,7 +88,7 @@ def test_a_sync_that_fails_in_the_kernel_ends_the_broker_too(run_broker, monkeyp
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        monkeypatch.setattr("roquette.broker.log_sync.sync_file", failing)
+        monkeypatch.setattr("roquette.broker.records.log_sync.sync_file", failing)
         lost = await client.produce()
 
         assert lost.code == 14
@@ -124,7 +124,7 @@ def test_a_sync_that_takes_too_long_answers_flush_disk_timeout(run_broker, monke
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        monkeypatch.setattr("roquette.broker.log_sync.sync_file", slow)
+        monkeypatch.setattr("roquette.broker.records.log_sync.sync_file", slow)
         started = case.loop.time()
         reply = await client.produce()
 

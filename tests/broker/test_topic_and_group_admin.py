@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from roquette.broker.item_stats import DAY, HOUR, MINUTE, Item, ItemStats
+from roquette.broker.operation.item_stats import DAY, HOUR, MINUTE, Item, ItemStats
 from roquette.wire.bodies import BrokerStatsData, GroupForbidden, ProducerTableInfo
 from roquette.wire.json_body import decode_body
 

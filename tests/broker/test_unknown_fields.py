@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roquette.base.files import OsFiles
-from roquette.broker.persistence import ConfigFiles
+from roquette.broker.files.config_files import ConfigFiles
 from roquette.wire import bodies
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,

@@ -17,7 +17,7 @@ from tests.broker.pop_frames import pop, pop_ext
 
 from roquette.base.files import OsFiles
 from roquette.base.read_files import OsReadFiles
-from roquette.broker.timer_rules import RecallHandle
+from roquette.broker.timers.timer_rules import RecallHandle
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.message.record import decode_record, peek_size_magic

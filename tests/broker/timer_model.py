@@ -6,9 +6,9 @@ crash can come between any two steps.
 
 import random
 
-from roquette.broker.timer_rules import TimerRules, delete_key
-from roquette.broker.timers import Timers
-from roquette.broker.writer import MessageWriter
+from roquette.broker.records.writer import MessageWriter
+from roquette.broker.timers.delivery import Timers
+from roquette.broker.timers.timer_rules import TimerRules, delete_key
 from roquette.errors import Refused
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord

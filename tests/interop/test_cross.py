@@ -19,7 +19,7 @@ from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, require_java, start_broker, start_namesrv
 
 from roquette import Client, ClientConfig, ReceivedMessage
-from roquette.broker.auto_creation import WHOLE_S
+from roquette.broker.cluster.auto_creation import WHOLE_S
 from roquette.client.push_consumer import PushConsumer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]

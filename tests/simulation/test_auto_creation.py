@@ -100,7 +100,7 @@ def test_a_cut_off_broker_costs_half_a_second_once_and_gets_the_topic_when_back(
         assert counts(cluster, "orders") == counts(cluster, "more") == [(4, 4)] * 3
         await client.close()
 
-    with caplog.at_level(logging.WARNING, "roquette.broker.auto_creation"):
+    with caplog.at_level(logging.WARNING, "roquette.broker.cluster.auto_creation"):
         simulate(scenario, seed)
     assert any(
         "topic=orders is late at broker-10.0.1.3" in r.getMessage() for r in caplog.records

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from roquette.base.javatypes import java_hash
-from roquette.broker.persistence import ConfigFiles
+from roquette.broker.files.config_files import ConfigFiles
 from roquette.errors import StoreError
 from roquette.message.batch import encode_batch
 from roquette.message.record import encode_blank

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
-from roquette.broker.persistence import ConfigFiles
-from roquette.broker.timer_rules import TimerRules
+from roquette.broker.files.config_files import ConfigFiles
+from roquette.broker.timers.timer_rules import TimerRules
 from roquette.errors import Refused, StoreError
 from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType

@@ -13,7 +13,7 @@ from roquette.base.config import (
     update,
 )
 from roquette.base.foreign_keys import BROKER
-from roquette.broker.bounds import Bounds, BoundSettings
+from roquette.broker.tables.bounds import Bounds, BoundSettings
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
 

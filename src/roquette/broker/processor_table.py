@@ -6,29 +6,29 @@ from typing import Any
 
 import msgspec
 
+from roquette.broker.clients.client_calls import ClientCallProcessor
+from roquette.broker.clients.heartbeat import HeartbeatProcessor
+from roquette.broker.clients.queue_locks import LockProcessor
+from roquette.broker.clients.subscriptions import SubscriptionProcessor
 from roquette.broker.config import BrokerConfig
-from roquette.broker.processors.admin import AdminProcessor
-from roquette.broker.processors.assignment import AssignmentProcessor
-from roquette.broker.processors.client_calls import ClientCallProcessor
-from roquette.broker.processors.consume_stats import ConsumeStatsProcessor
-from roquette.broker.processors.groups import GroupProcessor
-from roquette.broker.processors.heartbeat import HeartbeatProcessor
-from roquette.broker.processors.locks import LockProcessor
-from roquette.broker.processors.offset_admin import OffsetAdminProcessor
-from roquette.broker.processors.offsets import OffsetProcessor
-from roquette.broker.processors.pop import PopProcessor
-from roquette.broker.processors.pop_ack import AckProcessor
-from roquette.broker.processors.pop_info import PopInfoProcessor
-from roquette.broker.processors.pull import PullProcessor
-from roquette.broker.processors.query import QueryProcessor
-from roquette.broker.processors.recall import RecallProcessor
-from roquette.broker.processors.reply import ReplyProcessor
-from roquette.broker.processors.send import SendProcessor
-from roquette.broker.processors.send_back import SendBackProcessor
-from roquette.broker.processors.subscriptions import SubscriptionProcessor
-from roquette.broker.processors.topics import TopicProcessor
-from roquette.broker.processors.transaction import TransactionProcessor
-from roquette.broker.processors.upkeep import UpkeepProcessor
+from roquette.broker.operation.clean_up import UpkeepProcessor
+from roquette.broker.operation.consume_stats import ConsumeStatsProcessor
+from roquette.broker.operation.group_admin import GroupProcessor
+from roquette.broker.operation.offset_admin import OffsetAdminProcessor
+from roquette.broker.operation.offset_requests import OffsetProcessor
+from roquette.broker.operation.query import QueryProcessor
+from roquette.broker.operation.settings import AdminProcessor
+from roquette.broker.operation.topic_admin import TopicProcessor
+from roquette.broker.pop.acknowledge import AckProcessor
+from roquette.broker.pop.assignment import AssignmentProcessor
+from roquette.broker.pop.hand_out import PopProcessor
+from roquette.broker.pop.inspect import PopInfoProcessor
+from roquette.broker.pulling.pull import PullProcessor
+from roquette.broker.sending.reply import ReplyProcessor
+from roquette.broker.sending.send import SendProcessor
+from roquette.broker.sending.send_back import SendBackProcessor
+from roquette.broker.timers.recall import RecallProcessor
+from roquette.broker.transactions.end_transaction import TransactionProcessor
 from roquette.remoting.dispatcher import Row
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.promises import Promise as P

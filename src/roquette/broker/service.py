@@ -8,52 +8,52 @@ from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health, Tasks
-from roquette.broker import set_aside
-from roquette.broker.addresses import advertised_host, free_ports
-from roquette.broker.agreement import Agreement
-from roquette.broker.auto_creation import AutoCreation
-from roquette.broker.changes import Changes
-from roquette.broker.cluster_queues import ClusterQueues
+from roquette.broker.cluster.addresses import advertised_host, free_ports
+from roquette.broker.cluster.auto_creation import AutoCreation
+from roquette.broker.cluster.cluster_queues import ClusterQueues
+from roquette.broker.cluster.outbound import Outbound
+from roquette.broker.cluster.registration import Registration
+from roquette.broker.cluster.route_agreement import Agreement
 from roquette.broker.config import BrokerConfig, LiveConfig
-from roquette.broker.consumers import ConsumerTable
-from roquette.broker.delay_levels import DelayLevels
-from roquette.broker.deletions import Deletions, follow_deletions
-from roquette.broker.delivered_copies import note_delivered
-from roquette.broker.disk_watch import BEAT_S as DISK_BEAT_S
-from roquette.broker.disk_watch import DiskWatch
-from roquette.broker.doors import Doors
-from roquette.broker.filters import SubscriptionFilters
-from roquette.broker.groups import GroupTable
-from roquette.broker.item_stats import ItemStats, StatsFeed
-from roquette.broker.locks import LockTable
-from roquette.broker.log_sync import LogSync
-from roquette.broker.long_polling import HoldTable
-from roquette.broker.lost_topics import restore_topics
-from roquette.broker.members import MemberWatch
-from roquette.broker.offsets import OffsetTable
-from roquette.broker.outbound import Outbound
-from roquette.broker.persistence import ConfigFiles, Saver
+from roquette.broker.delays.delay_levels import DelayLevels
+from roquette.broker.delays.delivered_copies import note_delivered
+from roquette.broker.files.config_files import ConfigFiles, Saver
+from roquette.broker.files.lost_topics import restore_topics
+from roquette.broker.files.table_files import Changes
+from roquette.broker.listeners import Doors
+from roquette.broker.operation.disk_watch import BEAT_S as DISK_BEAT_S
+from roquette.broker.operation.disk_watch import DiskWatch
+from roquette.broker.operation.item_stats import ItemStats, StatsFeed
+from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.operation.store_maintenance import StoreWork
 from roquette.broker.pop.driver import PopDriver
 from roquette.broker.pop.files import PopFiles
 from roquette.broker.pop.state import PopState
 from roquette.broker.processor_table import processor_table
-from roquette.broker.producers import ProducerTable
-from roquette.broker.registration import Registration
-from roquette.broker.regressions import Regressions
-from roquette.broker.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
-from roquette.broker.slow_readers import disable_slow_readers
-from roquette.broker.stats import BrokerStats
-from roquette.broker.stepping import keep_stepping
-from roquette.broker.store_work import StoreWork
-from roquette.broker.stored_times import BrokerClock
-from roquette.broker.timer_loop import TimerLoop, rules_of
-from roquette.broker.timers import Timers
-from roquette.broker.topics import TopicTable, system_topics
-from roquette.broker.transaction_checks import CheckPlan, TransactionChecks
-from roquette.broker.transactions import Transactions
-from roquette.broker.waiting_pulls import WaitingPulls
+from roquette.broker.pulling.filters import SubscriptionFilters
+from roquette.broker.pulling.hold_table import HoldTable
+from roquette.broker.pulling.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
+from roquette.broker.pulling.slow_readers import disable_slow_readers
+from roquette.broker.pulling.waiting_pulls import WaitingPulls
+from roquette.broker.records import set_aside
+from roquette.broker.records.log_sync import LogSync
+from roquette.broker.records.steps import keep_stepping
+from roquette.broker.records.stored_times import BrokerClock
+from roquette.broker.records.writer import MessageWriter
+from roquette.broker.tables.backward_commits import Regressions
+from roquette.broker.tables.consumers import ConsumerTable
+from roquette.broker.tables.deletions import Deletions, follow_deletions
+from roquette.broker.tables.duplicate_clients import MemberWatch
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.locks import LockTable
+from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.tables.producers import ProducerTable
+from roquette.broker.tables.topics import TopicTable, system_topics
+from roquette.broker.timers.delivery import Timers
+from roquette.broker.timers.timer_loop import TimerLoop, rules_of
+from roquette.broker.transactions.checks import CheckPlan, TransactionChecks
+from roquette.broker.transactions.half_messages import Transactions
 from roquette.broker.wiring import Parts, build_processors
-from roquette.broker.writer import MessageWriter
 from roquette.errors import StoreError
 from roquette.message.message_id import host_bytes
 from roquette.remoting.client import RemotingClient

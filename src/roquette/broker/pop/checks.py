@@ -1,8 +1,8 @@
 """The checks that pop, peek, notification and polling info share, in Apache's order and words."""
 
 from roquette.broker.config import LiveConfig
-from roquette.broker.groups import GroupTable
-from roquette.broker.topics import Topic, TopicTable
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.topics import Topic, TopicTable
 from roquette.errors import Refused
 from roquette.message.names import PERM_READ
 from roquette.remoting.dispatcher import RequestContext

@@ -7,7 +7,7 @@ from roquette.base.clock import Clock
 from roquette.base.lifecycle import Health
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.state import PopState
-from roquette.broker.stepping import keep_stepping
+from roquette.broker.records.steps import keep_stepping
 from roquette.remoting.dispatcher import RequestContext
 from roquette.store.results import Arrival
 

@@ -1,7 +1,7 @@
 """The two files of POP under `config/`: messageRequestMode.json and consumerOrderInfo.json."""
 
 from roquette.base.clock import Clock
-from roquette.broker.persistence import ConfigFiles, Saver
+from roquette.broker.files.config_files import ConfigFiles, Saver
 from roquette.broker.pop.state import PopState
 from roquette.wire.bodies import (
     ConsumerOrderInfoSerializeWrapper,

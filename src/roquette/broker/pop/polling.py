@@ -9,7 +9,7 @@ from bisect import insort
 from collections.abc import Callable
 from typing import Final
 
-from roquette.broker.filters import SubscriptionFilter
+from roquette.broker.pulling.filters import SubscriptionFilter
 from roquette.store.results import Arrival
 
 ANY_QUEUE: Final = -1

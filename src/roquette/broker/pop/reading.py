@@ -6,10 +6,10 @@ from librt.strings import read_i32_be
 
 from roquette.base.entropy import Entropy
 from roquette.broker.config import LiveConfig
-from roquette.broker.offsets import OffsetTable
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.receipt import build_extra_info
-from roquette.broker.sound_records import sound_record
+from roquette.broker.records.sound_records import sound_record
+from roquette.broker.tables.offsets import OffsetTable
 from roquette.message import properties
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import decode_properties, encode_properties

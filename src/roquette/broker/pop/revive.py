@@ -15,8 +15,6 @@ import logging
 from functools import partial
 
 from roquette.broker.config import LiveConfig
-from roquette.broker.groups import GroupTable
-from roquette.broker.offsets import OffsetTable
 from roquette.broker.pop.buffer import InFlightTable
 from roquette.broker.pop.checkpoint import (
     GRACE_MS,
@@ -30,11 +28,13 @@ from roquette.broker.pop.checkpoint import (
 )
 from roquette.broker.pop.order import OrderTable, next_offset
 from roquette.broker.pop.revive_log import ReviveLog
-from roquette.broker.sound_records import sound_record, sound_records
-from roquette.broker.stored_times import StoredTimes
-from roquette.broker.timer_rules import wait_no_more
-from roquette.broker.topics import TopicTable
-from roquette.broker.writer import MessageWriter
+from roquette.broker.records.sound_records import sound_record, sound_records
+from roquette.broker.records.stored_times import StoredTimes
+from roquette.broker.records.writer import MessageWriter
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.tables.topics import TopicTable
+from roquette.broker.timers.timer_rules import wait_no_more
 from roquette.errors import Refused, is_transient
 from roquette.message import names, properties
 from roquette.message.properties import decode_properties, property_value

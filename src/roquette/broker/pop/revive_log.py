@@ -6,7 +6,7 @@ the properties they would have there after the timer, so that either broker can 
 
 from roquette.base.javatypes import java_hash
 from roquette.broker.pop.checkpoint import ACK_INTERVAL_MS, CheckPoint, Entry, OrderEntry, encode
-from roquette.broker.writer import MessageWriter
+from roquette.broker.records.writer import MessageWriter
 from roquette.errors import StoreError
 from roquette.message import names, properties
 from roquette.message.properties import encode_properties

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 
 from roquette.broker.config import LiveConfig
-from roquette.broker.groups import GroupTable
-from roquette.broker.offsets import OffsetTable
 from roquette.broker.pop.checkpoint import OrderEntry
 from roquette.broker.pop.modes import RequestModes
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
 from roquette.broker.pop.revive import Reviver
 from roquette.broker.pop.revive_log import ReviveLog
-from roquette.broker.stored_times import StoredTimes
-from roquette.broker.topics import TopicTable
-from roquette.broker.writer import MessageWriter
+from roquette.broker.records.stored_times import StoredTimes
+from roquette.broker.records.writer import MessageWriter
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.tables.topics import TopicTable
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Arrival
 

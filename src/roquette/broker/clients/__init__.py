@@ -1,0 +1,1 @@
+"""Clients of the broker: heartbeats, members, queue locks, questions passed on."""

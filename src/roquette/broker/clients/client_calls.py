@@ -1,0 +1,178 @@
+"""Questions passed on to a client: running info (307), direct consumption (309), consumer status (223).
+
+Apache: AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus; refusals carry their texts.
+"""
+
+import asyncio
+import logging
+
+from roquette.broker.config import LiveConfig
+from roquette.broker.operation.offset_admin import RESET_SINCE
+from roquette.broker.tables.consumers import ClientChannel, ConsumerTable
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.topics import TopicTable
+from roquette.errors import ClientError, Refused
+from roquette.message.message import MessageQueue
+from roquette.message.message_id import decode_offset_message_id
+from roquette.remoting.dispatcher import Peer, RequestContext
+from roquette.remoting.outcomes import Reply, Task
+from roquette.store.message_store import MessageStore
+from roquette.wire.bodies import GetConsumerStatusBody
+from roquette.wire.codes import RequestCode, ResponseCode, version_text
+from roquette.wire.command import Command
+from roquette.wire.header_codec import encode_dict, ext_dict
+from roquette.wire.headers import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
+from roquette.wire.json_body import decode_body, encode_body
+
+log = logging.getLogger("roquette.broker")
+
+CLIENT_CALL_MS = 10_000
+STATUS_CALL_MS = 5_000
+CALLS_SINCE = 62  # V3_1_8_SNAPSHOT: older clients do not know 307 and 309
+
+
+class ClientCallProcessor:
+    """Asks a consumer on its own connection, and hands its answer back."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerTable,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+
+    def running_info(
+        self, ctx: RequestContext, header: GetConsumerRunningInfoRequestHeader, body: bytes
+    ) -> Task:
+        """GET_CONSUMER_RUNNING_INFO."""
+        channel = self._channel(header.consumer_group, header.client_id)
+        ext = bytes(ctx.command.ext) if ctx.command.ext is not None else b"{}"
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        return Task(_ask(channel, code, header.consumer_group, ext, body))
+
+    def consume_directly(
+        self,
+        ctx: RequestContext,
+        header: ConsumeMessageDirectlyResultRequestHeader,
+        body: bytes,
+    ) -> Task:
+        """CONSUME_MESSAGE_DIRECTLY: a client processes one stored message, outside of its queue's order."""
+        fields = ext_dict(ctx.command.ext) | {"brokerName": self._live.current.broker_name}
+        topic = self._topics.find(header.topic or "")
+        if topic is not None:
+            fields["topicSysFlag"] = str(topic.sys_flag)
+        group = self._groups.find(header.consumer_group, ctx.now_ms)
+        if group is not None:
+            fields["groupSysFlag"] = str(group.group_sys_flag)
+        record = self._record(header.msg_id or "")
+        channel = self._channel(header.consumer_group, header.client_id or "")
+        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        return Task(_ask(channel, code, header.consumer_group, encode_dict(fields), record))
+
+    def _record(self, message_id: str) -> bytes:
+        try:
+            _, offset = decode_offset_message_id(message_id)
+        except ValueError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"the message id {message_id!r} is wrong: {error}"
+            ) from None
+        record = self._store.record_at(offset)
+        if record is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
+            )
+        return record
+
+    def _channel(self, group: str, client_id: str) -> ClientChannel:
+        online = self._consumers.find(group)
+        channel = online.channel_of(client_id) if online is not None else None
+        if channel is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        if channel.version < CALLS_SINCE:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{version_text(channel.version)}> too low to "
+                "finish, please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        return channel
+
+    def consumer_status(
+        self, ctx: RequestContext, header: GetConsumerStatusRequestHeader, body: bytes
+    ) -> Task:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each member is in its queues; silent ones are left out."""
+        online = self._consumers.find(header.group)
+        if online is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]",
+            )
+        asked: list[ClientChannel] = []
+        only = (header.client_addr or "").strip()
+        for channel in online.channels.values():
+            if channel.version < RESET_SINCE:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    "the client does not support this feature. version="
+                    + version_text(channel.version),
+                )
+            if not only or only == channel.client_id:
+                asked.append(channel)
+        ext = encode_dict({"topic": header.topic, "group": header.group})
+        return Task(_statuses(asked, ext))
+
+
+async def _statuses(asked: list[ClientChannel], ext: bytes) -> Reply:
+    code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+    calls: list[tuple[str, asyncio.Future[Command]]] = []  # an id may have several connections
+    for channel in asked:
+        try:
+            call = channel.peer.invoke(code, ext, b"", STATUS_CALL_MS)
+            calls.append((channel.client_id, call))
+        except ClientError as error:
+            log.warning("consumer status: not asked id=%s error=%s", channel.client_id, error)
+    if calls:
+        await asyncio.wait([call for _, call in calls], timeout=STATUS_CALL_MS / 1000)
+    table: dict[str, dict[MessageQueue, int]] = {}
+    for client_id, call in calls:
+        if not call.done():
+            call.cancel()
+            log.warning("consumer status: no answer client_id=%s", client_id)
+            continue
+        try:
+            answer = call.result()
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                status = decode_body(GetConsumerStatusBody, answer.body)
+                table[client_id] = status.message_queue_table
+        except ClientError as error:
+            log.warning("consumer status: no answer client_id=%s error=%s", client_id, error)
+    return Reply(b"", encode_body(GetConsumerStatusBody(consumer_table=table)))
+
+
+async def _ask(
+    channel: ClientChannel, code: RequestCode, group: str, ext: bytes, body: bytes
+) -> Reply:
+    peer: Peer = channel.peer
+    try:
+        async with asyncio.timeout(CLIENT_CALL_MS / 1000):
+            answer = await peer.invoke(code, ext, body, CLIENT_CALL_MS)
+    except (ClientError, TimeoutError):
+        raise Refused(
+            ResponseCode.CONSUME_MSG_TIMEOUT,
+            f"consumer <{group}> <{channel.client_id}> Timeout: no answer within {CLIENT_CALL_MS} ms",
+        ) from None
+    return Reply(
+        b"" if answer.ext is None else bytes(answer.ext), answer.body, answer.code, answer.remark
+    )

@@ -1,0 +1,368 @@
+"""Clients come and go: heartbeat, unregistration, the list of a group's members.
+
+Apache: ClientManageProcessor, ConsumerManageProcessor.getConsumerListByGroup.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from roquette.base.executor import run_blocking
+from roquette.broker.config import BrokerConfig
+from roquette.broker.tables.bounds import NAME
+from roquette.broker.tables.consumers import ConsumerGroup, ConsumerTable
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.producers import ProducerTable
+from roquette.errors import Refused, RemoteProtocolError
+from roquette.message.names import retry_topic
+from roquette.message.sysflag import TOPIC_UNIT_SUB
+from roquette.remoting.dispatcher import Peer, RequestContext
+from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.remoting.transport import hang_up
+from roquette.wire.bodies import (
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.header_codec import encode_dict
+from roquette.wire.headers import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
+from roquette.wire.json_body import MAX_REQUEST, decode_request_body, encode_body
+
+T = TypeVar("T")
+
+DIRECT = 64 << 10  # bytes of a heartbeat that is read on the loop,
+MAX_HEARTBEAT = 2 << 20  # and of any; Apache's broker has no bound but the frame's
+MAX_SUBSCRIPTIONS = 4_096  # of one group,
+MAX_SUBSCRIBED = (
+    256 << 10
+)  # and the characters of their expressions and the codes of their tags, together
+MAX_LISTED = 1_000  # topics or groups created by one request
+PRODUCERS_A_STEP = 500
+CONSUMERS_A_STEP = 16
+MEMBERS_A_TURN = 250
+
+_SUB_CHANGED = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
+_SUB_KNOWN = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"})
+
+
+class TopicCreator(Protocol):
+    """Creates a topic of the system's own (retry, dead letter) unless it exists."""
+
+    def __call__(
+        self,
+        name: str,
+        queues: int,
+        perm: int,
+        now_ms: int,
+        *,
+        sys_flag: int = 0,
+        subscribed: Iterable[SubscriptionData] = (),
+    ) -> None: ...
+
+
+class HeartbeatProcessor:
+    """Requests 34, 35 and 38, and what a lost connection means.
+
+    Args:
+        settings: the current ones.
+    """
+
+    def __init__(
+        self,
+        consumers: ConsumerTable,
+        producers: ProducerTable,
+        groups: GroupTable,
+        create_topic: TopicCreator,
+        *,
+        on_group_changed: Callable[[str], None] | None = None,
+        settings: Callable[[], BrokerConfig] = BrokerConfig,
+    ) -> None:
+        self._consumers = consumers
+        self._producers = producers
+        self._groups = groups
+        self._create_topic = create_topic
+        self._on_group_changed = on_group_changed
+        self._settings = settings
+        self._beating: dict[int, list[_Beat]] = {}  # heartbeats that are not finished, by peer
+
+    def heart_beat(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
+        """HEART_BEAT: register every producer and consumer group of one client, many of them step by step."""
+        if len(body) > DIRECT:
+            return Task(self._beat_large(ctx, body))
+        beat = _Beat(ctx, decode_request(HeartbeatData, body))
+        for _ in self._steps(beat):
+            return Task(self._finish(beat))
+        return beat.reply()
+
+    async def _beat_large(self, ctx: RequestContext, body: bytes) -> Reply:
+        beat = _Beat(ctx, await run_blocking(decode_request, HeartbeatData, body, MAX_HEARTBEAT))
+        return await self._finish(beat)
+
+    async def _finish(self, beat: "_Beat") -> Reply:
+        """The other steps, each in a turn of its own. What the client leaves meanwhile it does not join again."""
+        peer = beat.ctx.peer
+        if peer.closed:
+            return beat.reply()
+        self._beating.setdefault(peer.id, []).append(beat)
+        try:
+            for _ in self._steps(beat):
+                await asyncio.sleep(0)
+                if peer.closed:
+                    break
+        finally:
+            beats = self._beating[peer.id]
+            beats.remove(beat)
+            if not beats:
+                del self._beating[peer.id]
+        return beat.reply()
+
+    def _steps(self, beat: "_Beat") -> Iterator[None]:
+        """Register what is left of a heartbeat; yields when it has taken long enough for one turn."""
+        ctx, data, work = beat.ctx, beat.data, 0
+        while beat.producers:
+            self._register_producer(beat, beat.producers.pop())
+            work += 1
+            if work % PRODUCERS_A_STEP == 0:
+                yield
+        fingerprint = data.heartbeat_fingerprint
+        reject_pull = self._settings().reject_pull_consumer_enable
+        while beat.consumers:
+            consumer = beat.consumers[-1]
+            for subscription in consumer.subscription_data_set if beat.fits(consumer) else ():
+                if self._consumers.prepare(subscription):
+                    yield  # an expression was compiled
+            if not beat.consumers or beat.consumers[-1] is not consumer:
+                continue  # the client left it meanwhile
+            beat.consumers.pop()
+            if reject_pull and consumer.consume_type == "CONSUME_ACTIVELY":
+                continue
+            if self._must_send_subscriptions(
+                ctx.peer, consumer.group_name, fingerprint, beat.without_sub
+            ):
+                beat.changed = True
+            try:
+                beat.check(consumer)
+                self._register_consumer(
+                    ctx, data.client_id, beat.language, consumer, beat.without_sub
+                )
+            except Refused as refusal:
+                beat.refuse("consumer", consumer.group_name, refusal.remark)
+            online = self._consumers.find(consumer.group_name)
+            if online is not None:
+                online.fingerprint = fingerprint
+            work += 1 + len(consumer.subscription_data_set) // 100
+            if work >= CONSUMERS_A_STEP and beat.consumers:
+                work = 0
+                yield
+
+    def _register_producer(self, beat: "_Beat", producer: ProducerData) -> None:
+        if not self._producers.register(
+            producer.group_name,
+            beat.ctx.peer,
+            client_id=beat.data.client_id,
+            language=beat.language,
+            version=beat.ctx.command.version,
+            now_ms=beat.ctx.steady_ms,
+        ):
+            beat.refuse("producer", producer.group_name, self._producers.bound.words())
+
+    def _must_send_subscriptions(
+        self, peer: Peer, name: str, fingerprint: int, without_sub: bool
+    ) -> bool:
+        """Whether a client that has a fingerprint (heartbeat version 2) shall send all it subscribes to next.
+
+        As in Apache when the group's last heartbeat had another fingerprint; here also when the broker
+        does not know the subscriptions the client left out, for instance after a restart.
+        """
+        online = self._consumers.find(name)
+        if online is None or online.fingerprint is None:
+            return without_sub
+        channel = online.channels.get(peer.id)
+        if channel is not None and channel.outdated:
+            channel.outdated = False
+            if without_sub:
+                return True
+        return online.fingerprint != fingerprint or (without_sub and not online.subscriptions)
+
+    def _register_consumer(
+        self,
+        ctx: RequestContext,
+        client_id: str,
+        language: str,
+        data: ConsumerData,
+        without_sub: bool,
+    ) -> None:
+        group = self._groups.find(data.group_name, ctx.now_ms)
+        if group is None:
+            return  # autoCreateSubscriptionGroup is off: the consumer part is skipped in silence
+        if not self._consumers.admits(data.group_name, ctx.peer, client_id):
+            raise Refused(ResponseCode.SYSTEM_BUSY, self._consumers.bound.words())
+        self._create_topic(
+            retry_topic(data.group_name),
+            group.retry_queue_nums,
+            6,
+            ctx.now_ms,
+            sys_flag=TOPIC_UNIT_SUB if data.unit_mode else 0,
+            subscribed=data.subscription_data_set,
+        )
+        changed = self._consumers.register(
+            data.group_name,
+            ctx.peer,
+            client_id=client_id,
+            language=language,
+            version=ctx.command.version,
+            consume_type=data.consume_type,
+            message_model=data.message_model,
+            consume_from_where=data.consume_from_where,
+            subscriptions=None if without_sub else data.subscription_data_set,
+            now_ms=ctx.steady_ms,
+        )
+        if changed:
+            self._notify(data.group_name)
+
+    def _notify(self, name: str) -> None:
+        """Tell all members to rebalance, unless broadcasting or switched off for the group."""
+        online = self._consumers.find(name)
+        config = self._groups.known(name)  # None: it was deleted, its members are there
+        if (
+            online is None
+            or online.broadcasting
+            or (config is not None and not config.notify_consumer_ids_changed_enable)
+            or not self._settings().notify_consumer_ids_changed_enable
+        ):
+            return
+        notify_members(online)
+        if self._on_group_changed is not None:
+            self._on_group_changed(name)
+
+    def unregister_client(
+        self, ctx: RequestContext, header: UnregisterClientRequestHeader, body: bytes
+    ) -> Reply:
+        """UNREGISTER_CLIENT: a client leaves its groups at once."""
+        for beat in self._beating.get(ctx.peer.id, ()):
+            beat.leave(header.producer_group, header.consumer_group)
+        if header.producer_group:
+            self._producers.unregister(header.producer_group, ctx.peer)
+        if header.consumer_group and self._consumers.unregister(header.consumer_group, ctx.peer):
+            self._notify(header.consumer_group)
+        return Reply()
+
+    def connection_lost(self, peer: Peer) -> None:
+        """A connection ended: its groups rebalance at once."""
+        self._producers.remove_peer(peer)
+        for name in self._consumers.remove_peer(peer):
+            self._notify(name)
+
+    def expire(self, steady_ms: int) -> None:
+        """Every 10 s: producers without a heartbeat for 120 s are gone, consumers after channelExpiredTimeout
+        (ClientHousekeepingService)."""
+        for peer in self._producers.expire(steady_ms):
+            hang_up(peer)
+        for name, peer in self._consumers.expire(
+            steady_ms, self._settings().channel_expired_timeout
+        ):
+            hang_up(peer)
+            self._notify(name)
+
+    def consumer_list(
+        self, ctx: RequestContext, header: GetConsumerListByGroupRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_CONSUMER_LIST_BY_GROUP: the client ids among which queues are shared."""
+        group = self._consumers.find(header.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
+            )
+        return Reply(
+            b"",
+            encode_body(GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())),
+        )
+
+
+class _Beat:
+    """One heartbeat on its way: what is left of it, and what was refused."""
+
+    def __init__(self, ctx: RequestContext, data: HeartbeatData) -> None:
+        if not data.client_id:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
+        self.ctx = ctx
+        self.data = data
+        self.language = str(ctx.command.language or "OTHER")
+        self.without_sub = data.without_sub and data.heartbeat_fingerprint != 0
+        self.changed = data.heartbeat_fingerprint == 0
+        self.producers = data.producer_data_set[::-1]
+        self.consumers = data.consumer_data_set[::-1]
+        self._refused = 0
+        self._first = ""
+
+    def fits(self, group: ConsumerData) -> bool:
+        """Whether a group's subscriptions are few and short enough to be taken in."""
+        listed = group.subscription_data_set
+        return (
+            len(listed) <= MAX_SUBSCRIPTIONS
+            and sum(len(data.sub_string or "") + len(data.code_set or ()) for data in listed)
+            <= MAX_SUBSCRIBED
+        )
+
+    def check(self, group: ConsumerData) -> None:
+        """Raise Refused where `fits` is False."""
+        if not self.fits(group):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"it has {len(group.subscription_data_set)} subscriptions, {MAX_SUBSCRIPTIONS} are allowed, "
+                f"with {MAX_SUBSCRIBED} characters and tags in all",
+            )
+
+    def refuse(self, kind: str, group: str, why: str) -> None:
+        """A group is not registered."""
+        if not self._refused:
+            self._first = f"{kind} group {group[:NAME]}: {why}"
+        self._refused += 1
+
+    def leave(self, producer: str | None, consumer: str | None) -> None:
+        """The client left these groups meanwhile."""
+        self.producers = [one for one in self.producers if one.group_name != producer]
+        self.consumers = [one for one in self.consumers if one.group_name != consumer]
+
+    def reply(self) -> Reply:
+        """Not a refusal of the whole: a Java client would take this broker for one that does not know it."""
+        remark = f"{self._refused} groups are not registered; {self._first}"
+        return Reply(
+            _SUB_CHANGED if self.changed else _SUB_KNOWN, remark=remark if self._refused else None
+        )
+
+
+def notify_members(group: ConsumerGroup) -> None:
+    """NOTIFY_CONSUMER_IDS_CHANGED to every member, one way (Broker2Client.notifyConsumerIdsChanged)."""
+    _notify_some(group.peers(), 0, encode_dict({"consumerGroup": group.name}))
+
+
+def _notify_some(peers: list[Peer], first: int, ext: bytes) -> None:
+    """Those of one turn; the others have theirs."""
+    for peer in peers[first : first + MEMBERS_A_TURN]:
+        peer.notify(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext)
+    first += MEMBERS_A_TURN
+    if first < len(peers):
+        peers[first].soon(_notify_some, peers, first, ext)
+
+
+def check_count(count: int, what: str) -> None:
+    """Raise Refused when one request asks for more than is done in one turn."""
+    if count > MAX_LISTED:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"{count} {what} in one request, {MAX_LISTED} are allowed: send several",
+        )
+
+
+def decode_request(kind: type[T], body: bytes, most: int = MAX_REQUEST) -> T:
+    """Read a request's JSON body; a body that is not one is refused, not fatal."""
+    try:
+        return decode_request_body(kind, body, most)
+    except RemoteProtocolError as error:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"the body is not a {kind.__name__}: {error}"
+        ) from None

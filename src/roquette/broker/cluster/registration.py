@@ -1,0 +1,315 @@
+"""Tells every name server what this broker serves: at start, every 30 s, and at once when topics change.
+
+One task per name server, so that a dead one delays nobody. Each remembers which topics its server has not
+acknowledged yet, so a lost incremental registration is made good by the next one.
+Apache: BrokerController.registerBrokerAll, registerIncrementBrokerData.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from roquette.base.lifecycle import Health, Tasks
+from roquette.broker.cluster.outbound import Outbound
+from roquette.broker.cluster.route_agreement import Agreement
+from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
+from roquette.broker.tables.topics import TopicTable
+from roquette.errors import BrokerError, ClientError
+from roquette.wire.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from roquette.wire.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+
+log = logging.getLogger("roquette.broker.cluster.registration")
+
+SHORTEST_PERIOD_MS = 10_000
+LONGEST_PERIOD_MS = 60_000
+SETTLE_S = 0.5  # a reply waits so long at most for the name servers
+FIRST_RETRY_S = 0.5
+UNREGISTER_MS = 3_000
+UNSPLIT = (
+    4_000  # topics of one registration at most: some ms of work, and far below a frame's 16 MiB
+)
+READ_WRITE = 6
+
+
+class _Server:
+    """What one name server has been told."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.everything = True  # the next registration carries all topics
+        self.pending: dict[str, None] = {}  # changed topics it has not acknowledged
+        self.wanted = 0  # number of the newest change
+        self.version: DataVersion | None = None  # of the last full registration it acknowledged
+        self.told = 0  # number of the newest change it acknowledged
+        self.reachable: bool | None = None
+        self.wake = asyncio.Event()
+        self.waiters: list[asyncio.Future[None]] = []
+        self.task: asyncio.Task[None] | None = None
+
+
+class Registration:
+    """Keeps all name servers informed.
+
+    Args:
+        addresses: broker address and HA address, known once the ports are bound.
+        order_topics: told which topics the name servers list as ordered.
+        agreement: asked once a period whether the name servers agree.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        topics: TopicTable,
+        outbound: Outbound,
+        tasks: Tasks,
+        addresses: Callable[[], tuple[str, str]],
+        order_topics: Callable[[list[str]], None],
+        agreement: Agreement,
+    ) -> None:
+        self._live = live
+        self._topics = topics
+        self._outbound = outbound
+        self._tasks = tasks
+        self._addresses = addresses
+        self._order_topics = order_topics
+        self._agreement = agreement
+        self._servers: dict[str, _Server] = {}
+        self._changes = 0
+        self._running = False
+
+    async def start(self) -> None:
+        """Begin; returns when every name server was told, or after 500 ms."""
+        self._running = True
+        self.refresh()
+        self._tasks.keep("name-server-agreement", self._watch)
+        await self.settled()
+
+    async def _watch(self, health: Health) -> None:
+        while True:
+            await asyncio.sleep(self._period_s())
+            await self._agreement.check()
+            health.worked()
+
+    def refresh(self) -> None:
+        """Follow the configured list: begin with new name servers, drop removed ones."""
+        if not self._running:
+            return
+        wanted = name_servers(self._live.current)
+        for address in wanted:
+            if address not in self._servers:
+                server = self._servers[address] = _Server(address)
+                server.wanted = self._changes + 1
+                server.told = self._changes
+                server.task = self._tasks.keep(f"register-{address}", partial(self._serve, server))
+        for address in [a for a in self._servers if a not in wanted]:
+            server = self._servers.pop(address)
+            if server.task is not None:
+                server.task.cancel()
+            _release(server)
+
+    def topic_changed(self, name: str) -> None:
+        """A topic was created, changed or deleted: register it everywhere, now."""
+        self._changes += 1
+        for server in self._servers.values():
+            server.pending[name] = None
+            server.wanted = self._changes + 1
+            server.wake.set()
+
+    def all_changed(self) -> None:
+        """Something that touches every topic changed (the broker's permission)."""
+        self._changes += 1
+        for server in self._servers.values():
+            server.everything = True
+            server.wanted = self._changes + 1
+            server.wake.set()
+
+    def connection_lost(self, address: str) -> None:
+        """A name server forgets us with our connection: tell it all again."""
+        server = self._servers.get(address)
+        if server is not None and self._running:
+            server.everything = True
+            server.wake.set()
+
+    async def settled(self, limit_s: float = SETTLE_S) -> None:
+        """Wait until every name server that answered last knows all changes so far, for `limit_s` at most."""
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[None]] = []
+        for server in self._servers.values():
+            if server.told < server.wanted and server.reachable is not False:
+                future = loop.create_future()
+                server.waiters.append(future)
+                futures.append(future)
+        if not futures:
+            return
+        try:
+            async with asyncio.timeout(limit_s):
+                for future in futures:
+                    await asyncio.shield(future)
+        except TimeoutError:
+            late = [s.address for s in self._servers.values() if s.told < s.wanted]
+            if late:  # else they were told, or removed, at the last moment
+                log.warning("name servers not told in time servers=%s", ";".join(late))
+
+    async def stop(self) -> None:
+        """Unregister everywhere; unreachable name servers will notice the closed connection."""
+        self._running = False
+        config = self._live.current
+        address, _ = self._addresses()
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=address,
+            cluster_name=config.broker_cluster_name,
+            broker_id=config.broker_id,
+        )
+        calls = [
+            self._outbound.unregister(server.address, header, UNREGISTER_MS)
+            for server in self._servers.values()
+            if server.reachable
+        ]
+        for server in self._servers.values():
+            if server.task is not None:
+                server.task.cancel()
+            _release(server)
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                log.warning("unregistration failed error=%s", outcome)
+
+    async def _serve(self, server: _Server, health: Health) -> None:
+        server.everything = True
+        failures = 0
+        while True:
+            done = await self._register(server)
+            if done:
+                health.worked()
+            failures = 0 if done else failures + 1
+            if done and (server.told < server.wanted or server.everything):
+                continue
+            period_s = self._period_s()
+            wait_s = period_s if done else min(period_s, FIRST_RETRY_S * 2 ** min(failures, 6))
+            server.wake.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await server.wake.wait()
+                if not done:
+                    await asyncio.sleep(0.05)  # a burst of changes is no burst of connects
+            except TimeoutError:
+                server.everything = True
+
+    def _period_s(self) -> float:
+        period_ms = self._live.current.register_name_server_period
+        return min(max(period_ms, SHORTEST_PERIOD_MS), LONGEST_PERIOD_MS) / 1000
+
+    async def _register(self, server: _Server) -> bool:
+        """One registration; False when it failed and must be repeated."""
+        config = self._live.current
+        number = server.wanted
+        everything = server.everything
+        names = list(server.pending)
+        server.everything = False
+        version = self._topics.data_version
+        wanted = [topic.name for topic in self._topics.all()] if everything else names
+        try:
+            table = await self._tell(server, config, wanted, version)
+        except ClientError as error:
+            server.everything = server.everything or everything or isinstance(error, BrokerError)
+            if server.reachable is not False:
+                log.warning("registration failed namesrv=%s error=%s", server.address, error)
+            server.reachable = False
+            return False
+        if not server.reachable:
+            log.info(
+                "registered namesrv=%s broker=%s address=%s topics=%d",
+                server.address,
+                config.broker_name,
+                self._addresses()[0],
+                len(wanted),
+            )
+        server.reachable = True
+        server.version = version if everything else None
+        for name in names:
+            server.pending.pop(name, None)
+        server.told = max(server.told, number)
+        if server.wanted > number:  # changed meanwhile: those topics must go again
+            for name in names:
+                server.pending[name] = None
+        if server.told >= server.wanted:
+            _release(server)
+        self._take_order_topics(table)
+        return True
+
+    async def _tell(
+        self, server: _Server, config: BrokerConfig, wanted: list[str], version: DataVersion
+    ) -> KVTable | None:
+        """Register topics, in parts when there are many; the loop gets its turns between them.
+
+        Apache's name server takes changes of a topic it knows only with another version than the last message's:
+        parts that bring changes go with versions of their own, the last one with the true one.
+        """
+        size = config.split_registration_size if config.enable_split_registration else UNSPLIT
+        size = min(max(2, size), UNSPLIT)  # of an unknown broker one single topic is refused
+        parts = [wanted[start : start + size] for start in range(0, len(wanted), size)] or [[]]
+        address, ha_address = self._addresses()
+        table: KVTable | None = None
+        for number, names in enumerate(parts):
+            header = RegisterBrokerRequestHeader(
+                broker_name=config.broker_name,
+                broker_addr=address,
+                cluster_name=config.broker_cluster_name,
+                ha_server_addr=ha_address,
+                broker_id=config.broker_id,
+                compressed=config.compressed_register,
+            )
+            told = version
+            if number < len(parts) - 1 and server.version != version:
+                told = DataVersion(
+                    counter=version.counter,
+                    state_version=version.state_version,
+                    timestamp=version.timestamp - 1 - number % 2,
+                )
+            table = await self._outbound.register(
+                server.address,
+                header,
+                self._body(config, names, told),
+                config.register_broker_timeout_mills,
+                part=len(parts) > 1,
+            )
+        return table
+
+    def _take_order_topics(self, table: KVTable | None) -> None:
+        if table is not None and table.table:
+            self._order_topics(list(table.table))
+
+    def _body(
+        self, config: BrokerConfig, names: list[str], version: DataVersion
+    ) -> RegisterBrokerBody:
+        table = self._some(names)
+        permission = config.broker_permission
+        if permission & READ_WRITE != READ_WRITE:
+            for topic in table.values():
+                topic.perm &= permission
+        wrapper = TopicConfigAndMappingSerializeWrapper(
+            topic_config_table=table, data_version=version
+        )
+        return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=[])
+
+    def _some(self, names: list[str]) -> dict[str, TopicConfig]:
+        found: dict[str, TopicConfig] = {}
+        for name in names:
+            topic = self._topics.find(name)
+            if topic is not None:
+                found[name] = topic.to_config()
+        return found
+
+
+def _release(server: _Server) -> None:
+    for future in server.waiters:
+        if not future.done():
+            future.set_result(None)
+    server.waiters.clear()

@@ -1,0 +1,83 @@
+"""Asks the name servers whether they tell the same routes, and warns when they do not (mission row N8).
+
+Name servers never talk to each other, so one that does not know a broker is seen by nobody until producers
+are unbalanced and queues have no consumer. A broker is the cheapest place to notice: it knows all of them.
+"""
+
+import asyncio
+import logging
+
+from roquette.base.clock import Clock
+from roquette.base.logs import RateLimited
+from roquette.broker.cluster.outbound import Outbound
+from roquette.broker.config import LiveConfig, name_servers
+from roquette.broker.tables.topics import TopicTable
+from roquette.errors import ClientError
+from roquette.message.names import is_system_topic
+from roquette.wire.bodies import TopicRouteData, canonical
+
+log = logging.getLogger("roquette.broker.cluster.route_agreement")
+
+TOPICS_A_ROUND = 8  # of our own, in turn; a broker unknown to a name server shows in any of them
+SETTLE_S = 2.0  # a change on its way is no disagreement: what differs is asked again
+TIMEOUT_MS = 3_000
+WARN_EVERY_MS = 60_000
+
+
+class Agreement:
+    """Compares what the name servers say of some of this broker's topics, in turn, each round."""
+
+    def __init__(
+        self, live: LiveConfig, topics: TopicTable, outbound: Outbound, clock: Clock
+    ) -> None:
+        self._live = live
+        self._topics = topics
+        self._outbound = outbound
+        self._noise = RateLimited(log, clock, WARN_EVERY_MS)
+        self._next = 0
+
+    async def check(self) -> None:
+        """One round; costs nothing where there is one name server."""
+        if len(name_servers(self._live.current)) < 2:
+            return
+        doubtful = [topic for topic in self._some() if len(await self._sides(topic)) > 1]
+        if not doubtful:
+            return
+        await asyncio.sleep(SETTLE_S)
+        for topic in doubtful:
+            sides = await self._sides(topic)
+            if len(sides) > 1:
+                text = " / ".join(f"{','.join(who)} say {what}" for what, who in sides)
+                self._noise.warning(topic, "name servers disagree topic=%s: %s", topic, text)
+
+    def _some(self) -> list[str]:
+        """The topic that every broker of the cluster has, and the next few of the users'."""
+        cluster = self._live.current.broker_cluster_name
+        own = [t.name for t in self._topics.all() if not is_system_topic(t.name)]
+        names = [name for name in own if name not in (cluster, self._live.current.broker_name)]
+        count = min(len(names), TOPICS_A_ROUND)
+        chosen = [names[(self._next + i) % len(names)] for i in range(count)]
+        self._next += count
+        return [cluster, *chosen] if self._topics.find(cluster) is not None else chosen
+
+    async def _sides(self, topic: str) -> list[tuple[str, list[str]]]:
+        """What is told of a topic, and by whom; name servers that do not answer are left out."""
+        seen: dict[object, tuple[str, list[str]]] = {}
+        for address in name_servers(self._live.current):
+            try:
+                route = await self._outbound.route(address, topic, TIMEOUT_MS)
+            except ClientError:
+                continue
+            form = None if route is None else canonical(route)
+            seen.setdefault(form, (_words(route), []))[1].append(address)
+        return list(seen.values())
+
+
+def _words(route: TopicRouteData | None) -> str:
+    """The queues of a route by broker, for the log."""
+    if route is None:
+        return "nothing"
+    queues = sorted(
+        (q.broker_name, q.read_queue_nums, q.write_queue_nums) for q in route.queue_datas
+    )
+    return "+".join(f"{name}(r{reads}w{writes})" for name, reads, writes in queues) or "nothing"

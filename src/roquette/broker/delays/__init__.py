@@ -1,0 +1,1 @@
+"""Messages that wait in one of the delay levels."""

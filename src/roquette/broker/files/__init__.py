@@ -1,0 +1,1 @@
+"""The broker's files under `config/`: loaded at start, written after changes."""

@@ -1,0 +1,263 @@
+"""What must follow a change of the broker's tables: a file is written, name servers are told.
+
+What operators change is written before the request is answered, topics are registered, too; a file that cannot
+be written is told. Offsets that clients commit go to the journal at the end of each turn, and to their file on a beat,
+as delay progress does.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from roquette.base.clock import Clock
+from roquette.base.lifecycle import Tasks
+from roquette.broker.cluster.registration import SETTLE_S, Registration
+from roquette.broker.config import LiveConfig
+from roquette.broker.delays.delay_levels import DelayLevels, DelayProgress
+from roquette.broker.files import config_files as persistence
+from roquette.broker.files.config_files import ConfigFiles, Saver
+from roquette.broker.files.offset_journal import OffsetJournal
+from roquette.broker.tables.deleted_topics import DeletedTopics
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.tables.topics import TopicTable
+from roquette.message.names import PERM_WRITE, perm_text
+from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.store.message_store import MessageStore
+from roquette.wire.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+
+log = logging.getLogger("roquette.broker")
+
+GROUPS_BEAT_S = (
+    1.0  # subscriptionGroup.json is written once in so long for groups that clients make
+)
+
+
+class Changes:
+    """Loads the four tables, and follows their changes."""
+
+    def __init__(
+        self,
+        files: ConfigFiles,
+        tasks: Tasks,
+        clock: Clock,
+        live: LiveConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        delays: DelayLevels,
+        registration: Registration,
+        store: MessageStore,
+    ) -> None:
+        self._files = files
+        self._tasks = tasks
+        self._clock = clock
+        self._live = live
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._delays = delays
+        self._registration = registration
+        self._store = store
+        self._topic_file = Saver(files, persistence.TOPICS, self._topic_wrapper, frozen=True)
+        self._group_file = Saver(files, persistence.GROUPS, groups.to_wrapper, frozen=True)
+        self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper, frozen=True)
+        self._delay_file = Saver(files, persistence.DELAYS, delays.to_wrapper)
+        self._deleted = DeletedTopics(files, store, live.bounds.deleted)
+        self._more = [self._deleted.file]
+        self._journal = OffsetJournal(*files.place)
+        self._offset_file.picture = self._journal.picture
+        self._offset_file.pictured = self._journal.pictured
+        self._offset_file.written = self._journal.saved
+        self._early = False  # the file of offsets is written before its beat
+
+    def _topic_wrapper(self) -> TopicConfigSerializeWrapper:
+        return TopicConfigSerializeWrapper(
+            topic_config_table=self._topics.to_table(), data_version=self._topics.data_version
+        )
+
+    def load(self, log_end: int) -> None:
+        """Read the files into the tables; raises StoreError when a file exists and cannot be read.
+
+        Args:
+            log_end: where the log ends; 0 when parts of it are gone, so that no journal may speak of it.
+        """
+        topics = self._files.load(persistence.TOPICS, TopicConfigSerializeWrapper)
+        if topics is not None:
+            self._topics.load(topics.topic_config_table.values(), topics.data_version)
+        self._deleted.load(self._topics.find)
+        groups = self._files.load(persistence.GROUPS, SubscriptionGroupWrapper)
+        if groups is not None:
+            self._groups.load(
+                groups.subscription_group_table.values(),
+                groups.forbidden_table,
+                groups.data_version,
+            )
+        offsets = self._files.load_marked(persistence.OFFSETS, ConsumerOffsetSerializeWrapper)
+        crc = size = 0
+        if offsets is not None:
+            self._offsets.load(offsets.value)
+            crc, size = offsets.mark.crc, offsets.mark.size
+        for change in self._journal.load(crc, size, log_end):
+            self._offsets.apply(change)
+        self._offsets.count()
+        delays = self._files.load(persistence.DELAYS, DelayProgress)
+        if delays is not None:
+            self._delays.load(delays.offset_table, delays.data_version, delays.log_offset)
+        else:
+            self._delays.load_nothing()
+
+    def guard(
+        self, before_offsets: Callable[[], None], durable: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Offsets and delay progress reach the disk only after the log they speak of: POP commits an offset when
+        the log holds the check-point of the messages before it, and only then."""
+        self._offset_file.before = before_offsets
+        self._offset_file.ready = durable
+        self._delay_file.ready = durable
+
+    def also(self, file: Saver) -> None:
+        """One more file that changes when a topic or group goes."""
+        self._more.append(file)
+
+    def watch(self) -> None:
+        """From here on, follow changes."""
+        self._topics.set_writable(bool(self._live.current.broker_permission & PERM_WRITE))
+        self._topics.changed = self._topic_changed
+        self._groups.changed = self._group_changed
+        self._live.changed.append(self._settings_changed)
+
+    def _topic_changed(self, name: str) -> None:
+        if self._topics.find(name) is None:
+            self._deleted.deleted(name)
+        else:
+            self._deleted.made(name)
+        self._registration.topic_changed(name)
+        self._topic_file.soon(self._tasks)
+
+    def _group_changed(self, name: str) -> None:
+        self._group_file.soon(self._tasks, GROUPS_BEAT_S)
+
+    def _settings_changed(self, keys: list[str]) -> None:
+        if keys:
+            log.info("settings changed keys=%s", ",".join(keys))
+        self._store.reconfigure(self._live.store)
+        if "brokerPermission" in keys:
+            permission = self._live.current.broker_permission
+            log.info("broker permission is now %s", perm_text(permission))
+            self._topics.set_writable(bool(permission & PERM_WRITE))
+            self._topics.touch(self._clock.now_ms())
+            self._topic_file.mark()
+            self._registration.all_changed()
+        if "namesrvAddr" in keys:
+            self._registration.refresh()
+
+    # Outcomes that answer when it is done. Each is a refusal that says so when a file cannot be written.
+
+    async def topics_saved(self) -> bool:
+        """Wait until the topics are on the disk; False when that failed, which their beat tries again."""
+        return await self._topic_file.try_save()
+
+    async def settled(self, limit_s: float = SETTLE_S) -> bool:
+        """The same, and the name servers know: `limit_s` at most for them."""
+        saved = await self.topics_saved()
+        await self._registration.settled(limit_s)
+        return saved
+
+    def topic_set(self, reply: Reply, limit_s: float = SETTLE_S) -> Outcome:
+        """`reply`, once changed topics are on the disk and the name servers know of them."""
+        return Task(self._confirmed(reply, self._topic_file, settle_s=limit_s))
+
+    def topic_deleted(self, reply: Reply) -> Outcome:
+        """The same after a deletion: a topic of the same name must not meet the old one's offsets."""
+        self._offset_file.mark()
+        files = (self._offset_file, self._group_file, *self._more, self._topic_file)
+        return Task(self._confirmed(reply, *files, settle_s=SETTLE_S))
+
+    def topic_may_go(self, name: str) -> None:
+        """Raises Refused when there is no room to remember that the topic is deleted."""
+        self._deleted.make_room(name)
+
+    def queues_dropped(self, topics: list[str], reply: Reply) -> Outcome:
+        """`reply`, once it is on the disk that the queues of some unknown topics are gone."""
+        for topic in topics:
+            self._deleted.deleted(topic)
+        return Task(self._confirmed(reply, self._deleted.file))
+
+    def group_set(self, reply: Reply) -> Outcome:
+        """`reply`, once changed groups are on the disk."""
+        return Task(self._confirmed(reply, self._group_file))
+
+    def group_deleted(self, reply: Reply) -> Outcome:
+        """The same, and what went with the group."""
+        self._offset_file.mark()
+        return Task(self._confirmed(reply, self._offset_file, *self._more, self._group_file))
+
+    def offsets_set(self, reply: Reply) -> Outcome:
+        """`reply`, once the offsets are on the disk."""
+        self._offset_file.mark()
+        return Task(self._confirmed(reply, self._offset_file))
+
+    async def _confirmed(self, reply: Reply, *files: Saver, settle_s: float = 0.0) -> Reply:
+        for file in files:
+            await file.confirm()
+        if settle_s:
+            await self._registration.settled(settle_s)
+        return reply
+
+    def end_turn(self, log_end: int) -> bool:
+        """Write down what the turn changed of the offsets; False when that cannot be done, for the first time:
+        the answers of this turn must not leave. Later commits are refused until it works again."""
+        offsets, journal = self._offsets, self._journal
+        if not offsets.moved:
+            return True
+        if journal.append(offsets.change(log_end)):
+            offsets.told()
+            offsets.unsafe = None
+            if journal.full and not self._early:
+                self._early = True
+                self._tasks.start("save-full-journal", self._save_early())
+            return True
+        first, offsets.unsafe = offsets.unsafe is None, journal.failure
+        return not first
+
+    async def _save_early(self) -> None:
+        self._offset_file.mark()
+        await self._offset_file.try_save()
+        self._early = False
+
+    async def save_offsets(self) -> None:
+        """The beat of consumer offsets; retries what failed elsewhere."""
+        if self._offsets.dirty:
+            self._offsets.dirty = False
+            self._offset_file.mark()
+        for saver in (self._offset_file, self._topic_file, self._group_file, *self._more):
+            await saver.try_save()
+
+    async def save_delays(self) -> None:
+        """The beat of delay progress."""
+        if self._delays.dirty:
+            self._delays.capture(self._store.max_physical_offset)
+            self._delay_file.mark()
+        await self._delay_file.try_save()
+
+    def save_all_now(self) -> None:
+        """Write everything, blocking: the end of the broker (Apache persists whatever there is).
+
+        The log is on the disk already.
+        """
+        self._delays.capture(self._store.max_physical_offset)
+        for saver in (
+            self._topic_file,
+            self._group_file,
+            self._offset_file,
+            self._delay_file,
+        ):
+            saver.mark()
+            saver.try_save_now()
+        for saver in self._more:
+            saver.try_save_now()
+        self._journal.close(remove=not self._offset_file.dirty)

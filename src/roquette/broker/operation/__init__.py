@@ -1,0 +1,1 @@
+"""What operators ask for, and the upkeep of a running broker."""

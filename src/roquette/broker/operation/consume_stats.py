@@ -1,0 +1,254 @@
+"""How far groups are: per queue (208), all groups (317), in time (303); units of a queue (321); counters (315).
+
+Apache: AdminBrokerProcessor.getConsumeStats and its neighbours; refusals carry their texts.
+"""
+
+import logging
+from collections.abc import Callable
+
+from roquette.broker.operation.item_stats import GROUP_GET_NUMS, ItemStats
+from roquette.broker.records.steps import encode_rows, paced
+from roquette.broker.tables.consumers import ConsumerTable
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.tables.topics import TopicTable
+from roquette.errors import Refused
+from roquette.message.message import MessageQueue
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Reply, Task
+from roquette.store.message_store import MessageStore
+from roquette.wire.bodies import (
+    ConsumeQueueData,
+    ConsumeStats,
+    ConsumeStatsList,
+    OffsetWrapper,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+)
+from roquette.wire.codes import ResponseCode
+from roquette.wire.headers import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from roquette.wire.json_body import encode_body
+
+log = logging.getLogger("roquette.broker")
+
+MAX_UNITS = 10_000  # of a queue, in one answer
+MAX_ROWS = 150_000  # queues in one answer: more than a frame of 16 MiB holds
+TOPICS_AT_ONCE = 200  # whose queues are looked at in one turn
+
+
+def check_rows(count: int, remedy: str) -> None:
+    """Raise Refused when an answer would not fit a frame; Apache's broker builds it, and fails at its end."""
+    if count > MAX_ROWS:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the answer is about {count} queues, {MAX_ROWS} are allowed: {remedy}",
+        )
+
+
+class ConsumeStatsProcessor:
+    """Shows progress; changes nothing.
+
+    Args:
+        address: this broker's, as clients know it.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+        items: ItemStats,
+        *,
+        broker_name: str,
+        address: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._items = items
+        self._broker_name = broker_name
+        self._address = address
+
+    def consume_stats(
+        self, ctx: RequestContext, header: GetConsumeStatsRequestHeader, body: bytes
+    ) -> Task:
+        """GET_CONSUME_STATS: per queue, how far the group is and how far it could be; at most MAX_ROWS of them."""
+        group = header.consumer_group
+        listed = [name for name in (header.topic_list or "").split(";") if name]
+        if listed:
+            names = listed
+        else:
+            topic = (header.topic or "").strip()
+            wanted = [topic] if topic else self._offsets.topics_of(group)
+            names = [name for name in wanted if self._subscribed(group, name)]
+        return Task(self._consume_stats(group, names))
+
+    async def _consume_stats(self, group: str, names: list[str]) -> Reply:
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
+        gone: list[str] = []
+        async for name in paced(names, TOPICS_AT_ONCE):
+            found = self._topics.find(name)
+            if found is None:
+                gone.append(name)
+                continue
+            check_rows(len(table) + found.read_queues, "ask for fewer topics")
+            await self._progress(group, name, found.read_queues, table, pulls=True)
+            tps += self._items.tps(GROUP_GET_NUMS, f"{name}@{group}")
+        if gone:
+            log.warning("consume stats: %d topics do not exist, first=%s", len(gone), gone[0])
+        answer = ConsumeStats(offset_table=table, consume_tps=tps)
+        return Reply(b"", await encode_rows(answer, len(table)))
+
+    def _subscribed(self, group: str, topic: str) -> bool:
+        """False for what an online group has subscriptions, but none on this topic."""
+        online = self._consumers.find(group)
+        if online is None or not online.subscriptions or topic in online.subscriptions:
+            return True
+        log.debug("consume stats: not subscribed topic=%s group=%s", topic, group)
+        return False
+
+    async def _progress(
+        self,
+        group: str,
+        topic: str,
+        queues: int,
+        table: dict[MessageQueue, OffsetWrapper],
+        *,
+        pulls: bool,
+    ) -> None:
+        async for queue_id in paced(range(queues)):
+            high = max(0, self._store.max_offset(topic, queue_id))
+            committed = max(0, self._offsets.query(group, topic, queue_id))
+            pulled = self._offsets.query_pull(group, topic, queue_id)
+            last = self._store.store_time(topic, queue_id, committed - 1) if committed > 0 else 0
+            queue = MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue_id)
+            table[queue] = OffsetWrapper(
+                broker_offset=high,
+                consumer_offset=committed,
+                pull_offset=max(pulled, committed) if pulls else 0,
+                last_timestamp=max(0, last),
+            )
+
+    def all_consume_stats(
+        self, ctx: RequestContext, header: GetConsumeStatsInBrokerHeader, body: bytes
+    ) -> Task:
+        """GET_BROKER_CONSUME_STATS: every group's progress on every topic; `isOrder` picks ordered topics."""
+        return Task(self._all_consume_stats(header.is_order))
+
+    async def _all_consume_stats(self, is_order: bool) -> Reply:
+        count = 0
+        answer = ConsumeStatsList(broker_addr=self._address())
+        topics_of: dict[str, list[str]] = {}
+        async for topic, group in paced(self._offsets.pairs(), 10_000):
+            topics_of.setdefault(group, []).append(topic)
+        async for config in paced(self._groups.all()):
+            group = config.group_name
+            rows: list[ConsumeStats] = []
+            async for name in paced(sorted(topics_of.get(group, ())), TOPICS_AT_ONCE):
+                found = self._topics.find(name)
+                if found is None or (is_order and not found.order):
+                    continue
+                if not self._subscribed(group, name):
+                    continue
+                count += found.write_queues
+                check_rows(count, "ask for one group after the other (GET_CONSUME_STATS)")
+                table: dict[MessageQueue, OffsetWrapper] = {}
+                await self._progress(group, name, found.write_queues, table, pulls=False)
+                tps = self._items.tps(GROUP_GET_NUMS, f"{name}@{group}")
+                rows.append(ConsumeStats(offset_table=table, consume_tps=tps))
+                for at in table.values():
+                    answer.total_diff += at.broker_offset - at.consumer_offset
+                    answer.total_inflight_diff += at.pull_offset - at.consumer_offset
+            answer.consume_stats_list.append({group: rows})
+        return Reply(b"", await encode_rows(answer, count))
+
+    def time_span(
+        self, ctx: RequestContext, header: QueryConsumeTimeSpanRequestHeader, body: bytes
+    ) -> Task:
+        """QUERY_CONSUME_TIME_SPAN: store times of each queue's first, last and last consumed message."""
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        return Task(self._time_span(header, topic.write_queues, ctx.now_ms))
+
+    async def _time_span(
+        self, header: QueryConsumeTimeSpanRequestHeader, queues: int, now_ms: int
+    ) -> Reply:
+        topic, store = header.topic, self._store
+        spans: list[QueueTimeSpan] = []
+        async for queue_id in paced(range(queues)):
+            first = store.store_time(topic, queue_id, store.min_offset(topic, queue_id))
+            end = store.max_offset(topic, queue_id)
+            committed = self._offsets.query(header.group, topic, queue_id)
+            consumed = first
+            if committed > 0:
+                consumed = store.store_time(topic, queue_id, committed - 1)
+            delay_ms = 0
+            if committed < end:
+                delay_ms = now_ms - store.store_time(topic, queue_id, committed)
+            queue = MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue_id)
+            spans.append(
+                QueueTimeSpan(
+                    message_queue=queue,
+                    min_time_stamp=first,
+                    max_time_stamp=store.store_time(topic, queue_id, end - 1),
+                    consume_time_stamp=consumed,
+                    delay_time=delay_ms,
+                )
+            )
+        answer = QueryConsumeTimeSpanBody(consume_time_span_set=spans)
+        return Reply(b"", await encode_rows(answer, queues))
+
+    def consume_queue(
+        self, ctx: RequestContext, header: QueryConsumeQueueRequestHeader, body: bytes
+    ) -> Reply:
+        """QUERY_CONSUME_QUEUE: units of one queue, at most MAX_UNITS."""
+        topic, queue_id = header.topic, header.queue_id
+        if queue_id not in self._store.queues_of(topic):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        count = max(0, min(header.count, MAX_UNITS))
+        low = self._store.min_offset(topic, queue_id)
+        units = None
+        if header.index >= low:
+            units = self._store.queue_units(topic, queue_id, header.index, max(1, count))
+        if units is None:
+            return Reply(remark=f"Index {header.index} of {queue_id}@{topic} is not exist!")
+        answer = QueryConsumeQueueResponseBody(
+            max_queue_index=self._store.max_offset(topic, queue_id),
+            min_queue_index=low,
+            queue_data=[
+                ConsumeQueueData(physic_offset=offset, physic_size=size, tags_code=code)
+                for offset, size, code in units[:count]
+            ],
+        )
+        group = header.consumer_group
+        if group is not None:
+            online = self._consumers.find(group)
+            answer.subscription_data = online.subscriptions.get(topic) if online else None
+            found = answer.subscription_data is not None
+            answer.filter_data = "null" if found else f"{group}@{topic} is not online!"
+        return Reply(b"", encode_body(answer))
+
+    def stats_data(
+        self, ctx: RequestContext, header: ViewBrokerStatsDataRequestHeader, body: bytes
+    ) -> Reply:
+        """VIEW_BROKER_STATS_DATA: a counter over the last minute, hour and day."""
+        found = self._items.find(header.stats_name, header.stats_key)
+        if found is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+            )
+        return Reply(b"", encode_body(found))

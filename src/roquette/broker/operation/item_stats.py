@@ -1,0 +1,232 @@
+"""Counters by name and key over the last minute, hour and day, as VIEW_BROKER_STATS_DATA (315) shows them. Pure.
+
+Apache: BrokerStatsManager, StatsItemSet, StatsItem. A counter only grows; snapshots of it every 10 seconds, 10 minutes
+and hour make the figures. The hot path never comes here: it counts in ints that `sample` collects.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.tables.topics import Topic
+from roquette.wire.bodies import BrokerStatsData, BrokerStatsItem
+
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"  # key: topic
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"  # key: topic@group
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"  # key: topic@group
+GROUP_ACK_NUMS: Final = "GROUP_ACK_NUMS"  # key: topic@group; of POP
+GROUP_CK_NUMS: Final = "GROUP_CK_NUMS"
+QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"  # key: topic@queueId
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"  # key: cluster
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+BROKER_ACK_NUMS: Final = "BROKER_ACK_NUMS"
+BROKER_CK_NUMS: Final = "BROKER_CK_NUMS"
+BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC: Final = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
+BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC: Final = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
+
+MINUTE, HOUR, DAY = 0, 1, 2
+_SPANS: Final = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # interval in ms, snapshots kept
+_WIDTH: Final = 3  # a snapshot: when (ms), times, value
+CAPACITY: Final = 20_000  # counters; one takes 1.3 KiB at most
+
+
+class Item:
+    """One counter: `value` in total, `times` it was added to; snapshots of both."""
+
+    __slots__ = ("_spans", "times", "value")
+
+    def __init__(self) -> None:
+        self.value: int = 0
+        self.times: int = 0
+        self._spans: tuple[array[int], ...] = (array("q"), array("q"), array("q"))
+
+    def sample(self, span: int, now_ms: int) -> None:
+        """Take a snapshot. What has been idle for all of the span takes none."""
+        kept = self._spans[span]
+        interval_ms, limit = _SPANS[span]
+        if not kept:
+            kept.extend((now_ms - interval_ms, 0, 0))
+        elif len(kept) == limit * _WIDTH and kept[2] == kept[-1]:
+            if self.value == kept[-1]:
+                return
+            kept[:] = array("q", (now_ms - interval_ms, kept[-2], kept[-1]))
+        kept.extend((now_ms, self.times, self.value))
+        if len(kept) > limit * _WIDTH:
+            del kept[:_WIDTH]
+
+    def idle(self) -> bool:
+        """Whether nothing happened for a whole day."""
+        kept = self._spans[DAY]
+        return len(kept) == _SPANS[DAY][1] * _WIDTH and kept[2] == kept[-1] == self.value
+
+    def figures(self, span: int) -> BrokerStatsItem:
+        """Sum, rate a second, and sum per time of a span (StatsItem.computeStatsData)."""
+        kept = self._spans[span]
+        if not kept:
+            return BrokerStatsItem()
+        elapsed_ms, times, total = (kept[i - _WIDTH] - kept[i] for i in range(_WIDTH))
+        return BrokerStatsItem(
+            sum=total,
+            tps=total * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0,
+            avgpt=total / times if times > 0 else 0.0,
+        )
+
+
+class ItemStats:
+    """Counters by (name, key), at most CAPACITY; when half of it is used, what is idle for a day is forgotten."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._items: dict[tuple[str, str], Item] = {}
+        self._sampled_ms = [-1, -1, -1]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, name: str, key: str, count: int = 1) -> None:
+        """`count` more of something rare: it is not for the hot path."""
+        item = self._item(name, key)
+        if item is not None:
+            item.value += count
+            item.times += 1
+
+    def set_total(self, name: str, key: str, value: int, times: int = 0) -> None:
+        """What a counter kept elsewhere has come to. One that never counted gets no place."""
+        if value == 0 and (name, key) not in self._items:
+            return
+        item = self._item(name, key)
+        if item is not None:
+            item.value, item.times = value, times
+
+    def _item(self, name: str, key: str) -> Item | None:
+        item = self._items.get((name, key))
+        if item is None and len(self._items) < self._capacity:
+            item = self._items[name, key] = Item()
+        return item
+
+    def find(self, name: str, key: str) -> BrokerStatsData | None:
+        """The three figures of a counter; None when it never counted."""
+        item = self._items.get((name, key))
+        if item is None:
+            return None
+        return BrokerStatsData(
+            stats_minute=item.figures(MINUTE),
+            stats_hour=item.figures(HOUR),
+            stats_day=item.figures(DAY),
+        )
+
+    def tps(self, name: str, key: str) -> float:
+        """Events a second over the last minute; 0 for what never counted."""
+        item = self._items.get((name, key))
+        return 0.0 if item is None else item.figures(MINUTE).tps
+
+    def sample(self, now_ms: int) -> None:
+        """Every ten seconds: take the snapshots that are due."""
+        for span, (interval_ms, _) in enumerate(_SPANS):
+            if span != MINUTE and 0 <= self._sampled_ms[span] > now_ms - interval_ms:
+                continue
+            if span != MINUTE and self._sampled_ms[span] < 0:
+                self._sampled_ms[span] = now_ms
+                continue
+            self._sampled_ms[span] = now_ms
+            for item in self._items.values():
+                item.sample(span, now_ms)
+            if span == DAY and len(self._items) > self._capacity // 2:
+                self._items = {key: item for key, item in self._items.items() if not item.idle()}
+
+    def forget(self, gone: Callable[[str, str], bool]) -> None:
+        """Drop the counters for whose (name, key) `gone` is true."""
+        self._items = {key: item for key, item in self._items.items() if not gone(*key)}
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic is deleted (onTopicDeleted)."""
+        self.forget(lambda name, key: key == topic or key.startswith(f"{topic}@"))
+
+    def forget_group(self, group: str) -> None:
+        """A group is deleted (onGroupDeleted)."""
+        self.forget(lambda name, key: key.endswith(f"@{group}"))
+
+
+class StatsFeed:
+    """Brings the broker's counters into ItemStats, before each snapshot.
+
+    Args:
+        is_system: whether a topic counts as the system's own.
+        queue_ends: topic -> (queue id, end offset) of its queues, for QUEUE_PUT_NUMS.
+    """
+
+    def __init__(
+        self,
+        items: ItemStats,
+        stats: BrokerStats,
+        cluster: str,
+        is_system: Callable[[str], bool],
+        queue_ends: Callable[[str], Iterable[tuple[int, int]]],
+    ) -> None:
+        self._items = items
+        self._stats = stats
+        self._cluster = cluster
+        self._is_system = is_system
+        self._queue_ends = queue_ends
+        self._bases: dict[tuple[str, int], int] | None = None  # ends of queues at the start
+        self._seen: dict[str, int] = {}  # topic -> messages when it was looked at last
+
+    def sample(self, now_ms: int, topics: list[Topic]) -> None:
+        """Every ten seconds."""
+        items, stats = self._items, self._stats
+        if self._bases is None:
+            self._bases = {
+                (topic.name, queue_id): end
+                for topic in topics
+                for queue_id, end in self._queue_ends(topic.name)
+            }
+        system_puts = 0
+        for topic in topics:
+            name, count = topic.name, topic.put_count
+            if count == 0:
+                continue
+            if self._is_system(name):
+                system_puts += count
+            if self._seen.get(name) == count:
+                continue
+            self._seen[name] = count
+            items.set_total(TOPIC_PUT_NUMS, name, count, count - topic.batched)
+            items.set_total(TOPIC_PUT_SIZE, name, topic.put_bytes, count - topic.batched)
+            for queue_id, end in self._queue_ends(name):
+                put = end - self._bases.get((name, queue_id), 0)
+                items.set_total(QUEUE_PUT_NUMS, f"{name}@{queue_id}", max(0, put), max(0, put))
+        system_gets = 0
+        for (name, group), gets in stats.group_gets.items():
+            if self._is_system(name):
+                system_gets += gets.count
+            items.set_total(GROUP_GET_NUMS, f"{name}@{group}", gets.count, gets.times)
+            items.set_total(GROUP_GET_SIZE, f"{name}@{group}", gets.size, gets.times)
+        for (name, group), count in stats.send_backs.items():
+            items.set_total(SNDBCK_PUT_NUMS, f"{name}@{group}", count, count)
+        for one, of_all, counts in (
+            (GROUP_ACK_NUMS, BROKER_ACK_NUMS, stats.acks),
+            (GROUP_CK_NUMS, BROKER_CK_NUMS, stats.check_points),
+        ):
+            for (name, group), count in counts.items():
+                items.set_total(one, f"{name}@{group}", count, count)
+            items.set_total(of_all, self._cluster, sum(counts.values()))
+        puts, got = stats.put_messages.total, stats.get_messages.total
+        items.set_total(BROKER_PUT_NUMS, self._cluster, puts)
+        items.set_total(BROKER_GET_NUMS, self._cluster, got)
+        items.set_total(BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster, puts - system_puts)
+        items.set_total(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster, got - system_gets)
+        items.sample(now_ms)
+
+    def forget_group(self, group: str) -> None:
+        """A group is deleted."""
+        self._items.forget_group(group)
+
+    def forget_topic(self, topic: str) -> None:
+        """A deleted topic's queues begin at 0 again."""
+        self._seen.pop(topic, None)
+        if self._bases is not None:
+            self._bases = {key: end for key, end in self._bases.items() if key[0] != topic}
+        self._items.forget_topic(topic)

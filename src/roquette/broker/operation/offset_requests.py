@@ -1,0 +1,116 @@
+"""Offsets by request: committed (14, 15), by time (29), ends of a queue (30, 31), age of its start (32).
+
+Apache: ConsumerManageProcessor, AdminBrokerProcessor.
+"""
+
+from roquette.broker.tables.attributes import COMMIT_BACKWARD
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.offsets import MAX_QUEUE_ID, OffsetTable
+from roquette.broker.tables.topics import TopicTable
+from roquette.errors import Refused
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Reply
+from roquette.store.message_store import MessageStore
+from roquette.wire.codes import ResponseCode
+from roquette.wire.headers import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+
+class OffsetProcessor:
+    """Serves offsets; unknown topics and queues have the offset 0, as in Apache."""
+
+    def __init__(
+        self, store: MessageStore, topics: TopicTable, groups: GroupTable, offsets: OffsetTable
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+
+    def query_consumer_offset(
+        self, ctx: RequestContext, header: QueryConsumerOffsetRequestHeader, body: bytes
+    ) -> Reply:
+        """QUERY_CONSUMER_OFFSET. A group that never committed starts at 0 while 0 is still fresh."""
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset >= 0:
+            return _offset(offset)
+        if header.set_zero_if_not_found is False:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, do not set to zero, maybe this group boot first",
+            )
+        first = self._store.read_queue(header.topic, header.queue_id, 0, 1, 1, None, True)
+        if first.count and not first.cold and first.min_offset <= 0:
+            return _offset(0)
+        raise Refused(
+            ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first"
+        )
+
+    def update_consumer_offset(
+        self, ctx: RequestContext, header: UpdateConsumerOffsetRequestHeader, body: bytes
+    ) -> Reply:
+        """UPDATE_CONSUMER_OFFSET. A smaller offset than the committed one is accepted."""
+        group, topic = header.consumer_group, header.topic
+        if self._groups.known(group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if self._topics.find(topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if not 0 <= header.queue_id <= MAX_QUEUE_ID:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"QueueId is {header.queue_id}, topic is {topic}"
+            )
+        if self._offsets.unsafe is not None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"no offset is committed now: the journal of offsets cannot be written ({self._offsets.unsafe})",
+            )
+        queue_id, offset = header.queue_id, header.commit_offset
+        if self._offsets.has_reset(group, topic, queue_id):
+            return Reply(remark="Offset has been previously reset")
+        if not self._offsets.commit(group, topic, queue_id, offset, ctx.now_ms, ctx.peer.remote):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"offset {offset} is behind the committed one, and group[{group}] has the attribute "
+                f"{COMMIT_BACKWARD}=REFUSE: topic[{topic}] queueId[{queue_id}] stays at "
+                f"{self._offsets.query(group, topic, queue_id)}",
+            )
+        return Reply()
+
+    def search_offset(
+        self, ctx: RequestContext, header: SearchOffsetRequestHeader, body: bytes
+    ) -> Reply:
+        """SEARCH_OFFSET_BY_TIMESTAMP: the first message stored at or after a time, or the last before it."""
+        upper = (header.boundary_type or "lower").lower() == "upper"
+        return _offset(
+            self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper=upper)
+        )
+
+    def max_offset(
+        self, ctx: RequestContext, header: GetMaxOffsetRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_MAX_OFFSET."""
+        return _offset(self._store.max_offset(header.topic, header.queue_id))
+
+    def min_offset(
+        self, ctx: RequestContext, header: GetMinOffsetRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_MIN_OFFSET."""
+        return _offset(self._store.min_offset(header.topic, header.queue_id))
+
+    def earliest_store_time(
+        self, ctx: RequestContext, header: GetEarliestMsgStoretimeRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_EARLIEST_MSG_STORETIME; -1 for an empty queue."""
+        first = self._store.min_offset(header.topic, header.queue_id)
+        timestamp_ms = self._store.store_time(header.topic, header.queue_id, first)
+        return Reply(b'{"timestamp":"%d"}' % timestamp_ms)
+
+
+def _offset(offset: int) -> Reply:
+    return Reply(b'{"offset":"%d"}' % offset)

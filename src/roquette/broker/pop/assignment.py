@@ -1,0 +1,111 @@
+"""Who consumes which queues, by pull or pop, when the broker decides: 400, 401, 402.
+
+Apache: QueryAssignmentProcessor, MessageRequestModeManager, TopicRouteInfoManager.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from roquette.broker.clients.heartbeat import decode_request
+from roquette.broker.config import LiveConfig
+from roquette.broker.pop.modes import POP, PULL, assign
+from roquette.broker.pop.state import PopState
+from roquette.broker.tables.consumers import ConsumerTable
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.topics import TopicTable
+from roquette.errors import Refused
+from roquette.message.message import MessageQueue
+from roquette.message.names import RETRY_PREFIX
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.wire.bodies import (
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from roquette.wire.codes import ResponseCode
+from roquette.wire.json_body import encode_body
+
+Queues = Callable[[str], Awaitable[list[MessageQueue] | None]]
+
+
+class AssignmentProcessor:
+    """Assigns queues and keeps the modes.
+
+    Args:
+        queues_of: the queues of a topic in the whole cluster; None when no name server knows any.
+        save_modes: writes messageRequestMode.json.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerTable,
+        pop: PopState,
+        *,
+        queues_of: Queues,
+        save_modes: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._live = live
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._pop = pop
+        self._queues_of = queues_of
+        self._save_modes = save_modes
+
+    def query_assignment(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
+        """QUERY_ASSIGNMENT."""
+        return Task(self._assign(decode_request(QueryAssignmentRequestBody, body)))
+
+    async def _assign(self, request: QueryAssignmentRequestBody) -> Reply:
+        config = self._live.current
+        mode = self._pop.modes.find(
+            request.topic,
+            request.consumer_group,
+            default_mode=config.default_message_request_mode,
+            default_share=config.default_pop_share_queue_num,
+        )
+        queues = await self._queues_of(request.topic)
+        if (
+            queues is not None
+            and request.message_model == "CLUSTERING"
+            and config.server_load_balancer_enable
+        ):
+            group = self._consumers.find(request.consumer_group)
+            clients = group.client_ids() if group is not None else []
+            queues = assign(mode, request.strategy_name, queues, clients, request.client_id)
+        answer = QueryAssignmentResponseBody()
+        if queues is not None:
+            answer.message_queue_assignments = [
+                MessageQueueAssignment(queue, mode.mode) for queue in queues
+            ]
+        return Reply(b"", encode_body(answer))
+
+    def set_request_mode(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
+        """SET_MESSAGE_REQUEST_MODE; answered when the file is written."""
+        request = decode_request(SetMessageRequestModeRequestBody, body)
+        if request.topic.startswith(RETRY_PREFIX):
+            raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._topics.find(request.topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{request.topic}] not exist")
+        if self._groups.find(request.consumer_group, ctx.now_ms) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
+            )
+        if request.mode not in (PULL, POP):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"mode[{request.mode}] is not PULL or POP"
+            )
+        self._pop.modes.put(request)
+        return Task(self._saved())
+
+    async def _saved(self) -> Reply:
+        await self._save_modes()
+        return Reply()
+
+    def all_request_modes(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_ALL_MESSAGE_REQUEST_MODE: what replicas copy."""
+        return Reply(b"", encode_body(self._pop.modes.to_wrapper()))

@@ -1,0 +1,426 @@
+"""Pop messages (200050): hand out what a group has not got yet, for a while.
+
+Apache: PopMessageProcessor; refusals carry its texts.
+"""
+
+from collections.abc import Awaitable, Callable, Generator
+
+from roquette.base.entropy import Entropy
+from roquette.base.executor import run_blocking
+from roquette.broker.config import LiveConfig
+from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, CheckPoint
+from roquette.broker.pop.checks import PopChecks
+from roquette.broker.pop.polling import PollHold
+from roquette.broker.pop.reading import PopOffsets, as_of_topic, drawn_queues, queue_offsets
+from roquette.broker.pop.receipt import message_offset_info, start_offset_info
+from roquette.broker.pop.state import PopState
+from roquette.broker.pulling.filters import MATCH_ALL, SubscriptionFilter, SubscriptionFilters
+from roquette.broker.records.retries import RETRY_PERM
+from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.tables.topics import Topic, TopicTable
+from roquette.errors import ExpressionError, Refused
+from roquette.message.names import pop_retry_topic
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Held, Later, Outcome, Reply, Task
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Found, GetStatus
+from roquette.wire.codes import ResponseCode
+from roquette.wire.header_codec import encode_ext
+from roquette.wire.headers import PopMessageRequestHeader, PopMessageResponseHeader
+
+MAX_MESSAGES = 32
+TOO_LATE_MS = 500
+NEARLY_MS = 50  # a request this close to its end waits no more (PopRequest.isTimeout)
+MAX_BYTES = 1 << 30
+_NOTHING = encode_ext(PopMessageResponseHeader())
+_MOVED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
+_PASSED = (
+    GetStatus.NO_MATCHED_MESSAGE,
+    GetStatus.OFFSET_FOUND_NULL,
+    GetStatus.MESSAGE_WAS_REMOVING,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE,
+)
+Work = Generator[Found, Found, Outcome]
+Part = Generator[Found, Found, None]
+
+
+class _Batch:
+    """What one pop has gathered so far."""
+
+    __slots__ = (
+        "advanced", "chosen", "cold", "count", "counts", "end_offset", "messages",
+        "overruled", "pop_time", "rest", "revive_qid", "runs", "starts",
+    )  # fmt: skip
+
+    def __init__(self, chosen: SubscriptionFilter, pop_time: int, revive_qid: int) -> None:
+        self.chosen = chosen
+        self.pop_time = pop_time
+        self.revive_qid = revive_qid
+        self.runs: list[bytes] = []
+        self.count = 0
+        self.rest = 0  # messages left in the queues looked at
+        self.starts: list[str] = []
+        self.messages: list[str] = []
+        self.counts: list[str] = []
+        self.end_offset = 0  # of the log, after the last check-point
+        self.advanced = False  # messages nobody here wants were passed over
+        self.cold = False  # records were read beside the loop
+        self.overruled = False  # somebody has reset or deleted offsets meanwhile: it ends here
+
+
+class PopProcessor:
+    """Serves the pops.
+
+    Args:
+        read_cold: reads records far behind the tail in the executor and returns their bytes.
+        durable: waits for a log offset to be on the disk; False when that took too long.
+        sync_flush: answers wait until their check-points are on the disk.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        entropy: Entropy,
+        pop: PopState,
+        checks: PopChecks,
+        places: PopOffsets,
+        filters: SubscriptionFilters,
+        *,
+        read_cold: Callable[[Found], Awaitable[list[bytes]]],
+        durable: Callable[[int], Awaitable[bool]],
+        sync_flush: bool,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._stats = stats
+        self._entropy = entropy
+        self._pop = pop
+        self._checks = checks
+        self._places = places
+        self._read_cold = read_cold
+        self._durable = durable
+        self._sync_flush = sync_flush
+        self._filters = filters
+
+    def pop_message(
+        self, ctx: RequestContext, header: PopMessageRequestHeader, body: bytes
+    ) -> Outcome:
+        """POP_MESSAGE."""
+        broker = self._checks.broker_address
+        if ctx.steady_ms - ctx.arrived_ms - header.poll_time > TOO_LATE_MS:
+            raise Refused(
+                ResponseCode.POLLING_TIMEOUT,
+                f"the broker[{broker}] pop message is timeout too much",
+                _NOTHING,
+            )
+        self._checks.broker("pop message", _NOTHING)
+        if header.max_msg_nums > MAX_MESSAGES:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{broker}] pop message's num is greater than {MAX_MESSAGES}",
+                _NOTHING,
+            )
+        topic = self._checks.topic_and_group(
+            ctx, header.topic, header.queue_id, header.consumer_group, _NOTHING
+        )
+        chosen = build_filter(self._filters, header.exp, header.exp_type, _NOTHING)
+        work = self._work(ctx, header, topic, chosen)
+        try:
+            cold = next(work)
+        except StopIteration as done:
+            outcome: Outcome = done.value
+            return outcome
+        return Task(self._beside(work, cold))
+
+    async def _beside(self, work: Work, cold: Found) -> Reply:
+        """A pop that needs records the disk may have to be asked for."""
+        try:
+            while True:
+                if cold.plan is not None:
+                    cold = await run_blocking(cold.plan)
+                else:
+                    cold.runs = await self._read_cold(cold)
+                cold = work.send(cold)
+        except StopIteration as done:
+            outcome = done.value
+        finally:
+            work.close()
+        if isinstance(outcome, Later):
+            if not await self._durable(outcome.end_offset):
+                outcome.reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            return outcome.reply
+        assert isinstance(outcome, Reply), outcome
+        return outcome
+
+    def _work(
+        self,
+        ctx: RequestContext,
+        header: PopMessageRequestHeader,
+        topic: Topic,
+        chosen: SubscriptionFilter,
+    ) -> Work:
+        config = self._live.current
+        draw = self._entropy.below(100)
+        revive_qid = ORDER_REVIVE_QID if header.order else self._pop.log.next_queue()
+        batch = _Batch(chosen, ctx.now_ms, revive_qid)
+        retry_first = draw < config.pop_from_retry_probability
+        older = config.enable_retry_topic_v2 and config.retrieve_message_from_pop_retry_topic_v1
+        v2 = config.enable_retry_topic_v2 and not (older and draw % 2 == 0)
+        retry = pop_retry_topic(header.topic, header.consumer_group, v2=v2)
+        if retry_first and not header.order:
+            yield from self._retries(ctx, header, batch, retry, draw)
+        if header.queue_id < 0:
+            for queue_id in drawn_queues(topic.read_queues, draw, self._entropy):
+                yield from self._queue(ctx, header, batch, topic.name, queue_id)
+        else:
+            yield from self._queue(ctx, header, batch, topic.name, header.queue_id)
+        if not retry_first and not header.order and batch.count < header.max_msg_nums:
+            yield from self._retries(ctx, header, batch, retry, draw)
+        return self._answer(ctx, header, batch)
+
+    def _retries(
+        self,
+        ctx: RequestContext,
+        header: PopMessageRequestHeader,
+        batch: _Batch,
+        name: str,
+        draw: int,
+    ) -> Part:
+        topic = self._topics.find(name)
+        if topic is None:
+            if not self._store.max_offset(name, 0):
+                return
+            # Its messages outlived the file that knew of it: a crash just after its creation.
+            topic = self._topics.ensure(
+                name, queues=1, perm=RETRY_PERM, needed=True, now_ms=ctx.now_ms
+            )
+        for queue_id in drawn_queues(topic.read_queues, draw, self._entropy):
+            yield from self._queue(ctx, header, batch, name, queue_id, retry=True)
+
+    def _queue(
+        self,
+        ctx: RequestContext,
+        header: PopMessageRequestHeader,
+        batch: _Batch,
+        name: str,
+        queue_id: int,
+        *,
+        retry: bool = False,
+    ) -> Part:
+        """Take from one queue (popMsgFromQueue). No other pop changes its offset meanwhile; when an operator does,
+        his word counts, and what was read is left for the next pop."""
+        group = header.consumer_group
+        key = (name, group, queue_id)
+        if batch.overruled:
+            return
+        if key in self._pop.locked:
+            start = self._places.peek(name, group, queue_id)
+            batch.rest += 0 if header.order else self._store.max_offset(name, queue_id) - start
+            return
+        offset = self._places.start(name, group, queue_id, header.init_mode, ctx.now_ms)
+        behind = self._store.max_offset(name, queue_id) - offset
+        if header.order and self._pop.orders.blocked(
+            header.attempt_id,
+            name,
+            group,
+            queue_id,
+            invisible_time=header.invisible_time,
+            now_ms=ctx.steady_ms,
+        ):
+            return
+        if batch.count >= header.max_msg_nums:
+            batch.rest += behind
+            return
+        if header.order:
+            self._pop.orders.make_room(name, group, queue_id)
+        chosen = MATCH_ALL if retry else batch.chosen
+        found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
+        if found.status in _MOVED:
+            offset = found.next_begin_offset
+            self._places.correct(name, group, queue_id, offset, ctx.now_ms)
+            found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
+        if found.plan is not None or (found.count and not found.runs):
+            batch.cold = True
+            overruled = self._offsets.overruled
+            self._pop.locked.add(key)
+            try:
+                found = yield found
+            finally:
+                self._pop.locked.discard(key)
+            if self._offsets.overruled != overruled:
+                batch.overruled = True
+                return
+        if found.count:
+            if not self._hand_out(ctx, header, batch, key, offset, found, retry=retry):
+                batch.rest += found.count
+                return
+        elif found.status in _PASSED and found.next_begin_offset > offset:
+            self._offsets.commit(group, name, queue_id, found.next_begin_offset, ctx.now_ms)
+            batch.advanced = True
+        batch.rest += max(0, found.max_offset - found.next_begin_offset)
+
+    def _read(
+        self, key: tuple[str, str, int], offset: int, count: int, chosen: SubscriptionFilter
+    ) -> Found:
+        return self._store.read_queue(
+            key[0],
+            key[2],
+            offset,
+            count,
+            MAX_BYTES,
+            chosen.codes,
+            defer_cold=True,
+            predicate=chosen.predicate,
+        )
+
+    def _hand_out(
+        self,
+        ctx: RequestContext,
+        header: PopMessageRequestHeader,
+        batch: _Batch,
+        key: tuple[str, str, int],
+        start: int,
+        found: Found,
+        *,
+        retry: bool,
+    ) -> bool:
+        """Messages go out: their check-point into the log first; False when that cannot be written."""
+        name, group, queue_id = key
+        offsets = queue_offsets(found.runs)
+        if header.order:
+            before = self._pop.orders.find(name, group, queue_id)
+            counts = self._pop.orders.update(
+                name,
+                group,
+                queue_id,
+                attempt_id=header.attempt_id,
+                pop_time=batch.pop_time,
+                invisible_time=header.invisible_time,
+                offsets=offsets,
+                now_ms=ctx.steady_ms,
+            )
+            try:
+                batch.end_offset = self._pop.log_order(name, group, queue_id, ctx.now_ms)
+            except Refused:
+                self._pop.orders.restore(name, group, queue_id, before, ctx.steady_ms)
+                return False
+            batch.counts += counts
+            self._offsets.commit(group, name, queue_id, start, ctx.now_ms)
+        else:
+            point = CheckPoint(
+                start_offset=start,
+                pop_time=batch.pop_time,
+                invisible_time=header.invisible_time,
+                num=len(offsets),
+                queue_id=queue_id,
+                topic=name,
+                group=group,
+                diffs=[offset - start for offset in offsets],
+                broker_name=self._live.current.broker_name,
+            )
+            try:
+                batch.end_offset = self._pop.log.append_check_point(
+                    point, batch.revive_qid, ctx.now_ms
+                )
+                self._stats.checked(name, group)
+            except Refused:
+                return False
+            self._offsets.commit(group, name, queue_id, found.next_begin_offset, ctx.now_ms)
+        batch.starts.append(start_offset_info(name, queue_id, start))
+        batch.messages.append(message_offset_info(name, queue_id, offsets))
+        runs = found.runs
+        if retry and not self._live.current.pop_response_return_actual_retry_topic:
+            runs = as_of_topic(
+                runs,
+                header.topic,
+                start=start,
+                pop_time=batch.pop_time,
+                invisible_time=header.invisible_time,
+                revive_qid=batch.revive_qid,
+                broker_name=self._live.current.broker_name,
+            )
+        batch.runs += runs
+        batch.count += len(offsets)
+        self._stats.get(len(offsets))
+        self._stats.group_get(name, group, len(offsets), found.size)
+        return True
+
+    def _answer(
+        self, ctx: RequestContext, header: PopMessageRequestHeader, batch: _Batch
+    ) -> Outcome:
+        code = ResponseCode.SUCCESS
+        if not batch.count:
+            waiting = self._hold(ctx, header, batch)
+            if isinstance(waiting, Held):
+                if batch.rest > 0 and batch.advanced:
+                    self._wake_another(header)
+                return waiting
+            code = waiting
+        elif batch.rest > 0:
+            self._wake_another(header)
+        ext = PopMessageResponseHeader(
+            pop_time=batch.pop_time,
+            invisible_time=header.invisible_time,
+            revive_qid=batch.revive_qid,
+            rest_num=batch.rest,
+            start_offset_info=";".join(batch.starts),
+            msg_offset_info=";".join(batch.messages),
+            order_count_info=";".join(batch.counts) if header.order else None,
+        )
+        status = GetStatus.FOUND if batch.count else GetStatus.NO_MESSAGE_IN_QUEUE
+        reply = Reply(encode_ext(ext), batch.runs or None, code, status.value)
+        if self._sync_flush and batch.end_offset:
+            return Later(batch.end_offset, reply)
+        return reply
+
+    def _wake_another(self, header: PopMessageRequestHeader) -> None:
+        """There is more: one request that waits for the same may go on."""
+        hold = self._pop.polls.wake(header.topic, header.consumer_group, header.queue_id)
+        if hold is not None:
+            self._pop.wake(hold)
+
+    def _hold(
+        self, ctx: RequestContext, header: PopMessageRequestHeader, batch: _Batch
+    ) -> Held | ResponseCode:
+        """Wait for messages, or say why not (PopLongPollingService.polling)."""
+        end_ms = ctx.arrived_ms + header.poll_time - NEARLY_MS
+        if header.poll_time <= 0 or not ctx.may_hold or batch.cold:
+            return ResponseCode.POLLING_TIMEOUT
+        if len(self._pop.polls) >= self._live.current.max_pop_polling_size:
+            return ResponseCode.POLLING_FULL
+        if ctx.steady_ms > end_ms:
+            return ResponseCode.POLLING_TIMEOUT
+        hold = PollHold(header.topic, header.consumer_group, header.queue_id, batch.chosen, end_ms)
+        if self._pop.polls.hold(hold, retry_topics(header.topic, header.consumer_group)):
+            return Held(hold)
+        return ResponseCode.POLLING_FULL
+
+
+def build_filter(
+    filters: SubscriptionFilters, expression: str | None, kind: str | None, ext: bytes
+) -> SubscriptionFilter:
+    """The filter a request brings; none lets every message through.
+
+    Raises:
+        Refused: it is none of its kind.
+    """
+    if not expression:
+        return MATCH_ALL
+    try:
+        return filters.build(expression, kind)
+    except ExpressionError:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed", ext
+        ) from None
+
+
+def retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """The group's pop retry topics, of both versions."""
+    return pop_retry_topic(topic, group, v2=False), pop_retry_topic(topic, group, v2=True)

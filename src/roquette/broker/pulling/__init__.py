@@ -1,0 +1,1 @@
+"""Messages go out by queue and offset: pull, filters, requests that wait."""

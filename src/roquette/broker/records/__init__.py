@@ -1,0 +1,1 @@
+"""What the broker writes into its own log, and when it is safe on the disk."""

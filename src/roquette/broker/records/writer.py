@@ -1,0 +1,254 @@
+"""Puts messages into the store on the broker's own account or by way of a slow path: delay levels, refusals.
+
+The plain send in `processors/send.py` calls the store itself; everything with a special property comes here.
+Apache: HookUtils.handleScheduleMessage, SendMessageProcessor.handlePutMessageResult.
+"""
+
+from collections.abc import Callable, Sequence
+
+from roquette.base.javatypes import java_hash
+from roquette.broker.records.set_aside import SetAside
+from roquette.broker.timers.timer_rules import TimerRules, asks_for_timer, strip_timer
+from roquette.errors import (
+    BatchTooLarge,
+    MessageIllegal,
+    Refused,
+    RefusedForNow,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+    StoreShort,
+)
+from roquette.message import names, properties, sysflag
+from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, property_value
+from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
+from roquette.store.log.delivery_marks import copy_mark
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Appended
+from roquette.wire.codes import ResponseCode
+
+TAG_CACHE = 10_000  # distinct tags whose hashes are kept,
+TAG_LENGTH = 128  # none longer than that
+_DISPENSABLE = frozenset(
+    (
+        properties.WAIT,
+        properties.FIRST_POP_TIME,
+        properties.ORIGIN_GROUP,
+        properties.ORIGIN_MESSAGE_ID,
+        properties.TIMER_ENQUEUE_MS,
+        properties.TIMER_DEQUEUE_MS,
+        properties.TIMER_ROLL_TIMES,
+        properties.MSG_REGION,
+        properties.TRACE_ON,
+        properties.CLUSTER,
+    )
+)
+_HOST_BITS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+
+
+class MessageWriter:
+    """Appends messages whose properties are known by name.
+
+    Args:
+        delay_ms: how long each delay level waits, level 1 first.
+        disk_text: the part of the disk in use, for the refusal of a full disk.
+        timers: what becomes of messages with a time of delivery; None refuses them.
+
+    Attributes:
+        aside: where entries of the broker's own queues go that it cannot work off.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        delay_ms: Sequence[int],
+        disk_text: Callable[[], str],
+        timers: TimerRules | None = None,
+    ) -> None:
+        self._store: MessageStore = store
+        self._delay_ms: Sequence[int] = delay_ms
+        self._disk_text: Callable[[], str] = disk_text
+        self._timers: TimerRules | None = timers
+        self._tags_codes: dict[str, int] = {}
+        self.aside: SetAside = SetAside()
+
+    def tags_code(self, tag: str | None) -> int:
+        """The number consumers filter by: the tag's Java hash, 0 without a tag."""
+        if not tag:
+            return 0
+        code = self._tags_codes.get(tag)
+        if code is None:
+            code = java_hash(tag)
+            if len(self._tags_codes) < TAG_CACHE and len(tag) <= TAG_LENGTH:
+                self._tags_codes[tag] = code
+        return code
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        named: dict[str, str],
+        body: bytes,
+        *,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        now_ms: int,
+        prepared_offset: int = 0,
+        own: bool = False,
+    ) -> Appended:
+        """Append a message; one to be delivered later goes to the timer's queue or its delay level's, and
+        `named` tells so afterwards (HookUtils.handleScheduleMessage).
+
+        Args:
+            prepared_offset: physical offset of the half message that is committed by this one.
+            own: the broker delivers what it has taken before: limits for senders are none for it, and what it
+                adds is left out where the properties have no room.
+
+        Raises:
+            RefusedForNow, Refused: the store does not take it, or what it says of its delivery is wrong.
+        """
+        tags_code = self.tags_code(named.get(properties.TAGS))
+        if sys_flag & sysflag.TRANSACTION_ROLLBACK in (0, sysflag.TRANSACTION_COMMIT):
+            level = delay_level(named)
+            if topic != names.TIMER_TOPIC and asks_for_timer(named):
+                if level > 0:
+                    strip_timer(named)  # the level wins
+                elif properties.TIMER_OUT_MS not in named:
+                    topic, queue_id = self._to_timer(topic, queue_id, named, now_ms)
+            if level > 0:
+                level = min(level, len(self._delay_ms))
+                named[properties.DELAY] = str(level)
+                named[properties.REAL_TOPIC] = topic
+                named[properties.REAL_QID] = str(queue_id)
+                topic, queue_id = names.SCHEDULE_TOPIC, level - 1
+                tags_code = now_ms + self._delay_ms[level - 1]  # there: the time of delivery
+        try:
+            return self._store.append(
+                topic,
+                queue_id,
+                flag,
+                sys_flag & ~_HOST_BITS,
+                born_ms,
+                born_host,
+                reconsume_times,
+                fitting(named) if own else encode_properties(named),
+                tags_code,
+                body,
+                now_ms,
+                keys=named.get(properties.KEYS),
+                uniq_key=named.get(properties.UNIQ_KEY),
+                prepared_offset=prepared_offset,
+                own=own,
+            )
+        except StoreError as error:
+            raise self.refusal(error) from None
+
+    def _to_timer(
+        self, topic: str, queue_id: int, named: dict[str, str], now_ms: int
+    ) -> tuple[str, int]:
+        """Where a timer message goes; one whose time has passed goes where it was sent to."""
+        if self._timers is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled, timerWheelEnable is false",
+            )
+        out_ms = self._timers.slot_of(named, now_ms)
+        if out_ms is None:
+            return topic, queue_id
+        named[properties.TIMER_OUT_MS] = str(out_ms)
+        named[properties.REAL_TOPIC] = topic
+        named[properties.REAL_QID] = str(queue_id)
+        return names.TIMER_TOPIC, 0
+
+    def put_copy(
+        self, topic: str, queue_id: int, text: str, record: StoredRecord, now_ms: int
+    ) -> Appended:
+        """Append a delivery of a delayed message: another topic and property string, the rest as it was.
+
+        The copy says whose copy it is (`copies`), so that it is made once, whatever crashes.
+
+        Raises:
+            RefusedForNow, Refused: the store does not take it.
+        """
+        tags = property_value(text, TAGS)
+        try:
+            return self._store.append(
+                topic,
+                queue_id,
+                record.flag,
+                record.sys_flag & ~_HOST_BITS,
+                record.born_timestamp_ms,
+                record.born_host,
+                record.reconsume_times,
+                text,
+                self.tags_code(tags),
+                record.body,
+                now_ms,
+                keys=property_value(text, KEYS),
+                uniq_key=property_value(text, UNIQ_KEY),
+                prepared_offset=copy_mark(record.physical_offset),
+                own=True,
+            )
+        except StoreError as error:
+            raise self.refusal(error) from None
+
+    def illegal(self) -> Refused:
+        """The refusal of a message that breaks a size limit."""
+        return Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. msg body length "
+            f"limit {self._store.config.max_message_size}B, msg properties length limit 32KB.",
+        )
+
+    def refusal(self, error: StoreError) -> Refused:
+        """What a sender is told when the store refuses."""
+        if isinstance(error, BatchTooLarge):
+            return Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}")
+        if isinstance(error, MessageIllegal):
+            return self.illegal()
+        if isinstance(error, StoreFull):
+            return RefusedForNow(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: the broker's disk is full [{self._disk_text()}]: {error}",
+            )
+        if isinstance(error, StoreShort):
+            return RefusedForNow(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: the broker is {error}. The disk is not full; send again",
+            )
+        if isinstance(error, StoreClosed):
+            return RefusedForNow(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: the message store takes no messages: {error}",
+            )
+        return Refused(ResponseCode.SYSTEM_ERROR, f"UNKNOWN_ERROR {error}")
+
+
+def fitting(named: dict[str, str]) -> str:
+    """The property string, without what brokers add for information where there is no room for it."""
+    text = encode_properties(named)
+    if len(text) > MAX_PROPERTIES // 4 and len(text.encode()) > MAX_PROPERTIES:
+        text = encode_properties({k: v for k, v in named.items() if k not in _DISPENSABLE})
+        if len(text.encode()) == MAX_PROPERTIES + 1:
+            text = text[:-1]  # the last separator, as some clients leave it away
+    return text
+
+
+def delay_level(named: dict[str, str]) -> int:
+    """The delay level a message asks for; 0 is none (Message.getDelayTimeLevel).
+
+    Raises:
+        Refused: the property is not a number.
+    """
+    text = named.get(properties.DELAY)
+    if text is None:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f'NumberFormatException: For input string: "{text[:40]}"'
+        ) from None

@@ -1,0 +1,1 @@
+"""Messages come in: send, send back, reply."""

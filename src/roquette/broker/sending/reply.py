@@ -1,0 +1,165 @@
+"""Request-reply: a reply goes to the client that asked, over the connection it has here (324, 325, 326).
+
+Apache: ReplyMessageProcessor.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from roquette.broker.config import LiveConfig
+from roquette.broker.records.writer import MessageWriter
+from roquette.broker.sending.send import Header, SendProcessor
+from roquette.broker.tables.producers import ProducerTable
+from roquette.errors import ClientError, Refused, StoreError
+from roquette.message import properties
+from roquette.message.message_id import host_text, offset_message_id
+from roquette.message.properties import TAGS, decode_properties, encode_properties, property_value
+from roquette.message.sysflag import COMPRESSED, COMPRESSION_MASK
+from roquette.remoting.dispatcher import Peer, RequestContext
+from roquette.remoting.outcomes import Reply, Task
+from roquette.store.message_store import MessageStore
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.header_codec import encode_dict
+
+log = logging.getLogger("roquette.broker.reply")
+
+PUSH_TIMEOUT_MS = 10_000
+
+
+class ReplyProcessor:
+    """Requests 324 and 325.
+
+    Args:
+        store_host: this broker's address as records carry it.
+        delivered: told topic and record size of every reply that is stored.
+        durable: waits for a log offset to be on the disk; None under asynchronous flush.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        writer: MessageWriter,
+        producers: ProducerTable,
+        send: SendProcessor,
+        store_host: bytes,
+        delivered: Callable[[str, int], None],
+        durable: Callable[[int], Awaitable[bool]] | None,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._writer = writer
+        self._producers = producers
+        self._send = send
+        self._store_host = store_host
+        self._delivered = delivered
+        self._durable = durable
+
+    def send_reply(self, ctx: RequestContext, header: Header, body: bytes) -> Task:
+        """SEND_REPLY_MESSAGE and its V2: pass it on, keep it, and tell the replier how the first went."""
+        topic, queue_id = self._send.admit(ctx, header)
+        return Task(self._pass_on(ctx, header, topic.name, queue_id, body))
+
+    async def _pass_on(
+        self, ctx: RequestContext, header: Header, topic: str, queue_id: int, body: bytes
+    ) -> Reply:
+        remark = await self._push(ctx, header, body)
+        place = ("0", 0) if remark is None else None
+        if self._live.current.store_reply_message_enable:
+            place = await self._keep(ctx, header, topic, queue_id, body) or place
+        fields = {
+            "MSG_REGION": self._live.current.region_id,
+            "TRACE_ON": "true" if self._live.current.trace_on else "false",
+        }
+        if place is not None:
+            fields |= {
+                "msgId": place[0],
+                "queueId": str(queue_id),
+                "queueOffset": str(place[1]),
+            }
+        code = ResponseCode.SUCCESS if remark is None else ResponseCode.SYSTEM_ERROR
+        return Reply(encode_dict(fields), None, code, remark)
+
+    async def _push(self, ctx: RequestContext, header: Header, body: bytes) -> str | None:
+        """PUSH_REPLY_MESSAGE_TO_CLIENT; what went wrong, in Apache's words."""
+        named = decode_properties(header.properties or "")
+        client_id = named.get(properties.REPLY_TO_CLIENT)
+        if client_id is None:
+            return "reply message properties[REPLY_TO_CLIENT] is null"
+        channel = self._producers.find_client(client_id)
+        if channel is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        named[properties.PUSH_REPLY_TIME] = str(ctx.now_ms)
+        ext = encode_dict(self._push_fields(ctx, header, encode_properties(named)))
+        if channel.peer.paused or not await _accepted(channel.peer, ext, body):
+            return f"push reply message to {client_id}fail."
+        return None
+
+    def _push_fields(self, ctx: RequestContext, header: Header, text: str) -> dict[str, str]:
+        return {
+            "bornHost": host_text(ctx.peer.host),
+            "storeHost": host_text(self._store_host),
+            "storeTimestamp": str(ctx.now_ms),
+            "producerGroup": header.producer_group,
+            "topic": header.topic,
+            "defaultTopic": header.default_topic,
+            "defaultTopicQueueNums": str(header.default_topic_queue_nums),
+            "queueId": str(header.queue_id),
+            "sysFlag": str(header.sys_flag),
+            "bornTimestamp": str(header.born_timestamp),
+            "flag": str(header.flag),
+            "properties": text,
+            "reconsumeTimes": str(header.reconsume_times),
+            "unitMode": "true" if header.unit_mode else "false",
+        }
+
+    async def _keep(
+        self, ctx: RequestContext, header: Header, topic: str, queue_id: int, body: bytes
+    ) -> tuple[str, int] | None:
+        """Store the reply as it came; that it cannot be stored is no failure for the replier."""
+        text: str = header.properties or ""
+        named = decode_properties(text)
+        tags = property_value(text, TAGS)
+        if not body:
+            log.warning("reply not kept: it has no body topic=%s", topic)
+            return None
+        try:
+            self._store.check_send()
+            done = self._store.append(
+                topic,
+                queue_id,
+                header.flag,
+                header.sys_flag & (COMPRESSED | COMPRESSION_MASK),
+                header.born_timestamp,
+                ctx.peer.host,
+                header.reconsume_times,
+                text,
+                0 if tags is None else self._writer.tags_code(tags),
+                body,
+                ctx.now_ms,
+                keys=named.get(properties.KEYS),
+                uniq_key=named.get(properties.UNIQ_KEY),
+            )
+        except StoreError as error:
+            log.warning("reply not kept topic=%s error=%s", topic, error)
+            return None
+        self._delivered(topic, done.size)
+        if self._durable is not None:
+            await self._durable(done.end_offset)
+        return offset_message_id(self._store_host, done.physical_offset), done.queue_offset
+
+
+async def _accepted(peer: Peer, ext: bytes, body: bytes) -> bool:
+    """Whether the client took the reply."""
+    try:
+        async with asyncio.timeout(PUSH_TIMEOUT_MS / 1000):
+            answer = await peer.invoke(
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext, body, PUSH_TIMEOUT_MS
+            )
+    except (ClientError, TimeoutError, Refused) as error:
+        log.warning("reply not passed on peer=%s error=%s", peer.remote, error)
+        return False
+    if answer.code != ResponseCode.SUCCESS:
+        log.warning("reply refused peer=%s remark=%s", peer.remote, answer.remark)
+    return bool(answer.code == ResponseCode.SUCCESS)

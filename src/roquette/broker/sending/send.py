@@ -1,0 +1,501 @@
+"""Send a message or a batch: check, append, answer (10, 310, 320). HOT.
+
+Apache: SendMessageProcessor, AbstractSendMessageProcessor.msgCheck; refusals carry their texts.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from roquette.base.entropy import Entropy
+from roquette.base.javatypes import parse_java_bool
+from roquette.broker.config import LiveConfig
+from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.records.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
+from roquette.broker.records.writer import MessageWriter, delay_level
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.locks import LockTable
+from roquette.broker.tables.topics import Topic, TopicTable
+from roquette.broker.timers.timer_rules import RecallHandle
+from roquette.broker.transactions.half_messages import Transactions
+from roquette.errors import Refused, StoreError, StoreFull
+from roquette.message.message_id import UniqueIds
+from roquette.message.names import (
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    dlq_topic,
+    topic_error,
+)
+from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
+from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Later, Outcome, Reply, Task
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Appended
+from roquette.wire.codes import ResponseCode
+from roquette.wire.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+
+FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+SPECIAL: Final = frozenset(
+    (
+        "TRAN_MSG",
+        "DELAY",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELIVER_MS",
+        "TIMER_DELAY_MS",
+        "POP_CK",
+        "INNER_NUM",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+    )
+)
+"""Properties that need more than being stored; all others take the short way."""
+
+SPECIAL_FLAGS: Final = 0xFC  # transaction bits, host bits, inner batches
+HOST_FLAGS: Final = 0x30
+INNER_BATCH: Final = 0x80
+MULTI_TAGS: Final = 0x2
+UNIT_TOPIC: Final = 0x1
+UNIT_SUB_TOPIC: Final = 0x2
+PERM_WRITE: Final = 2
+MAX_BATCH_TOPIC: Final = 127
+
+_quote = msgspec.json.Encoder().encode
+Header = SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+
+class SendProcessor:
+    """Serves the sends.
+
+    Args:
+        host_hex: this broker's address and port as offset message ids begin, upper-case hexadecimal.
+        sync_flush: answers wait for the disk, unless a message says WAIT=false.
+        created: waits until a topic made after a template is persisted, registered and on the other brokers
+            (bounded).
+        durable: waits for a log offset to be on the disk; False when that took too long.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        writer: MessageWriter,
+        topics: TopicTable,
+        groups: GroupTable,
+        locks: LockTable,
+        stats: BrokerStats,
+        transactions: Transactions,
+        ids: UniqueIds,
+        entropy: Entropy,
+        *,
+        host_hex: str,
+        broker_address: str,
+        sync_flush: bool,
+        created: Callable[[Topic, str], Awaitable[bool]],
+        durable: Callable[[int], Awaitable[bool]],
+    ) -> None:
+        config = live.current
+        self._live: LiveConfig = live
+        self._store: MessageStore = store
+        self._writer: MessageWriter = writer
+        self._topics: TopicTable = topics
+        self._groups: GroupTable = groups
+        self._locks: LockTable = locks
+        self._stats: BrokerStats = stats
+        self._transactions: Transactions = transactions
+        self._ids: UniqueIds = ids
+        self._entropy: Entropy = entropy
+        self._broker_address: str = broker_address
+        self._sync_flush: bool = sync_flush
+        self._created: Callable[[Topic, str], Awaitable[bool]] = created
+        self._durable: Callable[[int], Awaitable[bool]] = durable
+        self._accept_from_ms: int = config.start_accept_send_request_time_stamp
+        self._host_hex: bytes = host_hex.encode()
+        self._store_host: bytes = bytes.fromhex(host_hex)
+        self._settings_changed([])
+        live.changed.append(self._settings_changed)
+
+    def _settings_changed(self, keys: list[str]) -> None:
+        """Make the replies' templates: regionId and traceOn are in each."""
+        config = self._live.current
+        trace_on = "true" if config.trace_on else "false"
+        self._own: dict[str, str] = {
+            "MSG_REGION": config.region_id,
+            "TRACE_ON": trace_on,
+            "CLUSTER": config.broker_cluster_name,
+        }
+        self._added: str = encode_properties(self._own)
+        region = b'"MSG_REGION":%b,"TRACE_ON":"%b"' % (_quote(config.region_id), trace_on.encode())
+        self._refusal_ext: bytes = b"{" + region + b"}"
+        # The one reply of this processor: SendMessageResponseHeader as a template, constants filled in.
+        self._reply: bytes = (
+            b"{"
+            + region.replace(b"%", b"%%")
+            + b',"msgId":"'
+            + self._host_hex
+            + b'%016X","queueId":"%d","queueOffset":"%d","transactionId":%b}'
+        )
+        self._batch_reply: bytes = (
+            b"{"
+            + region.replace(b"%", b"%%")
+            + b',"msgId":"%b","queueId":"%d","queueOffset":"%d"%b}'
+        )
+
+    def send_message(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
+        """SEND_MESSAGE and SEND_MESSAGE_V2; a header that says `batch` makes the body a batch."""
+        if header.batch:
+            return self.send_batch(ctx, header, body)
+        if ctx.now_ms < self._accept_from_ms:
+            raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
+        if self._store.send_refusal is not None:
+            raise self._full()
+        topic = self._topics.find(header.topic)
+        created = topic is None
+        if topic is None or not topic.open:
+            topic = self._check_topic(ctx, header, topic)
+        queue_id: int = header.queue_id
+        if queue_id >= topic.queue_limit:
+            raise self._bad_queue(ctx, topic, queue_id)
+        if queue_id < 0:
+            queue_id = self._entropy.below(topic.write_queues)
+        if not body:
+            raise self._illegal()
+        text: str = header.properties or ""
+        named = decode_properties(text)
+        outcome: Outcome
+        if (
+            not SPECIAL.isdisjoint(named)
+            or header.sys_flag & SPECIAL_FLAGS
+            or topic.special
+            or TRANSIENT_PREFIX in text
+        ):
+            outcome = self._send_special(ctx, header, topic, queue_id, named, body)
+        else:
+            if text and text[-1] != "\x02":
+                text += "\x02"
+            uniq_key = named.get("UNIQ_KEY")
+            if uniq_key is None:
+                uniq_key = self._ids.next_id(ctx.now_ms)
+                text += f"UNIQ_KEY\x01{uniq_key}\x02"
+            tag = named.get("TAGS")
+            try:
+                done = self._store.append(
+                    topic.name,
+                    queue_id,
+                    header.flag,
+                    header.sys_flag,
+                    header.born_timestamp,
+                    ctx.peer.host,
+                    header.reconsume_times,
+                    text + self._added,
+                    0 if tag is None else self._writer.tags_code(tag),
+                    body,
+                    ctx.now_ms,
+                    keys=named.get("KEYS"),
+                    uniq_key=uniq_key,
+                )
+            except StoreError as error:
+                raise self._failed(error) from None
+            outcome = self._answer(topic, queue_id, done, uniq_key, named)
+        if created:
+            return Task(self._after_creation(topic, header.default_topic, outcome))
+        return outcome
+
+    def _answer(
+        self,
+        topic: Topic,
+        queue_id: int,
+        done: Appended,
+        uniq_key: str,
+        named: dict[str, str],
+    ) -> Reply | Later:
+        topic.put_count += 1
+        topic.put_bytes += done.size
+        self._stats.put(1, done.size)
+        reply = Reply(
+            self._reply % (done.physical_offset, queue_id, done.queue_offset, _quote(uniq_key))
+        )
+        if self._sync_flush and named.get("WAIT", "true").lower() == "true":
+            return Later(done.end_offset, reply)
+        return reply
+
+    # Topics: the checks of msgCheck, in its order.
+
+    def admit(self, ctx: RequestContext, header: Header) -> tuple[Topic, int]:
+        """Topic and queue of a message, as `send_message` finds them; for those that store it another way."""
+        if ctx.now_ms < self._accept_from_ms:
+            raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
+        topic = self._topics.find(header.topic)
+        if topic is None or not topic.open:
+            topic = self._check_topic(ctx, header, topic)
+        queue_id: int = header.queue_id
+        if queue_id >= topic.queue_limit:
+            raise self._bad_queue(ctx, topic, queue_id)
+        return topic, queue_id if queue_id >= 0 else self._entropy.below(topic.write_queues)
+
+    def _check_topic(self, ctx: RequestContext, header: Header, topic: Topic | None) -> Topic:
+        if not self._live.current.broker_permission & PERM_WRITE:
+            raise self._refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker_address}] sending message is forbidden",
+            )
+        if topic is None:
+            error = topic_error(header.topic, self._live.store.max_topic_length)
+            if error is not None:
+                raise self._refuse(ResponseCode.INVALID_PARAMETER, error)
+            topic = self._create_topic(ctx, header)
+        if not topic.may_send:
+            raise self._refuse(
+                ResponseCode.NO_PERMISSION,
+                f"Sending message to topic[{header.topic}] is forbidden.",
+            )
+        if not topic.perm & PERM_WRITE:
+            raise self._refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic.name}] sending message is forbidden",
+            )
+        return topic
+
+    def _create_topic(self, ctx: RequestContext, header: Header) -> Topic:
+        """A send to an unknown topic: create it after its template, or refuse."""
+        name = header.topic
+        retry = name.startswith(RETRY_PREFIX)
+        sys_flag = 0
+        if header.unit_mode:
+            sys_flag = UNIT_SUB_TOPIC if retry else UNIT_TOPIC
+        topic = self._topics.auto_create(
+            name,
+            default_topic=header.default_topic,
+            queues=header.default_topic_queue_nums,
+            sys_flag=sys_flag,
+            enabled=self._live.current.auto_create_topic_enable,
+            now_ms=ctx.now_ms,
+        )
+        if topic is None and retry:
+            topic = self._topics.ensure(
+                name, queues=1, perm=RETRY_PERM, sys_flag=sys_flag, now_ms=ctx.now_ms
+            )
+        if topic is None:
+            raise self._refuse(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}"
+            )
+        return topic
+
+    async def _after_creation(self, topic: Topic, template: str, outcome: Outcome) -> Reply:
+        """The first send to a topic is answered when name servers and other brokers know it, or had their time.
+
+        A topic that could not be written is told as what is not on the disk: it may be gone with a restart.
+        """
+        safe = await self._created(topic, template)
+        if isinstance(outcome, Later):
+            safe = await self._durable(outcome.end_offset) and safe
+            outcome = outcome.reply
+        assert isinstance(outcome, Reply), outcome
+        if not safe:
+            outcome.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        return outcome
+
+    # Messages with a special property, or to a special topic.
+
+    def _send_special(
+        self,
+        ctx: RequestContext,
+        header: Header,
+        topic: Topic,
+        queue_id: int,
+        named: dict[str, str],
+        body: bytes,
+    ) -> Reply | Later:
+        sys_flag = header.sys_flag & ~HOST_FLAGS
+        reconsume_times = header.reconsume_times
+        named = {k: v for k, v in named.items() if not k.startswith(TRANSIENT_PREFIX)}
+        named.pop("POP_CK", None)
+        named.update(self._own)
+        uniq_key = named.setdefault("UNIQ_KEY", "") or self._ids.next_id(ctx.now_ms)
+        named["UNIQ_KEY"] = uniq_key
+        if topic.name.startswith(RETRY_PREFIX):
+            moved = self._dead_letter(ctx, header, topic.name, reconsume_times)
+            if moved is not None:
+                topic, queue_id = moved, self._entropy.below(DLQ_QUEUES)
+                named["DELAY"] = "-1"
+        if topic.attributes.get("cleanup.policy") == "COMPACTION" and not named.get("KEYS"):
+            raise self._refuse(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+        if "INNER_NUM" in named or sys_flag & INNER_BATCH:
+            raise self._illegal()
+        level = self._delay_level(named)
+        half = self._is_half(named, sys_flag, retried=reconsume_times > 0 and level > 0)
+        if topic.filter_type == "MULTI_TAG":
+            sys_flag |= MULTI_TAGS
+        put = self._transactions.put_half if half else self._writer.put
+        try:
+            done = put(
+                topic.name,
+                queue_id,
+                named,
+                body,
+                flag=header.flag,
+                sys_flag=sys_flag,
+                born_ms=header.born_timestamp,
+                born_host=ctx.peer.host,
+                reconsume_times=reconsume_times,
+                now_ms=ctx.now_ms,
+            )
+        except Refused as refusal:
+            self._stats.put_failed.total += 1
+            raise self._refuse(refusal.code, refusal.remark) from None
+        if half:
+            topic = self._topics.find(TRANS_HALF_TOPIC) or topic  # it counts where it is
+        elif "TIMER_OUT_MS" in named:
+            topic = self._topics.find(TIMER_TOPIC) or topic
+        elif level > 0:
+            topic = self._topics.find(SCHEDULE_TOPIC) or topic
+        outcome = self._answer(topic, queue_id, done, uniq_key, named)
+        if "TIMER_OUT_MS" in named and not half:
+            self._attach_handle(outcome, named, uniq_key)
+        return outcome
+
+    def _attach_handle(self, outcome: Reply | Later, named: dict[str, str], uniq_key: str) -> None:
+        """Tell the sender by which handle the message can be recalled (attachRecallHandle)."""
+        out_ms, topic = named["TIMER_OUT_MS"], named.get("REAL_TOPIC")
+        if topic is None or topic.startswith(RETRY_PREFIX) or not out_ms.isdecimal():
+            return
+        handle = RecallHandle(
+            topic=topic,
+            broker_name=self._live.current.broker_name,
+            timestamp=str(int(out_ms) + 1),  # within the slot
+            uniq_key=uniq_key,
+        )
+        reply = outcome.reply if isinstance(outcome, Later) else outcome
+        reply.ext = reply.ext[:-1] + b',"recallHandle":%b}' % _quote(handle.encode())
+
+    def _delay_level(self, named: dict[str, str]) -> int:
+        try:
+            return delay_level(named)
+        except Refused as refusal:
+            raise self._refuse(refusal.code, refusal.remark) from None
+
+    def _is_half(self, named: dict[str, str], sys_flag: int, *, retried: bool) -> bool:
+        """Whether this is a half message; `retried`: old clients' retries keep the mark of what was one."""
+        half = parse_java_bool(named.get("TRAN_MSG")) and not retried
+        # The bits without the property: Apache stores what nobody will ever see, and says that all is well.
+        hidden = sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED and not (half or retried)
+        if hidden or (half and self._live.current.reject_transaction_message):
+            raise self._refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker_address}] sending transaction message is forbidden",
+            )
+        return half
+
+    def _dead_letter(
+        self, ctx: RequestContext, header: Header, retry_name: str, reconsume_times: int
+    ) -> Topic | None:
+        """The dead-letter topic, when a message sent to a retry topic has had its tries (handleRetryAndDLQ)."""
+        group_name = retry_name[len(RETRY_PREFIX) :]
+        group = self._groups.find(group_name, ctx.now_ms)
+        if group is None:
+            raise self._refuse(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group_name} {FAQ}",
+            )
+        limit = retry_limit(group.retry_max_times, header.max_reconsume_times, ctx.command.version)
+        if reconsume_times <= limit and not self._locks.any_held(group_name, ctx.steady_ms):
+            return None
+        return self._topics.ensure(
+            dlq_topic(group_name), queues=DLQ_QUEUES, perm=RETRY_PERM, now_ms=ctx.now_ms
+        )
+
+    # Batches.
+
+    def send_batch(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
+        """SEND_BATCH_MESSAGE: many messages of one queue, consecutive offsets, one answer."""
+        if self._store.send_refusal is not None:
+            raise self._full()
+        created = self._topics.find(header.topic) is None
+        topic, queue_id = self.admit(ctx, header)
+        name = topic.name
+        if name.startswith(RETRY_PREFIX):
+            raise self._refuse(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}"
+            )
+        if len(name) > MAX_BATCH_TOPIC:
+            raise self._refuse(
+                ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}"
+            )
+        common = decode_properties(header.properties or "")
+        outcome = self._append_batch(ctx, header, topic, queue_id, common, body)
+        if created:
+            return Task(self._after_creation(topic, header.default_topic, outcome))
+        return outcome
+
+    def _append_batch(
+        self,
+        ctx: RequestContext,
+        header: Header,
+        topic: Topic,
+        queue_id: int,
+        common: dict[str, str],
+        body: bytes,
+    ) -> Reply | Later:
+        if "DELAY" in common and self._delay_level(common) > 0:
+            raise self._illegal()
+        if not body or len(body) > self._live.store.max_message_size:
+            raise self._illegal()
+        sys_flag = header.sys_flag & ~(SPECIAL_FLAGS)
+        if topic.filter_type == "MULTI_TAG":
+            sys_flag |= MULTI_TAGS
+        try:
+            done = self._store.append_batch(
+                topic.name,
+                queue_id,
+                sys_flag,
+                header.born_timestamp,
+                ctx.peer.host,
+                header.reconsume_times,
+                body,
+                ctx.now_ms,
+            )
+        except StoreError as error:
+            raise self._failed(error) from None
+        ids = done.message_ids.hex(",", len(self._store_host) + 8).upper()
+        topic.put_count += done.count
+        topic.put_bytes += done.size
+        topic.batched += done.count - 1
+        self._stats.put(done.count, done.size)
+        uniq_key = common.get("UNIQ_KEY")
+        transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
+        reply = Reply(self._batch_reply % (ids.encode(), queue_id, done.queue_offset, transaction))
+        if self._sync_flush and common.get("WAIT", "true").lower() == "true":
+            return Later(done.end_offset, reply)
+        return reply
+
+    # Refusals: each carries MSG_REGION and TRACE_ON, as every answer to a send does.
+
+    def _refuse(self, code: int, remark: str) -> Refused:
+        return Refused(int(code), remark, self._refusal_ext)
+
+    def _illegal(self) -> Refused:
+        refusal = self._writer.illegal()
+        return self._refuse(refusal.code, refusal.remark)
+
+    def _failed(self, error: StoreError) -> Refused:
+        self._stats.put_failed.total += 1
+        refusal = self._writer.refusal(error)
+        return self._refuse(refusal.code, refusal.remark)
+
+    def _full(self) -> Refused:
+        """Before anything is made for the message, a topic for example."""
+        return self._failed(StoreFull(self._store.send_refusal))
+
+    def _bad_queue(self, ctx: RequestContext, topic: Topic, queue_id: int) -> Refused:
+        return self._refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{queue_id}] is illegal, {topic} Producer: {ctx.peer.remote}",
+        )
+
+    def _not_yet(self) -> str:
+        return f"broker unable to service, until {self._accept_from_ms}"

@@ -1,0 +1,137 @@
+"""A topic or group goes, and all that is known of it goes with it: one place that lists what that is.
+
+Apache: AdminBrokerProcessor.deleteTopic, deleteSubscriptionGroup. Features that keep something by topic or group
+of their own add a function to `topic_gone` or `group_gone`.
+"""
+
+import logging
+from collections.abc import Callable
+
+from roquette.broker.config import BrokerConfig, LiveConfig
+from roquette.broker.operation.item_stats import StatsFeed
+from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.tables.topics import TopicTable, system_topics
+from roquette.broker.timers.timer_metrics import TimerMetrics
+from roquette.message.names import is_system_topic, pop_retry_topic
+from roquette.store.message_store import MessageStore
+
+log = logging.getLogger("roquette.broker")
+
+
+class Deletions:
+    """Deletes topics and groups of one broker.
+
+    Args:
+        wake: answers the held pulls of a topic, which then learn that it is gone.
+
+    Attributes:
+        topic_gone: called with the name of each deleted topic, after its tables and files are gone.
+        group_gone: called with the name of each deleted group, and whether its progress goes too.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        store: MessageStore,
+        wake: Callable[[str], None],
+    ) -> None:
+        self._live = live
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
+        self._store = store
+        self._wake = wake
+        self._own: frozenset[str] = frozenset()
+        self._named_for: BrokerConfig | None = None  # the settings `_own` was made from
+        self.topic_gone: list[Callable[[str], None]] = []
+        self.group_gone: list[Callable[[str, bool], None]] = []
+
+    def is_system(self, topic: str) -> bool:
+        """Whether the topic is one that every broker has, its own and its cluster's name included."""
+        config = self._live.current
+        if config is not self._named_for:
+            self._named_for = config
+            own = [config.broker_cluster_name, config.broker_name]
+            self._own = frozenset(own + [row.topic_name for row in system_topics(config)])
+        return topic in self._own or is_system_topic(topic)
+
+    def delete_topic(self, name: str, now_ms: int) -> list[str]:
+        """Delete a topic and the retry topics POP made for it; returns the names of what went."""
+        gone = [name]
+        if self._live.current.clear_retry_topic_when_delete_topic:
+            gone += self._pop_retry_topics(name)
+        for topic in gone:
+            self._topics.delete(topic, now_ms)
+            self._offsets.delete_topic(topic)
+            self._groups.forget_topic(topic, now_ms)
+            self._stats.forget_topic(topic)
+            self._store.delete_topic(topic)
+            for follow in self.topic_gone:
+                follow(topic)
+            self._wake(topic)
+        log.info("topic deleted topics=%s", ",".join(gone))
+        return gone
+
+    def _pop_retry_topics(self, name: str) -> list[str]:
+        found: list[str] = []
+        for group in self._offsets.groups_of(name):
+            first = pop_retry_topic(name, group)
+            # Form 1 may also be the retry topic of a group whose name holds an underscore: that one stays.
+            if self._groups.known(f"{group}_{name}") is None and self._topics.find(first):
+                found.append(first)
+            second = pop_retry_topic(name, group, v2=True)
+            if self._topics.find(second):
+                found.append(second)
+        return found
+
+    def delete_group(self, name: str, *, clean_offset: bool, now_ms: int) -> None:
+        """Delete a group; with `clean_offset` its progress too."""
+        self._groups.delete(name, now_ms)
+        if clean_offset:
+            self._offsets.delete_group(name)
+        self._stats.forget_group(name)
+        for follow in self.group_gone:
+            follow(name, clean_offset)
+        log.info("group deleted group=%s clean_offset=%s", name, clean_offset)
+
+    def delete_unused_topics(self) -> list[str]:
+        """Drop the queues of topics nobody knows any more (cleanUnusedTopic); returns their names."""
+        unused = [
+            name
+            for name in self._store.topics()
+            if self._topics.find(name) is None and not self.is_system(name)
+        ]
+        for name in unused:
+            self._store.delete_topic(name)
+        return unused
+
+
+def follow_deletions(
+    deletions: Deletions,
+    feed: StatsFeed,
+    metrics: Callable[[], TimerMetrics | None],
+) -> None:
+    """Let the counters forget what is gone.
+
+    Args:
+        metrics: counts of the timer's messages, where there is a timer.
+    """
+
+    def topic_gone(topic: str) -> None:
+        feed.forget_topic(topic)
+        waiting = metrics()
+        if waiting is not None:
+            waiting.forget(topic)
+
+    def group_gone(group: str, clean_offset: bool) -> None:
+        feed.forget_group(group)
+
+    deletions.topic_gone.append(topic_gone)
+    deletions.group_gone.append(group_gone)

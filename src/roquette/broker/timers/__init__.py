@@ -1,0 +1,1 @@
+"""Messages with an arbitrary time of delivery."""

@@ -1,0 +1,228 @@
+"""Drives the timer: turns its work on the loop, reads and syncs in the executor.
+
+A piece of work is applied in one call on the loop; between two pieces others run.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from roquette.base.clock import Clock
+from roquette.base.entropy import Entropy
+from roquette.base.executor import run_blocking, submit
+from roquette.base.lifecycle import Health, Tasks
+from roquette.broker.config import LiveConfig
+from roquette.broker.files.config_files import ConfigFiles
+from roquette.broker.operation.stats import Counter
+from roquette.broker.records.log_sync import LogSync
+from roquette.broker.timers.delivery import Timers, TimerWork
+from roquette.broker.timers.timer_metrics import FILE, TimerMetrics
+from roquette.broker.timers.timer_rules import TimerRules
+from roquette.errors import Refused, StoreError
+from roquette.store.timer.timer_flush import TimerFlushPlan
+from roquette.store.timer.timer_store import TimerStore
+from roquette.wire.bodies import TimerMetricsSerializeWrapper
+from roquette.wire.json_body import encode_body
+
+log = logging.getLogger("roquette.broker.timer")
+
+BEAT_S: Final = 0.1
+ERROR_S: Final = 0.5
+SHORTEST_S: Final = 0.005  # messages that are due within it go together
+METRICS_S: Final = 10.0
+DELETION_S: Final = 30.0
+READERS: Final = 4  # threads that read one batch of old records
+
+
+def rules_of(storage: TimerStore, live: LiveConfig, entropy: Entropy) -> TimerRules:
+    """The rules by which the writer of one timer's broker takes timer messages."""
+    return TimerRules(
+        lambda: storage.precision_ms,
+        lambda: live.store.timer_max_delay_sec,
+        lambda: live.store.timer_congest_num_each_slot,
+        storage.number,
+        entropy.below,
+    )
+
+
+class TimerLoop:
+    """The tasks of one timer.
+
+    Args:
+        end_turn: writes what was appended and wakes held pulls.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        live: LiveConfig,
+        log_sync: LogSync,
+        clock: Clock,
+        config_files: ConfigFiles,
+        end_turn: Callable[[], None],
+    ) -> None:
+        self.timers = timers
+        self._live = live
+        self._log_sync = log_sync
+        self._clock = clock
+        self._config_files = config_files
+        self._end_turn = end_turn
+        self._writing: asyncio.Future[None] | None = None
+        self._enqueued, self._dequeued = Counter(), Counter()
+        self.metrics.bound = live.bounds.timer_topics
+
+    @property
+    def _storage(self) -> TimerStore:
+        return self.timers.storage
+
+    @property
+    def metrics(self) -> TimerMetrics:
+        """Waiting messages by topic."""
+        return self.timers.metrics
+
+    def recover(self) -> None:
+        """Load what the disk has. Blocks; raises StoreError when a file exists and cannot be read."""
+        self._storage.recover(self._clock.now_ms())
+        found = self._config_files.load(FILE, TimerMetricsSerializeWrapper)
+        if found is not None:
+            self.metrics.load(found)
+
+    def start(self, tasks: Tasks) -> None:
+        """Begin."""
+        flush_s = self._live.store.timer_flush_interval_ms / 1000
+        tasks.keep("timer", self._run)
+        tasks.every("timer-flush", flush_s, self._flush)
+        tasks.every("timer-metrics", METRICS_S, self._save_metrics)
+        tasks.every("timer-deletion", DELETION_S, self._delete)
+        tasks.every("timer-rates", 1.0, self._sample)
+
+    async def _run(self, health: Health) -> None:
+        while True:
+            try:
+                wait_s = 0.0 if await self._turn() else self._pause_s()
+            except (Refused, StoreError, OSError) as error:
+                log.warning("timer messages wait reason=%s", error)
+                wait_s = ERROR_S
+            self._end_turn()
+            health.worked()
+            await asyncio.sleep(wait_s)
+
+    def _pause_s(self) -> float:
+        """Until the next beat, the next slot or the next message, whichever comes first."""
+        precision, now_ms = self._storage.precision_ms, self._clock.now_ms()
+        pause = min(BEAT_S, (precision - now_ms % precision) / 1000)
+        next_ms = self._storage.next_ms()
+        return min(pause, max(SHORTEST_S, (next_ms - now_ms) / 1000)) if next_ms else pause
+
+    async def _turn(self) -> bool:
+        """One piece of work of each kind; False when there was none."""
+        store = self._live.store
+        worked = False
+        if not store.timer_stop_enqueue:
+            work = self.timers.enqueue_work()
+            if work is not None:
+                before = self._storage.queue_offset
+                await self._do(work)
+                worked = self._storage.queue_offset != before
+        if not store.timer_stop_dequeue:
+            due = self.timers.delivery_work(self._clock.now_ms())
+            if due is not None:
+                await self._do(due)
+                worked = True
+        return worked
+
+    async def _do(self, work: TimerWork) -> None:
+        if work.cold:
+            size = -(-len(work.places) // READERS)
+            plans = [
+                self.timers.plan_read(work.places[start : start + size])
+                for start in range(0, len(work.places), size)
+            ]
+            pieces = await asyncio.gather(*[run_blocking(plan.run) for plan in plans])
+            records = [record for piece in pieces for record in piece]
+        else:
+            records = self.timers.read(work)
+        self.timers.apply(work, records, self._clock.now_ms())
+
+    # To the disk
+
+    async def _flush(self) -> None:
+        """Progress may reach the disk only after the messages it speaks of."""
+        plan = self._storage.plan_flush(self._clock.now_ms())
+        if plan is None:
+            return
+        ran = False
+        try:
+            if await self._log_sync.wait(plan.commit_end):
+                self._writing = submit(plan.run)
+                await asyncio.shield(self._writing)
+                ran = True
+        finally:
+            if self._writing is None or self._writing.done():
+                self._storage.flushed(plan, done=ran)
+                self._writing = None
+
+    async def _save_metrics(self) -> None:
+        if self.metrics.dirty:
+            data = encode_body(self.metrics.to_wrapper(self._clock.now_ms()))
+            self.metrics.dirty = False
+            try:
+                await run_blocking(self._config_files.write, FILE, data)
+            except OSError as error:
+                self.metrics.dirty = True
+                log.error("%s not written, it is tried again error=%s", FILE, error)
+
+    async def _delete(self) -> None:
+        plan = self._storage.plan_deletion()
+        if plan is not None:
+            await run_blocking(plan)
+
+    async def finish(self) -> None:
+        """After the tasks have ended: wait for a write that is still under way."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+            self._writing = None
+
+    def save_now(self, now_ms: int) -> None:
+        """The last flush, blocking; the log is on the disk already."""
+        plan: TimerFlushPlan | None = self._storage.plan_flush(now_ms, final=True)
+        if plan is not None:
+            plan.run()
+            self._storage.flushed(plan)
+        if self.metrics.dirty:
+            try:
+                metrics = self._config_files.complete(FILE, self.metrics.to_wrapper(now_ms))
+                self._config_files.write(FILE, encode_body(metrics))
+            except OSError as error:
+                log.error("%s not written error=%s", FILE, error)
+        self._storage.close()
+
+    # What others ask
+
+    def _sample(self) -> None:
+        steady_ms = self._clock.steady_ms()
+        for counter, total in (
+            (self._enqueued, self.timers.enqueued),
+            (self._dequeued, self.timers.dequeued),
+        ):
+            counter.total = total
+            counter.sample(steady_ms)
+
+    def runtime_info(self, now_ms: int) -> dict[str, str]:
+        """The timer's lines of GET_BROKER_RUNTIME_INFO."""
+        return {
+            "timerReadBehind": str(max(0, now_ms - self._storage.read_ms) // 1000),
+            "timerOffsetBehind": str(self.timers.behind()),
+            "timerCongestNum": str(self._storage.wheel.pending),
+            "timerEnqueueTps": repr(round(self._enqueued.rate(10), 1)),
+            "timerDequeueTps": repr(round(self._dequeued.rate(10), 1)),
+        }
+
+    def checkpoint_body(self) -> bytes:
+        """The answer to GET_TIMER_CHECK_POINT."""
+        return self._storage.saved.encode()[:56]
+
+    def metrics_body(self) -> bytes:
+        """The answer to GET_TIMER_METRICS."""
+        return encode_body(self.metrics.to_wrapper(self._clock.now_ms()))

@@ -1,0 +1,1 @@
+"""Half messages, their commits and roll-backs, and checks."""

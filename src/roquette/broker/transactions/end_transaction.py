@@ -1,0 +1,107 @@
+"""The end of a transaction (37), and checks that begin anew (323). Answered when what they wrote is as safe as a send.
+
+Apache: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
+"""
+
+from collections.abc import Callable
+
+from roquette.broker.config import LiveConfig
+from roquette.broker.records.stored_times import StoredTimes
+from roquette.broker.transactions.checks import immunity_over
+from roquette.broker.transactions.half_messages import Transactions
+from roquette.errors import Refused
+from roquette.message import names, properties, sysflag
+from roquette.message.message_id import decode_offset_message_id
+from roquette.message.properties import decode_properties
+from roquette.message.record_layout import StoredRecord
+from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.outcomes import Later, Reply, Silent
+from roquette.wire.codes import ResponseCode
+from roquette.wire.headers import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+
+_NOT_FOUND = "Find prepared transaction message failed"
+_ENDED = "The half message has been committed, rolled back or discarded already"
+_NOT_RESUMED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+_NO_HALF = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+
+class TransactionProcessor:
+    """Requests 37 and 323.
+
+    Args:
+        logged: the outcome that answers once the log up to now is as safe as its flush mode says.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        transactions: Transactions,
+        times: StoredTimes,
+        logged: Callable[[Reply], Reply | Later],
+    ) -> None:
+        self._live = live
+        self._transactions = transactions
+        self._times = times
+        self._logged = logged
+
+    def end_transaction(
+        self, ctx: RequestContext, header: EndTransactionRequestHeader, body: bytes
+    ) -> Reply | Later | Silent:
+        """END_TRANSACTION: commit or roll back; whoever does not know gets no answer and is asked later.
+
+        A half message ends once. Who ends it again (Apache commits again) is refused.
+        """
+        kind = header.commit_or_rollback
+        if kind not in (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK):
+            return Silent()
+        half = self._transactions.find(header.commit_log_offset)
+        if half is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
+        timeout_ms = self._live.current.transaction_time_out
+        age_ms = self._times.age_ms(half, ctx.steady_ms)
+        if not header.from_transaction_check and immunity_over(half, age_ms, timeout_ms):
+            return Reply(code=ResponseCode.ILLEGAL_OPERATION)
+        _check(half, header)
+        now = self._transactions.newest(half)
+        if now is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, _ENDED)
+        if kind == sysflag.TRANSACTION_COMMIT:
+            self._transactions.commit(now, ctx.now_ms)
+        else:
+            self._transactions.roll_back(now, ctx.now_ms)
+        return self._logged(Reply())
+
+    def resume_check(
+        self, ctx: RequestContext, header: ResumeCheckHalfMessageRequestHeader, body: bytes
+    ) -> Reply | Later:
+        """RESUME_CHECK_HALF_MESSAGE: a half message, most often a discarded one, is checked from the start.
+
+        Apache takes any record and makes a half message of it, as often as it is asked.
+        """
+        try:
+            _, physical_offset = decode_offset_message_id(header.msg_id or "")
+        except ValueError:
+            raise Refused(ResponseCode.SYSTEM_ERROR, _NO_HALF) from None
+        record = self._transactions.record_at(physical_offset)
+        if (
+            record is None
+            or record.topic not in (names.TRANS_HALF_TOPIC, names.TRANS_CHECK_MAX_TIME_TOPIC)
+            or properties.REAL_TOPIC not in decode_properties(record.properties)
+        ):
+            raise Refused(ResponseCode.SYSTEM_ERROR, _NO_HALF)
+        if not self._transactions.resume(record, ctx.now_ms):
+            raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_RESUMED)
+        return self._logged(Reply())
+
+
+def _check(half: StoredRecord, header: EndTransactionRequestHeader) -> None:
+    """The request must name the half message by all it knows of it (checkPrepareMessage)."""
+    if decode_properties(half.properties).get(properties.PGROUP) != header.producer_group:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+    if half.queue_offset != header.tran_state_table_offset:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+    if half.physical_offset != header.commit_log_offset:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong")

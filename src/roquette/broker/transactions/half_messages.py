@@ -1,0 +1,416 @@
+"""Half messages in the store: put, committed, rolled back, put again, discarded, and found again after a crash.
+
+Everything that ends a half message is two records that follow each other: first the one that goes on (the
+committed message, the copy, the discarded one), whose prepared offset names the half message, then the op
+message, which says that the half message ended. Nothing can come between them, so a crash can at most part the
+last two records of the log, and `load` looks at the last one. That is why op messages are not collected for
+transactionOpBatchInterval here: Apache commits twice after a crash within it.
+
+Pure but for the store. Apache: TransactionalMessageBridge, TransactionalMessageServiceImpl.
+"""
+
+import logging
+from collections.abc import Callable
+
+from roquette.broker.records.sound_records import sound_record, sound_records
+from roquette.broker.records.writer import MessageWriter
+from roquette.broker.transactions.half_copies import committed, copies_of
+from roquette.broker.transactions.half_state import HalfState
+from roquette.errors import MessageIllegal, Refused, StoreError
+from roquette.message import names, properties, sysflag
+from roquette.message.properties import decode_properties, encode_properties
+from roquette.message.record_layout import StoredRecord
+from roquette.store.message_store import MessageStore
+from roquette.store.results import Appended, GetStatus
+from roquette.wire.codes import ResponseCode
+
+log = logging.getLogger("roquette.broker.transactions.half_messages")
+
+TASK = "transaction-checks"
+REMOVE_TAG = "d"
+_READ_COUNT = 32
+_READ_BYTES = 262_144
+HALF_QUEUE = 0
+_NO_TRANSACTION = ~sysflag.TRANSACTION_MASK
+_TIMERS = (properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_MS, properties.TIMER_DELAY_SEC)
+_RENEWED = (properties.TRANSACTION_CHECK_TIMES, properties.TRAN_PREPARED_QUEUE_OFFSET)
+
+
+class Transactions:
+    """The two transaction queues of one broker.
+
+    Args:
+        host: this broker's address as records carry it.
+        delivered: told topic and record size of every committed message.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: MessageWriter,
+        host: bytes,
+        delivered: Callable[[str, int], None],
+    ) -> None:
+        self.state = HalfState()
+        self._store = store
+        self._writer = writer
+        self.aside = writer.aside
+        self._host = host
+        self._delivered = delivered
+        self._owed: list[int] = []  # ended, with an op message that the store did not take yet
+        self._found_end = 0  # half messages before it were there at the start: whoever put them
+
+    # Start.
+
+    def load(self, half_offset: int, op_offset: int, last_record_offset: int, now_ms: int) -> None:
+        """Find out which half messages are open, from where the group CID_RMQ_SYS_TRANS was.
+
+        Args:
+            half_offset, op_offset: its progress in both queues, -1 when there is none.
+            last_record_offset: physical offset of the log's last record, -1 when it is empty.
+        """
+        base = self._within(names.TRANS_HALF_TOPIC, half_offset)
+        self.state.load(base, self._within(names.TRANS_OP_HALF_TOPIC, op_offset))
+        self._owed.clear()
+        self._found_end = self.end_offset
+        self._read_ops()
+        self.state.advance(self._store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE))
+        if last_record_offset >= 0:
+            self._mend(last_record_offset, now_ms)
+
+    def _within(self, topic: str, offset: int) -> int:
+        low = self._store.min_offset(topic, HALF_QUEUE)
+        return min(max(offset, low), self._store.max_offset(topic, HALF_QUEUE))
+
+    def _read_ops(self) -> None:
+        """Everything the op queue says of half messages that are not known to have ended."""
+        limit = self._store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE)
+        offset = self.state.op_offset
+        end = self._store.max_offset(names.TRANS_OP_HALF_TOPIC, HALF_QUEUE)
+        while offset < end:
+            found = self._store.read_queue(
+                names.TRANS_OP_HALF_TOPIC, HALF_QUEUE, offset, _READ_COUNT, _READ_BYTES, None
+            )
+            for record in sound_records(b"".join(found.runs)) if found.count else ():
+                for ended in op_offsets(record):
+                    if ended < limit:
+                        self.state.end(ended)
+            if found.next_begin_offset <= offset:
+                break
+            offset = found.next_begin_offset
+
+    def _mend(self, last_record_offset: int, now_ms: int) -> None:
+        """Write the op message that a crash has kept from following the log's last record."""
+        last = self.record_at(last_record_offset)
+        if last is None or last.prepared_offset >= last.physical_offset:
+            return
+        named = decode_properties(last.properties)
+        goes_on = (
+            last.sys_flag & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_COMMIT
+            or last.topic == names.TRANS_CHECK_MAX_TIME_TOPIC
+            or (last.topic == names.TRANS_HALF_TOPIC and any(name in named for name in _RENEWED))
+        )
+        half = self.find(last.prepared_offset) if goes_on else None
+        if half is None or self.state.ended(half.queue_offset):
+            return
+        key = named.get(properties.UNIQ_KEY)
+        if key == decode_properties(half.properties).get(properties.UNIQ_KEY):
+            log.info("half message had ended offset=%d: its op was lost", half.queue_offset)
+            self._ended(half, now_ms)
+
+    # Half messages.
+
+    def put_half(
+        self,
+        topic: str,
+        queue_id: int,
+        named: dict[str, str],
+        body: bytes,
+        *,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        now_ms: int,
+    ) -> Appended:
+        """Store a message that is for nobody to see yet (parseHalfMessageInner).
+
+        Its delay, if it has one, begins when it is committed.
+
+        Raises:
+            Refused: the store does not take it.
+        """
+        named = dict(named)
+        key = named.get(properties.UNIQ_KEY)
+        if key:
+            named[properties.TRANSACTION_ID] = key
+        named[properties.REAL_TOPIC] = topic
+        named[properties.REAL_QID] = str(queue_id)
+        half = StoredRecord(
+            *(0, 0, 0, HALF_QUEUE, flag, 0, 0, sys_flag & _NO_TRANSACTION, born_ms, born_host),
+            *(0, b"", reconsume_times, 0, body, "", ""),
+        )
+        try:
+            return self._append(names.TRANS_HALF_TOPIC, half, named, 0, now_ms)
+        except StoreError as error:
+            raise self._writer.refusal(error) from None
+
+    def find(self, physical_offset: int) -> StoredRecord | None:
+        """The half message at a place of the log, ended or not."""
+        record = self.record_at(physical_offset)
+        return record if record is not None and record.topic == names.TRANS_HALF_TOPIC else None
+
+    def newest(self, half: StoredRecord) -> StoredRecord | None:
+        """What stands for a half message now: itself, or the copy that a check has put; None when it ended.
+
+        Copies put before the start are found by the transaction's id: Apache's broker puts half messages again.
+        """
+        place = self.state.newest(half.physical_offset)
+        now = half if place == half.physical_offset else self.find(place)
+        if now is None or self.state.ended(now.queue_offset):
+            now = self._open_copy(half)
+        elif now.queue_offset < self._found_end and committed(self._store, now):
+            now = None
+        return now
+
+    def _open_copy(self, half: StoredRecord) -> StoredRecord | None:
+        if half.queue_offset >= self._found_end:
+            return None
+        for copy in copies_of(self._store, half):
+            if not self.state.ended(copy.queue_offset):
+                return None if committed(self._store, half) else copy
+        return None
+
+    def _end_copies(self, half: StoredRecord, now_ms: int) -> None:
+        """A transaction has ended: so have the copies of its half message that were there at the start."""
+        if half.queue_offset < self._found_end:
+            for copy in copies_of(self._store, half):
+                if not self.state.ended(copy.queue_offset):
+                    self._ended(copy, now_ms)
+
+    def read(self, offset: int) -> tuple[list[StoredRecord], int]:
+        """Some half messages from a queue offset on, and the offset to go on with; itself at the end."""
+        found = self._store.read_queue(
+            names.TRANS_HALF_TOPIC, HALF_QUEUE, offset, _READ_COUNT, _READ_BYTES, None
+        )
+        if found.status is GetStatus.OFFSET_TOO_SMALL:
+            log.warning("half messages expired from=%d to=%d", offset, found.min_offset)
+            self.state.skip(found.min_offset)
+        records = sound_records(b"".join(found.runs)) if found.count else []
+        return records, max(found.next_begin_offset, offset)
+
+    @property
+    def end_offset(self) -> int:
+        """The queue offset the next half message gets."""
+        return self._store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE)
+
+    # What ends them. Each raises Refused when the store does not take it; the half message is open then.
+
+    def commit(self, half: StoredRecord, now_ms: int) -> None:
+        """Put the message to its real topic (EndTransactionProcessor.endMessageTransaction).
+
+        Its properties keep TRAN_MSG, as Apache stores them, unless it is delayed.
+        """
+        named = decode_properties(half.properties)
+        topic, queue_id = real_place(named)
+        del named[properties.REAL_TOPIC], named[properties.REAL_QID]
+        if properties.DELAY in named or any(name in named for name in _TIMERS):
+            named.pop(properties.TRAN_MSG, None)
+        self._pay(now_ms)
+        done = self._writer.put(
+            topic,
+            queue_id,
+            named,
+            half.body,
+            flag=half.flag,
+            sys_flag=half.sys_flag & _NO_TRANSACTION | sysflag.TRANSACTION_COMMIT,
+            born_ms=half.born_timestamp_ms,
+            born_host=half.born_host,
+            reconsume_times=half.reconsume_times,
+            now_ms=now_ms,
+            prepared_offset=half.physical_offset,
+            own=True,
+        )
+        self._ended(half, now_ms)
+        self._end_copies(half, now_ms)
+        self._delivered(topic, done.size)
+
+    def roll_back(self, half: StoredRecord, now_ms: int) -> None:
+        """The message is never shown to anybody."""
+        self._pay(now_ms)
+        self._put_op(half.queue_offset, now_ms)
+        self.state.end(half.queue_offset)
+        self._end_copies(half, now_ms)
+
+    def discard(self, half: StoredRecord, now_ms: int) -> None:
+        """Move the message where its owner can see it (DefaultTransactionalMessageCheckListener)."""
+        self._renew(
+            names.TRANS_CHECK_MAX_TIME_TOPIC, half, decode_properties(half.properties), now_ms
+        )
+
+    def renew(self, half: StoredRecord, changes: dict[str, str], now_ms: int) -> StoredRecord:
+        """Put the message again at the end of the half queue; the copy counts from now on.
+
+        Raises:
+            MessageIllegal: the changes make it break a limit.
+        """
+        named = decode_properties(half.properties) | changes
+        done = self._renew(names.TRANS_HALF_TOPIC, half, named, now_ms)
+        self.state.copied(half.physical_offset, done.physical_offset)
+        return StoredRecord(
+            done.size,
+            half.magic,
+            half.body_crc,
+            HALF_QUEUE,
+            half.flag,
+            done.queue_offset,
+            done.physical_offset,
+            half.sys_flag,
+            half.born_timestamp_ms,
+            half.born_host,
+            now_ms,
+            self._host,
+            half.reconsume_times,
+            half.physical_offset,
+            half.body,
+            names.TRANS_HALF_TOPIC,
+            encode_properties(named),
+        )
+
+    def resume(self, record: StoredRecord, now_ms: int) -> bool:
+        """Let checks of a message begin anew; False when it has ended (AdminBrokerProcessor).
+
+        Args:
+            record: a half message, or a discarded one.
+        """
+        changes = {properties.TRANSACTION_CHECK_TIMES: "0"}
+        if record.topic == names.TRANS_HALF_TOPIC:
+            half = self.newest(record)
+            if half is None:
+                return False
+            try:
+                self.renew(half, changes, now_ms)
+            except MessageIllegal as error:
+                raise self._writer.refusal(error) from None
+            return True
+        named = decode_properties(record.properties) | changes
+        if self._resumed(record, named):
+            return False
+        try:
+            done = self._append(names.TRANS_HALF_TOPIC, record, named, 0, now_ms)
+        except StoreError as error:
+            raise self._writer.refusal(error) from None
+        self.state.copied(record.physical_offset, done.physical_offset)
+        return True
+
+    def _resumed(self, record: StoredRecord, named: dict[str, str]) -> bool:
+        """Whether a discarded message is in the half queue again, or was."""
+        if self.state.newest(record.physical_offset) != record.physical_offset:
+            return True
+        key = named.get(properties.UNIQ_KEY, "")
+        for data in self._store.query(names.TRANS_HALF_TOPIC, key, 64, 0, 1 << 62):
+            half = sound_record(data)
+            if half is None:
+                continue
+            same = decode_properties(half.properties).get(properties.UNIQ_KEY) == key
+            if same and half.physical_offset > record.physical_offset:
+                return True
+        return False
+
+    # Records.
+
+    def _renew(
+        self, topic: str, half: StoredRecord, named: dict[str, str], now_ms: int
+    ) -> Appended:
+        self._pay(now_ms)
+        try:
+            done = self._append(topic, half, named, half.physical_offset, now_ms)
+        except MessageIllegal:
+            raise
+        except StoreError as error:
+            raise self._writer.refusal(error) from None
+        self._ended(half, now_ms)
+        return done
+
+    def _append(
+        self, topic: str, like: StoredRecord, named: dict[str, str], prepared: int, now_ms: int
+    ) -> Appended:
+        """Append to queue 0 of a topic, past all delays."""
+        return self._store.append(
+            topic,
+            HALF_QUEUE,
+            like.flag,
+            like.sys_flag & ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6),
+            like.born_timestamp_ms,
+            like.born_host,
+            like.reconsume_times,
+            encode_properties(named),
+            self._writer.tags_code(named.get(properties.TAGS)),
+            like.body,
+            now_ms,
+            keys=named.get(properties.KEYS),
+            uniq_key=named.get(properties.UNIQ_KEY),
+            prepared_offset=prepared,
+            own=prepared > 0,
+        )
+
+    def _ended(self, half: StoredRecord, now_ms: int) -> None:
+        """What goes on is in the log: the op message follows, now or as soon as the store takes it."""
+        self.state.end(half.queue_offset)
+        self._owed.append(half.queue_offset)
+        try:
+            self._pay(now_ms)
+        except Refused as refusal:
+            log.warning("op message waits offset=%d: %s", half.queue_offset, refusal.remark)
+
+    def _pay(self, now_ms: int) -> None:
+        while self._owed:
+            self._put_op(self._owed[0], now_ms)
+            del self._owed[0]
+
+    def _put_op(self, queue_offset: int, now_ms: int) -> None:
+        try:
+            self._store.append(
+                names.TRANS_OP_HALF_TOPIC,
+                HALF_QUEUE,
+                0,
+                0,
+                now_ms,
+                self._host,
+                0,
+                f"{properties.WAIT}\x01true\x02{properties.TAGS}\x01{REMOVE_TAG}\x02",
+                self._writer.tags_code(REMOVE_TAG),
+                b"%d," % queue_offset,
+                now_ms,
+            )
+        except StoreError as error:
+            raise self._writer.refusal(error) from None
+
+    def record_at(self, physical_offset: int) -> StoredRecord | None:
+        """Whatever record begins at a place of the log."""
+        data = self._store.record_at(physical_offset)
+        return None if data is None else sound_record(data)
+
+
+def real_place(named: dict[str, str]) -> tuple[str, int]:
+    """Topic and queue a half message is for.
+
+    Raises:
+        Refused: its properties do not say; it is none of ours.
+    """
+    topic, queue_id = named.get(properties.REAL_TOPIC), named.get(properties.REAL_QID, "")
+    if not topic or not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) < 10):
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the half message is for {topic}/{queue_id}, which is no queue",
+        )
+    return topic, int(queue_id)
+
+
+def op_offsets(record: StoredRecord) -> list[int]:
+    """Queue offsets of the half messages that an op message says have ended (fillOpRemoveMap)."""
+    if decode_properties(record.properties).get(properties.TAGS) != REMOVE_TAG:
+        log.error("op message without its tag offset=%d", record.queue_offset)
+        return []
+    return [int(part) for part in record.body.split(b",") if part.isdigit() and len(part) < 19]
