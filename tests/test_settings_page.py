@@ -7,8 +7,9 @@ import re
 import pytest
 from tools.settings_page import GOLDEN, PAGE, ROOT, SHARED, page
 
-from roquette.base.config import ForeignKeys, fields_by_key, to_properties
+from roquette.base.config import ForeignKeys, to_properties
 from roquette.base.foreign_keys import BROKER, NAMESRV
+from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
 from roquette.store.config import StoreConfig
@@ -44,7 +45,7 @@ def test_every_key_of_apaches_is_there_once_and_says_what_the_server_does(server
     refused = keys_of(f"{server}: refused")
     idle = keys_of(f"{server}: without effect")
 
-    assert sorted(served) == sorted(key for cls in classes for key in fields_by_key(cls))
+    assert sorted(served) == sorted(key for cls in classes for key in options_of(cls))
     assert sorted(refused) == sorted(set(foreign.refused) - set(served))
     assert sorted(idle) == sorted(foreign.idle)
     times = collections.Counter([*served, *refused, *idle])
@@ -68,8 +69,8 @@ def test_every_setting_is_read_somewhere() -> None:
         if path.name != "foreign_keys.py"
     ]
     for cls in (BrokerConfig, StoreConfig, NamesrvConfig):
-        for field in fields_by_key(cls).values():
-            assert any(re.search(rf"\.{field.name}\b", text) for text in sources), field.name
+        for known in options_of(cls).values():
+            assert any(re.search(rf"\.{known.field}\b", text) for text in sources), known.name
 
 
 def test_the_same_default_as_apaches_where_no_page_says_otherwise() -> None:

@@ -3,15 +3,14 @@
 What a key does stands in the config classes and in base/foreign_keys.py; Apache's defaults in tests/golden/settings.
 """
 
-import dataclasses
-import enum
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from roquette.base.config import ForeignKeys, env_key, fields_by_key
+from roquette.base.config import ForeignKeys, env_key
 from roquette.base.foreign_keys import BROKER, NAMESRV
+from roquette.base.options import Option, options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
 from roquette.store.config import StoreConfig
@@ -66,16 +65,16 @@ def part(
     title: str, classes: Iterable[type[Any]], foreign: ForeignKeys, apache: Mapping[str, str]
 ) -> list[str]:
     """One server's three tables."""
-    fields = {key: field for cls in classes for key, field in fields_by_key(cls).items()}
+    known = {key: each for cls in classes for key, each in options_of(cls).items()}
     lines = [f"## {title}: served", ""]
     lines += ["| key | default | Apache | at run time | what it says |", "|---|---|---|---|---|"]
-    for key in sorted(fields, key=str.lower):
-        lines.append(served(key, fields[key], apache))
+    for key in sorted(known, key=str.lower):
+        lines.append(served(known[key], apache))
     lines += ["", f"## {title}: refused", ""]
     lines += ["The server does not start with any other value than these.", ""]
     lines += ["| key | harmless | Apache | what it asks for |", "|---|---|---|---|"]
     for key, asked in sorted(foreign.refused.items()):
-        if key not in fields:
+        if key not in known:
             harmless = ", ".join(f"`{text}`" for text in sorted(asked.harmless) if text) or "none"
             was = shown(apache[key]) if key in apache else "-"
             lines.append(f"| `{key}` | {harmless} | {was} | {asked.meaning} |")
@@ -90,25 +89,21 @@ def part(
     return [*lines, ""]
 
 
-def served(key: str, field: "dataclasses.Field[Any]", apache: Mapping[str, str]) -> str:
+def served(known: Option, apache: Mapping[str, str]) -> str:
     """The row of a key that is served."""
-    value = field.default
-    if isinstance(value, enum.Enum):
-        value = value.value
-    ours = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    key, ours = known.name, known.text(known.default)
     if key not in apache:
         other = "ours"
     else:
         other = "" if apache[key] == ours or not apache[key] else shown(apache[key])
-    known = field.metadata
-    if not known["mutable"]:
+    if not known.mutable:
         when = "no"
-    elif known["most"] is None:
+    elif known.most is None:
         when = "yes"
     else:
-        when = f"{known['least'] or 0} to {known['most']}"
+        when = f"{known.least} to {known.most}"
     note = f" ({NOTES[key]})" if key in NOTES else ""
-    text = str(known["help"]).replace("|", "\\|")
+    text = known.help.replace("|", "\\|")
     return f"| `{key}` | {shown(ours)} | {other} | {when} | {text}{note} |"
 
 

@@ -130,7 +130,7 @@ def test_a_broker_takes_files_environment_and_flags_in_that_order(tmp_path):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--set", "listenPort=abc"], "listenPort='abc'"),
+        (["--set", "listenPort=abc"], "listenPort in --set must be a whole number"),
         (["--listen", "nowhere"], "--listen 'nowhere' is not of the form HOST:PORT"),
         (["-c", "/no/such/file"], "cannot be read"),
         (["--set", "brokerRole=SLAVE"], "asks for replication, which Roquette does not have"),

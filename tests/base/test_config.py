@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.base.config import (
+    NO_FOREIGN_KEYS,
     ForeignKeys,
     env_key,
     format_properties,
     load,
     parse_properties,
-    setting,
     to_properties,
-    update,
+    with_changes,
 )
+from roquette.base.options import option
 from roquette.errors import ConfigError
 
 
@@ -27,19 +28,17 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    port: int = setting(9876, java="listenPort", help="A port.")
-    name: str | None = setting(None, java="brokerName", help="A name.")
-    on: bool = setting(False, java="enableThis", help="A switch.", mutable=True)
-    mode: Mode = setting(  # noqa: RUF009 - a field, whatever ruff thinks
-        Mode.FAST, java="flushMode", help="A mode.", mutable=True
-    )
-    share: float = setting(0.5, java="share", help="A share.")
-    address: str = setting("x", java="brokerIP1", help="An address.")
+    port: int = option(9876, name="listenPort", help="A port.")
+    name: str | None = option(None, name="brokerName", help="A name.")
+    on: bool = option(False, name="enableThis", help="A switch.", mutable=True)
+    mode: Mode = option(Mode.FAST, name="flushMode", help="A mode.", mutable=True)
+    share: float = option(0.5, help="A share.")
+    address: str = option("x", name="brokerIP1", help="An address.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    depth: int = setting(3, java="depth", help="A depth.")
+    depth: int = option(3, help="A depth.")
 
 
 def one(text: str = "", **more: object) -> Sample:
@@ -82,11 +81,14 @@ def test_unknown_keys_warn_with_the_nearest_known_one() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("listenPort=many", "listenPort='many' in broker.conf is not valid: int expected"),
-        ("enableThis=yes", "true or false expected"),
-        ("flushMode=SLOW", "one of FAST, SAFE"),
-        ("share=half", "float expected"),
-        ("listenPort=-1", "int expected (0 or more)"),
+        (
+            "listenPort=many",
+            "listenPort in broker.conf must be a whole number of at least 0, not 'many'",
+        ),
+        ("enableThis=yes", "enableThis in broker.conf must be true or false, not 'yes'"),
+        ("flushMode=SLOW", "flushMode in broker.conf must be FAST or SAFE, not 'SLOW'"),
+        ("share=half", "share in broker.conf must be a number of at least 0, not 'half'"),
+        ("listenPort=-1", "must be a whole number of at least 0, not '-1'"),
     ],
 )
 def test_malformed_values_name_key_value_and_place(line: str, said: str) -> None:
@@ -138,12 +140,20 @@ def test_shown_as_apache_shows_them() -> None:
 
 def test_only_mutable_settings_change_while_running() -> None:
     config = Sample()
-    changed = update(config, {"enableThis": "true", "flushMode": "SAFE", "notMine": "1"})
+
+    def update(config: Sample, changes: dict[str, str]) -> Sample:
+        (found, other) = with_changes((config, Other()), changes, NO_FOREIGN_KEYS)
+        assert other == Other()
+        return found  # type: ignore[no-any-return]
+
+    changed = update(config, {"enableThis": "true", "flushMode": "SAFE", "depth": "3"})
     assert (changed.on, changed.mode, config.on) == (True, Mode.SAFE, False)
     assert update(config, {"listenPort": "9876"}) is config, "the same value is no change"
     with pytest.raises(ConfigError, match="listenPort cannot be changed"):
         update(config, {"enableThis": "true", "listenPort": "1"})
-    with pytest.raises(ConfigError, match="enableThis='maybe' in the request"):
+    with pytest.raises(
+        ConfigError, match="enableThis in the request must be true or false, not 'maybe'"
+    ):
         update(config, {"enableThis": "maybe"})
 
 

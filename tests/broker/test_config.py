@@ -1,13 +1,12 @@
 """The broker's settings."""
 
-import typing
-
 import pytest
 
 from roquette.apps.broker import broker_settings
 from roquette.apps.namesrv import namesrv_settings
-from roquette.base.config import fields_by_key, update
+from roquette.base.config import NO_FOREIGN_KEYS, with_changes
 from roquette.base.foreign_keys import BROKER, NAMESRV
+from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
@@ -73,32 +72,30 @@ HOSTILE = (
 MUTABLE = [
     (kind, key)
     for kind in (BrokerConfig, StoreConfig, NamesrvConfig)
-    for key, field in fields_by_key(kind).items()
-    if field.metadata["mutable"]
+    for key, known in options_of(kind).items()
+    if known.mutable
 ]
 
 
 @pytest.mark.parametrize(("kind", "key"), MUTABLE, ids=lambda each: getattr(each, "__name__", each))
 def test_what_a_request_may_change_stays_within_stated_bounds(kind, key):
-    field = fields_by_key(kind)[key]
-    hint = typing.get_type_hints(kind)[field.name]
-    assert hint is bool or field.metadata["most"] is not None or field.metadata["form"] is not None
+    known = options_of(kind)[key]
+    assert known.choices or known.most is not None or known.kind.parse is not None
     told: list[str] = []
     for text in HOSTILE:
         try:
-            changed = update(kind(), {key: text})
+            (changed,) = with_changes((kind(),), {key: text}, NO_FOREIGN_KEYS)
         except ConfigError as error:
             told.append(str(error))
             continue
-        value = getattr(changed, field.name)
-        if hint is bool:
-            assert text.strip().lower() in ("true", "false")
-        elif hint is int:
-            low = field.metadata["least"] if field.metadata["least"] is not None else 0
-            assert low <= value <= field.metadata["most"], text
+        value = getattr(changed, known.field)
+        if known.choices:
+            assert text.strip().lower() in [choice.lower() for choice in known.choices]
+        elif known.type is int:
+            assert known.least <= value <= known.most, text
         else:
             assert "/" not in value
-    assert all(line.startswith(f"{key}=") for line in told)
+    assert all(line.startswith(f"{key} in the request must be ") for line in told)
 
 
 @pytest.mark.parametrize("key", ["nobodysKey", "brokerPermision", *BROKER.idle, *BROKER.refused])

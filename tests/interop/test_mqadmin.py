@@ -37,7 +37,7 @@ from tests.interop.conftest import SETTINGS, flavours
 from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
-from roquette.base.config import fields_by_key
+from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig
 from roquette.store.config import StoreConfig
 
@@ -68,7 +68,7 @@ OUR_STATUS_KEYS |= {
 OUR_STATUS_KEYS |= {"setAside", "setAsideLast"}
 OUR_TASKS = "task_"  # one line for each task of the broker
 APACHES_SETTINGS = {key for each in json.loads(GOLDEN.read_text()).values() for key in each}
-OUR_SETTINGS = {*fields_by_key(BrokerConfig), *fields_by_key(StoreConfig)} - APACHES_SETTINGS
+OUR_SETTINGS = {*options_of(BrokerConfig), *options_of(StoreConfig)} - APACHES_SETTINGS
 # Settings whose default deviates from Apache's on purpose.
 OUR_DEFAULTS = {"enablePropertyFilter"}
 

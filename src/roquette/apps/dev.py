@@ -9,10 +9,11 @@ from roquette.apps import running
 from roquette.apps.broker import broker_settings
 from roquette.apps.namesrv import namesrv_settings, start_namesrv
 from roquette.base.clock import SystemClock
-from roquette.base.config import fields_by_key, format_properties
+from roquette.base.config import format_properties
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.base.logs import configure
+from roquette.base.options import options_of
 from roquette.broker.service import Broker
 from roquette.nameserver.config import NamesrvConfig
 
@@ -59,7 +60,7 @@ def _run(
     overrides: Mapping[str, str],
     environ: Mapping[str, str],
 ) -> int:
-    names = fields_by_key(NamesrvConfig)
+    names = options_of(NamesrvConfig)
     shared = {key: text for key, text in overrides.items() if key not in OWN_KEYS}
     theirs = {key: text for key, text in shared.items() if key in names}
     ours = {key: text for key, text in shared.items() if key not in names}

@@ -1,23 +1,18 @@
-"""Settings: frozen dataclasses filled from Apache's property files, the environment and flags.
+"""Settings of servers: options classes filled from Apache's property files, the environment and flags.
 
-Order: defaults < file < environment < overrides. Every field carries Apache's key and a sentence.
+Order: defaults < file < environment < overrides.
 """
 
 import dataclasses
-import difflib
-import enum
-import math
-import re
-import types
-import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from roquette.base.options import did_you_mean, options_of
 from roquette.errors import ConfigError
 
 C = TypeVar("C")
 MAX_SETTINGS = 32 << 10  # bytes of settings in one request
-SHOWN = 80  # characters of a value in a refusal
+_MAX_NAME = 100  # characters of an unknown key in a refusal: it may be any bytes of a peer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,39 +49,7 @@ class ForeignKeys:
             raise ConfigError(f"{key} in {where} has no effect here{why}; nothing was changed")
 
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    java: str = "",
-    mutable: bool = False,
-    least: float | None = None,
-    most: float | None = None,
-    form: str | None = None,
-) -> Any:
-    """A field of a config class.
-
-    Args:
-        default: Apache's default unless docs/compatibility.md says otherwise.
-        help: a sentence for people.
-        java: the key in Apache's property files, where it is not the field's name in camel case.
-        mutable: may change while the process runs, through UPDATE_*_CONFIG. Never for what names a
-            path, command, class or URL.
-        least, most: the smallest and the largest value; numbers whose default is 0 or more are never below 0.
-        form: a regular expression that all of the text must match.
-    """
-    bounds = {"least": least, "most": most, "form": form}
-    return dataclasses.field(
-        default=default, metadata={"java": java, "help": help, "mutable": mutable, **bounds}
-    )
-
-
-def fields_by_key(cls: Any) -> dict[str, "dataclasses.Field[Any]"]:
-    """Java key -> field, of one config class."""
-    return {
-        field.metadata.get("java") or re.sub("_(.)", lambda m: m[1].upper(), field.name): field
-        for field in dataclasses.fields(cls)
-    }
+NO_FOREIGN_KEYS = ForeignKeys({}, {})
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -160,9 +123,9 @@ def load(
     file_name: str = "the config file",
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
-    foreign: ForeignKeys | None = None,
+    foreign: ForeignKeys = NO_FOREIGN_KEYS,
 ) -> tuple[list[Any], list[str]]:
-    """Build one instance of each config class from the three sources.
+    """Build one instance of each options class from the three sources.
 
     Args:
         foreign: keys that are refused, and those without effect.
@@ -173,24 +136,21 @@ def load(
     Raises:
         ConfigError: a value does not fit its key, or asks for what is not served.
     """
-    kinds = list(classes)
-    owners = {key: (kind, field) for kind in kinds for key, field in fields_by_key(kind).items()}
-    values: dict[type[Any], dict[str, Any]] = {kind: {} for kind in kinds}
+    owners = {key: (cls, known) for cls in classes for key, known in options_of(cls).items()}
+    values: dict[type[Any], dict[str, Any]] = {cls: {} for cls in classes}
     warnings: list[str] = []
-    others = foreign or ForeignKeys({}, {})
 
     def take(key: str, text: str, where: str) -> None:
-        others.refuse(key, text, where)
-        if key not in owners:
-            if key in others.idle:
-                warnings.append(f"{key} in {where} has no effect here: {others.idle[key]}")
-            elif key not in others.refused:
-                warnings.append(_unknown(key, where, owners))
-            return
-        kind, field = owners[key]
-        values[kind][field.name] = convert(kind, field, key, text, where)
+        foreign.refuse(key, text, where)
+        if key in owners:
+            cls, known = owners[key]
+            values[cls][known.field] = known.read(text, f"{key} in {where}")
+        elif key in foreign.idle:
+            warnings.append(f"{key} in {where} has no effect here: {foreign.idle[key]}")
+        elif key not in foreign.refused:
+            warnings.append(f"unknown key {key} in {where} is ignored{did_you_mean(key, owners)}")
 
-    for key, text in (parse_properties(file_text) if file_text else {}).items():
+    for key, text in parse_properties(file_text or "").items():
         take(key, text, file_name)
     by_env = {env_key(key): key for key in owners}
     for name, text in sorted((environ or {}).items()):
@@ -198,115 +158,61 @@ def load(
             take(by_env[name], text, f"environment variable {name}")
     for key, text in (overrides or {}).items():
         take(key, text, "--set")
-    return [kind(**values[kind]) for kind in kinds], warnings
-
-
-def _unknown(key: str, where: str, owners: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, list(owners), n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"unknown key {key} in {where} is ignored{hint}"
-
-
-def convert(
-    cls: type[Any], field: "dataclasses.Field[Any]", key: str, text: str, where: str
-) -> Any:
-    """Turn property text into the field's type; raises ConfigError that names key, value and place."""
-    kind = typing.get_type_hints(cls)[field.name]
-    if isinstance(kind, types.UnionType):
-        kind = next(arg for arg in typing.get_args(kind) if arg is not types.NoneType)
-    text = text.strip()
-    try:
-        if kind is bool:
-            if text.lower() not in ("true", "false"):
-                raise ValueError("true or false expected")
-            return text.lower() == "true"
-        if isinstance(kind, type) and issubclass(kind, enum.Enum):
-            return _parsed(kind, text)
-        value = _parsed(kind, text)
-        default: Any = field.default
-        if kind in (int, float) and value < 0 and (default is None or default >= 0):
-            raise ValueError("0 or more")
-        _check_bounds(value, field)
-        return value
-    except ValueError as error:
-        wanted = getattr(kind, "__name__", str(kind))
-        if isinstance(kind, type) and issubclass(kind, enum.Enum):
-            wanted = "one of " + ", ".join(str(item.value) for item in kind)
-        why = f" ({error})" if str(error) else ""
-        shown = repr(text if len(text) <= SHOWN else text[:SHOWN] + "...")
-        raise ConfigError(
-            f"{key}={shown} in {where} is not valid: {wanted} expected{why}"
-        ) from None
-
-
-def _parsed(kind: Callable[[str], Any], text: str) -> Any:
-    """A value without Python's words when it is none."""
-    try:
-        value = kind(text)
-    except ValueError:
-        raise ValueError from None
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError
-    return value
-
-
-def _check_bounds(value: Any, field: "dataclasses.Field[Any]") -> None:
-    least, most, form = (field.metadata.get(name) for name in ("least", "most", "form"))
-    if least is not None and value < least:
-        raise ValueError(f"{least} or more")
-    if most is not None and value > most:
-        raise ValueError(f"{most} or less")
-    if form is not None and re.fullmatch(form, value) is None:
-        raise ValueError(field.metadata["help"])
+    return [cls(**values[cls]) for cls in classes], warnings
 
 
 def to_properties(config: Any) -> dict[str, str]:
     """A config under Apache's keys, as GET_*_CONFIG answers; None is left out."""
-    found: dict[str, str] = {}
-    for key, field in fields_by_key(config).items():
-        value = getattr(config, field.name)
-        if value is None:
-            continue
-        if isinstance(value, bool):
-            value = "true" if value else "false"
-        elif isinstance(value, enum.Enum):
-            value = value.value
-        found[key] = str(value)
-    return found
+    values = {
+        key: (known, getattr(config, known.field))
+        for key, known in options_of(type(config)).items()
+    }
+    return {key: known.text(value) for key, (known, value) in values.items() if value is not None}
 
 
-def refuse_unknown(
-    changes: Iterable[str], configs: Iterable[Any], foreign: ForeignKeys, where: str
-) -> None:
-    """Raise ConfigError for the first key that no config has: a change that does nothing is no success."""
-    known = [key for config in configs for key in fields_by_key(config)]
+def read_changes(body: bytes) -> dict[str, str]:
+    """The settings in the body of an UPDATE_*_CONFIG; raises ConfigError when it is too long, or no text."""
+    if len(body) > MAX_SETTINGS:
+        raise ConfigError(f"settings of {len(body)} bytes, {MAX_SETTINGS} are allowed at once")
+    try:
+        return parse_properties(body.decode())
+    except UnicodeDecodeError:
+        raise ConfigError("the body is not properties text in UTF-8") from None
+
+
+def with_changes(
+    configs: tuple[Any, ...], changes: Mapping[str, str], foreign: ForeignKeys
+) -> tuple[Any, ...]:
+    """Copies of `configs` with all of `changes` applied; a config that stays the same is the same object.
+
+    Raises:
+        ConfigError: a key is unknown or without effect, may not change while the process runs, or its value
+            does not fit: a change that does nothing is no success.
+    """
+    where = "the request"
+    known = {key for config in configs for key in options_of(type(config))}
+    for key, text in changes.items():
+        foreign.refuse(key, text, where)
     for key in changes:
         if key not in known:
             foreign.refuse_change(key, where)
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f", did you mean {near[0]}?" if near else ""
-            told = key if len(key) <= 100 else f"{key[:100]}..."  # it may be any bytes of a peer
-            raise ConfigError(f"unknown key {told} in {where}{hint}: nothing was changed")
+            shown = key if len(key) <= _MAX_NAME else f"{key[:_MAX_NAME]}..."
+            hint = did_you_mean(key, known)
+            raise ConfigError(f"unknown key {shown} in {where}{hint}; nothing was changed")
+    return tuple(_update(config, changes, where) for config in configs)
 
 
-def update(config: C, changes: Mapping[str, str], where: str = "the request") -> C:
-    """A copy of `config` with `changes` applied; keys that do not belong to it are skipped.
-
-    Raises:
-        ConfigError: a key exists but may not change while running, or a value does not fit.
-    """
-    fields = fields_by_key(config)
+def _update(config: C, changes: Mapping[str, str], where: str) -> C:
     values: dict[str, Any] = {}
-    for key, text in changes.items():
-        field = fields.get(key)
-        if field is None:
+    for key, known in options_of(type(config)).items():
+        if key not in changes:
             continue
-        value = convert(type(config), field, key, text, where)
-        if value == getattr(config, field.name):
+        value = known.read(changes[key], f"{key} in {where}")
+        if value == getattr(config, known.field):
             continue
-        if not field.metadata.get("mutable"):
+        if not known.mutable:
             raise ConfigError(
                 f"{key} cannot be changed while the process runs: set it in the file and restart"
             )
-        values[field.name] = value
+        values[known.field] = value
     return dataclasses.replace(config, **values) if values else config  # type: ignore[type-var]

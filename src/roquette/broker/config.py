@@ -5,303 +5,283 @@ The store's own keys (paths, flush, retention, delay levels) live in `store/conf
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Final
 
-from roquette.base.config import (
-    refuse_unknown,
-    setting,
-    to_properties,
-    update,
-)
+from roquette.base.config import to_properties, with_changes
 from roquette.base.foreign_keys import BROKER
-from roquette.broker.tables.bounds import Bounds, BoundSettings
+from roquette.base.options import INT32, INT64, MILLISECONDS, matching, option
+from roquette.broker.tables.bounds import CAPACITY, Bounds, BoundSettings
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
+
+ADDRESSES: Final = matching(
+    r"[^\s/\\]*(:\d{1,5})?([;,][^\s/\\]*:\d{1,5})*[;,]?", "host:port;host:port"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(BoundSettings):
     """One immutable picture of the settings; `LiveConfig` holds the current one."""
 
-    broker_name: str = setting("", "Name of the broker set; empty takes the host's name.")
-    broker_cluster_name: str = setting("DefaultCluster", "Cluster this broker belongs to.")
-    broker_id: int = setting(0, "0 is the master, others are replicas.")
-    broker_role: str = setting("ASYNC_MASTER", "Only masters so far; SLAVE is refused at start.")
-    broker_ip1: str = setting(
-        "", "Address told to clients; empty takes the bind address.", java="brokerIP1"
+    broker_name: str = option("", "Name of the broker set; empty takes the host's name.")
+    broker_cluster_name: str = option("DefaultCluster", "Cluster this broker belongs to.")
+    broker_id: int = option(0, "0 is the master, others are replicas.")
+    broker_role: str = option("ASYNC_MASTER", "Only masters so far; SLAVE is refused at start.")
+    broker_ip1: str = option(
+        "", "Address told to clients; empty takes the bind address.", name="brokerIP1"
     )
-    bind_address: str = setting("0.0.0.0", "Address to listen on.")
-    listen_port: int = setting(10911, "Main port; 0 takes a free one.")
-    namesrv_addr: str = setting(
-        "",
-        "Name servers, host:port separated by semicolons.",
-        mutable=True,
-        form=r"[^\s/\\]*(:\d{1,5})?([;,][^\s/\\]*:\d{1,5})*[;,]?",
+    bind_address: str = option("0.0.0.0", "Address to listen on.")
+    listen_port: int = option(10911, "Main port; 0 takes a free one.")
+    namesrv_addr: str = option(
+        "", "Name servers, host:port separated by semicolons.", kind=ADDRESSES, mutable=True
     )
-    broker_permission: int = setting(6, "4 read, 2 write, 6 both.", mutable=True, least=0, most=6)
-    auto_create_topic_enable: bool = setting(
+    broker_permission: int = option(6, "4 read, 2 write, 6 both.", least=0, most=6, mutable=True)
+    auto_create_topic_enable: bool = option(
         True, "A send to an unknown topic creates it.", mutable=True
     )
-    auto_create_topic_on_all_brokers: bool = setting(
+    auto_create_topic_on_all_brokers: bool = option(
         True,
         "A topic created by a send is created on every writable master of the cluster.",
         mutable=True,
     )
-    default_topic_queue_nums: int = setting(8, "Queues of TBW102, the template of new topics.")
-    cluster_topic_enable: bool = setting(True, "The topic named like the cluster is readable.")
-    broker_topic_enable: bool = setting(True, "The topic named like the broker is readable.")
-    auto_create_subscription_group: bool = setting(
+    default_topic_queue_nums: int = option(8, "Queues of TBW102, the template of new topics.")
+    cluster_topic_enable: bool = option(True, "The topic named like the cluster is readable.")
+    broker_topic_enable: bool = option(True, "The topic named like the broker is readable.")
+    auto_create_subscription_group: bool = option(
         True, "An unknown consumer group is created when first seen.", mutable=True
     )
-    trace_topic_enable: bool = setting(False, "Create the message trace topic at start.")
-    msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "Name of the message trace topic.")
-    trace_on: bool = setting(True, "Tell clients that traces are wanted (TRACE_ON).", mutable=True)
-    region_id: str = setting("DefaultRegion", "Value of MSG_REGION.")
-    revive_queue_num: int = setting(8, "Queues of POP's revive topic.")
-    pop_polling_size: int = setting(1024, "Pops of one topic, group and queue that may wait.")
-    max_pop_polling_size: int = setting(100_000, "Pops that may wait in all.")
-    pop_ck_max_buffer_size: int = setting(
+    trace_topic_enable: bool = option(False, "Create the message trace topic at start.")
+    msg_trace_topic_name: str = option("RMQ_SYS_TRACE_TOPIC", "Name of the message trace topic.")
+    trace_on: bool = option(True, "Tell clients that traces are wanted (TRACE_ON).", mutable=True)
+    region_id: str = option("DefaultRegion", "Value of MSG_REGION.")
+    revive_queue_num: int = option(8, "Queues of POP's revive topic.")
+    pop_polling_size: int = option(1024, "Pops of one topic, group and queue that may wait.")
+    max_pop_polling_size: int = option(100_000, "Pops that may wait in all.")
+    pop_ck_max_buffer_size: int = option(
         200_000, "Unfinished check-points of POP kept in memory; others wait in the revive log."
     )
-    pop_from_retry_probability: int = setting(
-        20, "Of 100 pops, those that look at the retry topic first.", mutable=True, most=100
+    pop_from_retry_probability: int = option(
+        20, "Of 100 pops, those that look at the retry topic first.", most=100, mutable=True
     )
-    enable_retry_topic_v2: bool = setting(
+    enable_retry_topic_v2: bool = option(
         False,
         "Name pop retry topics %RETRY%group+topic instead of %RETRY%group_topic.",
         mutable=True,
     )
-    retrieve_message_from_pop_retry_topic_v1: bool = setting(
+    retrieve_message_from_pop_retry_topic_v1: bool = option(
         True, "With enableRetryTopicV2, look into the older retry topics too.", mutable=True
     )
-    init_pop_offset_by_check_msg_in_mem: bool = setting(
+    init_pop_offset_by_check_msg_in_mem: bool = option(
         True,
         "A new group that starts at the end gets all of a queue that is still in memory.",
         mutable=True,
     )
-    use_message_filter_for_notification: bool = setting(
+    use_message_filter_for_notification: bool = option(
         True, "Notifications tell of messages their expression lets through only.", mutable=True
     )
-    pop_response_return_actual_retry_topic: bool = setting(
+    pop_response_return_actual_retry_topic: bool = option(
         False, "Popped retries keep the retry topic's name.", mutable=True
     )
-    default_message_request_mode: str = setting(
-        "PULL", "PULL or POP, for groups nobody set a mode for.", mutable=True, form="PULL|POP"
+    default_message_request_mode: str = option(
+        "PULL",
+        "PULL or POP, for groups nobody set a mode for.",
+        choices=("PULL", "POP"),
+        mutable=True,
     )
-    default_pop_share_queue_num: int = setting(
+    default_pop_share_queue_num: int = option(
         -1,
         "How many clients' queues a popping client shares; 0 or less: all.",
-        mutable=True,
         least=-1,
         most=2**31 - 1,
+        mutable=True,
     )
-    server_load_balancer_enable: bool = setting(
+    server_load_balancer_enable: bool = option(
         True, "QUERY_ASSIGNMENT divides the queues; off: everybody gets all.", mutable=True
     )
-    long_polling_enable: bool = setting(
+    long_polling_enable: bool = option(
         True, "Hold pulls that find nothing for as long as they ask.", mutable=True
     )
-    short_polling_time_mills: int = setting(
-        1000,
-        "How long a pull is held when long polling is off, ms.",
-        mutable=True,
-        least=1,
-        most=2**31 - 1,
+    short_polling_time_mills: int = option(
+        1000, "How long a pull is held when long polling is off, ms.", kind=INT32, mutable=True
     )
-    max_held_pulls: int = setting(100_000, "Pulls held at once; further ones are answered at once.")
-    reject_pull_consumer_enable: bool = setting(
+    max_held_pulls: int = option(100_000, "Pulls held at once; further ones are answered at once.")
+    reject_pull_consumer_enable: bool = option(
         False, "Refuse pull consumers that are in no group of push consumers.", mutable=True
     )
-    lite_pull_message_enable: bool = setting(True, "Serve LITE_PULL_MESSAGE (361).", mutable=True)
-    use_server_side_reset_offset: bool = setting(
+    lite_pull_message_enable: bool = option(True, "Serve LITE_PULL_MESSAGE (361).", mutable=True)
+    use_server_side_reset_offset: bool = option(
         True,
         "Offsets are reset in the broker, effective with each queue's next pull; else by the clients.",
         mutable=True,
     )
-    enable_mixed_message_type: bool = setting(
+    enable_mixed_message_type: bool = option(
         False, "Topics may have the message type MIXED.", mutable=True
     )
-    clear_retry_topic_when_delete_topic: bool = setting(
+    clear_retry_topic_when_delete_topic: bool = option(
         True, "With a topic, the retry topics POP made for it are deleted.", mutable=True
     )
-    disable_consume_if_consumer_read_slowly: bool = setting(
+    disable_consume_if_consumer_read_slowly: bool = option(
         False,
         "Take consumeEnable from groups that are further behind than consumerFallbehindThreshold.",
         mutable=True,
     )
-    consumer_fallbehind_threshold: int = setting(
+    consumer_fallbehind_threshold: int = option(
         16 << 30,
         "How many bytes of the log a group may be behind before it is disabled.",
+        kind=INT64,
         mutable=True,
-        most=2**63 - 1,
     )
-    slave_read_enable: bool = setting(
+    slave_read_enable: bool = option(
         False, "Send readers that are far behind to a replica.", mutable=True
     )
-    enable_property_filter: bool = setting(
+    enable_property_filter: bool = option(
         True, "Allow SQL92 filters (on by default here).", mutable=True
     )
-    filter_support_retry: bool = setting(
+    filter_support_retry: bool = option(
         False, "Filter retry topics by the selectors of the topics before them.", mutable=True
     )
-    reject_transaction_message: bool = setting(False, "Refuse half messages.", mutable=True)
-    transaction_time_out: int = setting(
+    reject_transaction_message: bool = option(False, "Refuse half messages.", mutable=True)
+    transaction_time_out: int = option(
         6_000,
         "Age at which the producer of a half message is first asked about it, ms.",
+        kind=MILLISECONDS,
         mutable=True,
-        least=1,
-        most=1 << 40,
     )
-    transaction_check_interval: int = setting(
+    transaction_check_interval: int = option(
         30_000,
         "How often producers are asked about half messages, ms.",
-        mutable=True,
         least=100,
         most=1 << 40,
+        mutable=True,
     )
-    transaction_check_max: int = setting(
+    transaction_check_max: int = option(
         15,
         "Checks after which a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        kind=INT32,
         mutable=True,
-        least=1,
-        most=2**31 - 1,
     )
-    store_reply_message_enable: bool = setting(
+    store_reply_message_enable: bool = option(
         True, "Keep the answers of request-reply in the log, too.", mutable=True
     )
-    recall_message_enable: bool = setting(False, "Serve recalls of timer messages.", mutable=True)
-    allow_recall_when_broker_not_writeable: bool = setting(
+    recall_message_enable: bool = option(False, "Serve recalls of timer messages.", mutable=True)
+    allow_recall_when_broker_not_writeable: bool = option(
         True, "Serve recalls without write permission too.", mutable=True
     )
-    start_accept_send_request_time_stamp: int = setting(
+    start_accept_send_request_time_stamp: int = option(
         0, "Refuse sends before this time, epoch ms."
     )
-    register_name_server_period: int = setting(
-        30_000, "Registration interval, ms (10 to 60 s).", mutable=True, least=1, most=1 << 40
+    register_name_server_period: int = option(
+        30_000, "Registration interval, ms (10 to 60 s).", kind=MILLISECONDS, mutable=True
     )
-    register_broker_timeout_mills: int = setting(24_000, "Time for one registration, ms.")
-    enable_split_registration: bool = setting(
+    register_broker_timeout_mills: int = option(24_000, "Time for one registration, ms.")
+    enable_split_registration: bool = option(
         False,
         "Register in parts of splitRegistrationSize topics; more than 4,000 topics are split in any case.",
         mutable=True,
     )
-    split_registration_size: int = setting(
-        800, "Topics of one part of a registration.", mutable=True, least=1, most=4_000
+    split_registration_size: int = option(
+        800, "Topics of one part of a registration.", least=1, most=4_000, mutable=True
     )
-    compressed_register: bool = setting(False, "Register in the compressed form.", mutable=True)
-    flush_consumer_offset_interval: int = setting(5_000, "How often offsets are written, ms.")
-    flush_delay_offset_interval: int = setting(10_000, "How often delay progress is written, ms.")
-    send_thread_pool_queue_capacity: int = setting(
-        10_000, "Sends that may wait.", mutable=True, least=1, most=10_000_000
+    compressed_register: bool = option(False, "Register in the compressed form.", mutable=True)
+    flush_consumer_offset_interval: int = option(5_000, "How often offsets are written, ms.")
+    flush_delay_offset_interval: int = option(10_000, "How often delay progress is written, ms.")
+    send_thread_pool_queue_capacity: int = option(
+        10_000, "Sends that may wait.", kind=CAPACITY, mutable=True
     )
-    pull_thread_pool_queue_capacity: int = setting(
-        100_000, "Pulls and pops that may wait.", mutable=True, least=1, most=10_000_000
+    pull_thread_pool_queue_capacity: int = option(
+        100_000, "Pulls and pops that may wait.", kind=CAPACITY, mutable=True
     )
-    lite_pull_thread_pool_queue_capacity: int = setting(
-        100_000, "Lite pulls that may wait.", mutable=True, least=1, most=10_000_000
+    lite_pull_thread_pool_queue_capacity: int = option(
+        100_000, "Lite pulls that may wait.", kind=CAPACITY, mutable=True
     )
-    query_thread_pool_queue_capacity: int = setting(
-        20_000, "Queries that may wait.", mutable=True, least=1, most=10_000_000
+    query_thread_pool_queue_capacity: int = option(
+        20_000, "Queries that may wait.", kind=CAPACITY, mutable=True
     )
-    client_manager_thread_pool_queue_capacity: int = setting(
-        1_000_000, "Client registrations that may wait.", mutable=True, least=1, most=10_000_000
+    client_manager_thread_pool_queue_capacity: int = option(
+        1_000_000, "Client registrations that may wait.", kind=CAPACITY, mutable=True
     )
-    consumer_manager_thread_pool_queue_capacity: int = setting(
-        1_000_000, "Offset requests that may wait.", mutable=True, least=1, most=10_000_000
+    consumer_manager_thread_pool_queue_capacity: int = option(
+        1_000_000, "Offset requests that may wait.", kind=CAPACITY, mutable=True
     )
-    heartbeat_thread_pool_queue_capacity: int = setting(
-        50_000, "Heartbeats that may wait.", mutable=True, least=1, most=10_000_000
+    heartbeat_thread_pool_queue_capacity: int = option(
+        50_000, "Heartbeats that may wait.", kind=CAPACITY, mutable=True
     )
-    admin_broker_thread_pool_queue_capacity: int = setting(
-        10_000, "Admin requests that may wait.", mutable=True, least=1, most=10_000_000
+    admin_broker_thread_pool_queue_capacity: int = option(
+        10_000, "Admin requests that may wait.", kind=CAPACITY, mutable=True
     )
-    ack_thread_pool_queue_capacity: int = setting(
-        100_000, "Acknowledgements that may wait.", mutable=True, least=1, most=10_000_000
+    ack_thread_pool_queue_capacity: int = option(
+        100_000, "Acknowledgements that may wait.", kind=CAPACITY, mutable=True
     )
-    end_transaction_pool_queue_capacity: int = setting(
-        100_000, "Ends of transactions that may wait.", mutable=True, least=1, most=10_000_000
+    end_transaction_pool_queue_capacity: int = option(
+        100_000, "Ends of transactions that may wait.", kind=CAPACITY, mutable=True
     )
-    reply_thread_pool_queue_capacity: int = setting(
-        10_000, "Answers of request-reply that may wait.", mutable=True, least=1, most=10_000_000
+    reply_thread_pool_queue_capacity: int = option(
+        10_000, "Answers of request-reply that may wait.", kind=CAPACITY, mutable=True
     )
-    load_balance_thread_pool_queue_capacity: int = setting(
-        100_000, "Queue assignments that may wait.", mutable=True, least=1, most=10_000_000
+    load_balance_thread_pool_queue_capacity: int = option(
+        100_000, "Queue assignments that may wait.", kind=CAPACITY, mutable=True
     )
-    broker_fast_failure_enable: bool = setting(
+    broker_fast_failure_enable: bool = option(
         True, "Refuse requests that have waited too long (waitTimeMillsIn...).", mutable=True
     )
-    wait_time_mills_in_send_queue: int = setting(
-        200, "A send that has waited so long is refused, ms.", mutable=True, least=1, most=1 << 40
+    wait_time_mills_in_send_queue: int = option(
+        200, "A send that has waited so long is refused, ms.", kind=MILLISECONDS, mutable=True
     )
-    wait_time_mills_in_pull_queue: int = setting(
+    wait_time_mills_in_pull_queue: int = option(
         5_000,
         "A pull or pop that has waited so long is refused, ms.",
+        kind=MILLISECONDS,
         mutable=True,
-        least=1,
-        most=1 << 40,
     )
-    wait_time_mills_in_lite_pull_queue: int = setting(
+    wait_time_mills_in_lite_pull_queue: int = option(
         5_000,
         "A lite pull that has waited so long is refused, ms.",
+        kind=MILLISECONDS,
         mutable=True,
-        least=1,
-        most=1 << 40,
     )
-    wait_time_mills_in_heartbeat_queue: int = setting(
+    wait_time_mills_in_heartbeat_queue: int = option(
         31_000,
         "A heartbeat that has waited so long is refused, ms.",
+        kind=MILLISECONDS,
         mutable=True,
-        least=1,
-        most=1 << 40,
     )
-    wait_time_mills_in_ack_queue: int = setting(
+    wait_time_mills_in_ack_queue: int = option(
         3_000,
         "An acknowledgement that has waited so long is refused, ms.",
+        kind=MILLISECONDS,
         mutable=True,
-        least=1,
-        most=1 << 40,
     )
-    wait_time_mills_in_transaction_queue: int = setting(
+    wait_time_mills_in_transaction_queue: int = option(
         3_000,
         "The end of a transaction that has waited so long is refused, ms.",
+        kind=MILLISECONDS,
         mutable=True,
-        least=1,
-        most=1 << 40,
     )
-    wait_time_mills_in_admin_broker_queue: int = setting(
+    wait_time_mills_in_admin_broker_queue: int = option(
         5_000,
         "An admin request that has waited so long is refused, ms.",
+        kind=MILLISECONDS,
         mutable=True,
-        least=1,
-        most=1 << 40,
     )
-    channel_expired_timeout: int = setting(
+    channel_expired_timeout: int = option(
         120_000,
         "A consumer without a heartbeat for so long is gone, ms.",
+        kind=MILLISECONDS,
         mutable=True,
-        least=1,
-        most=1 << 40,
     )
-    notify_consumer_ids_changed_enable: bool = setting(
+    notify_consumer_ids_changed_enable: bool = option(
         True, "Tell members of a group when others come or go.", mutable=True
     )
-    validate_system_topic_when_update_topic: bool = setting(
+    validate_system_topic_when_update_topic: bool = option(
         True,
         "Refuse changes of the system's topics; their deletion is always refused.",
         mutable=True,
     )
-    server_channel_max_idle_time_seconds: int = setting(
-        120, "Idle connections are closed after, s."
-    )
-    frame_timeout_seconds: int = setting(
-        30, java="frameTimeoutSeconds", help="A frame may come below 1 KiB/s so long, s.", least=1
-    )
-    max_unfinished_frame_bytes: int = setting(
-        128 << 20, java="maxUnfinishedFrameBytes", help="Of all half frames.", least=32 << 20
-    )
-    max_unsent_bytes: int = setting(
-        256 << 20, java="maxUnsentBytes", help="Of all answers not taken.", least=32 << 20
-    )
-    max_connections: int = setting(
+    server_channel_max_idle_time_seconds: int = option(120, "Idle connections are closed after, s.")
+    frame_timeout_seconds: int = option(30, "A frame may come below 1 KiB/s so long, s.", least=1)
+    max_unfinished_frame_bytes: int = option(128 << 20, "Of all half frames.", least=32 << 20)
+    max_unsent_bytes: int = option(256 << 20, "Of all answers not taken.", least=32 << 20)
+    max_connections: int = option(
         20_000,
         "Connections both ports accept together; further ones are closed. Fewer where the limit of open files "
         "leaves no room for as many beside the store's.",
@@ -334,12 +314,7 @@ class LiveConfig:
         Raises:
             ConfigError: a key is unknown, may not change while the broker runs, or its value does not fit.
         """
-        where = "the request"
-        for key, text in changes.items():
-            BROKER.refuse(key, text, where)
-        refuse_unknown(changes, (BrokerConfig, StoreConfig), BROKER, where)
-        current = update(self.current, changes)
-        store = update(self.store, changes)
+        current, store = with_changes((self.current, self.store), changes, BROKER)
         if current is self.current and store is self.store:
             return
         self.current, self.store = current, store

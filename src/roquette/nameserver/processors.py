@@ -7,14 +7,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from roquette.base.clock import Clock
-from roquette.base.config import (
-    MAX_SETTINGS,
-    format_properties,
-    parse_properties,
-    refuse_unknown,
-    to_properties,
-    update,
-)
+from roquette.base.config import format_properties, read_changes, to_properties, with_changes
 from roquette.base.executor import run_blocking
 from roquette.base.foreign_keys import NAMESRV
 from roquette.base.logs import RateLimited
@@ -552,24 +545,12 @@ class ConfigProcessor:
 
     def update_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_NAMESRV_CONFIG: only what may change while running, never an address or a path."""
-        if len(body) > MAX_SETTINGS:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"settings of {len(body)} bytes, {MAX_SETTINGS} are allowed at once",
-            )
         try:
-            changes = parse_properties(body.decode())
-        except UnicodeDecodeError:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, "the body is not properties text in UTF-8"
-            ) from None
-        if forbidden_keys(changes):
-            raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        try:
-            for key, text in changes.items():
-                NAMESRV.refuse(key, text, "the request")
-            refuse_unknown(changes, (NamesrvConfig,), NAMESRV, "the request")
-            self._replace(update(self._config(), changes))
+            changes = read_changes(body)
+            if forbidden_keys(changes):
+                raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+            (config,) = with_changes((self._config(),), changes, NAMESRV)
+            self._replace(config)
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         return OK

@@ -2,8 +2,15 @@
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
-from roquette.base.config import setting
+from roquette.base.options import INT32, INT64, PERCENT, Kind, matching, option
+
+MESSAGES: Final = Kind(least=1, most=32_768)
+BYTES: Final = Kind(least=1, most=1 << 30)
+HOURS: Final = matching(
+    r"\s*|\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?", "hours such as 04 or 02;14"
+)
 
 
 class FlushDiskType(enum.Enum):
@@ -17,232 +24,215 @@ class FlushDiskType(enum.Enum):
 class StoreConfig:
     """Where data lives, how big its files are, when it is synced and when it is deleted."""
 
-    root_dir: str = setting(
-        "~/store", "Directory of everything the store keeps.", java="storePathRootDir"
+    root_dir: str = option(
+        "~/store", "Directory of everything the store keeps.", name="storePathRootDir"
     )
-    commit_log_dir: str | None = setting(
+    commit_log_dir: str | None = option(
         None,
         "Directory of the commit log; default is commitlog under storePathRootDir.",
-        java="storePathCommitLog",
+        name="storePathCommitLog",
     )
-    segment_size: int = setting(
-        1 << 30, "Bytes of one commit log file.", java="mappedFileSizeCommitLog"
+    segment_size: int = option(
+        1 << 30, "Bytes of one commit log file.", name="mappedFileSizeCommitLog"
     )
-    queue_file_size: int = setting(
+    queue_file_size: int = option(
         6_000_000,
         "Bytes of one consume queue file; rounded up to whole units of 20 bytes.",
-        java="mappedFileSizeConsumeQueue",
+        name="mappedFileSizeConsumeQueue",
     )
-    max_topic_length: int = setting(
-        127, "Longest name of a new topic.", mutable=True, least=1, most=127
+    max_topic_length: int = option(
+        127, "Longest name of a new topic.", least=1, most=127, mutable=True
     )
-    max_message_size: int = setting(
-        4 << 20, "Largest message body in bytes.", mutable=True, least=1, most=1 << 30
+    max_message_size: int = option(
+        4 << 20, "Largest message body in bytes.", kind=BYTES, mutable=True
     )
-    max_batch_messages: int = setting(
-        32_768,
-        "Messages in one batch; Apache's broker has no bound.",
-        mutable=True,
-        least=1,
-        most=32_768,
+    max_batch_messages: int = option(
+        32_768, "Messages in one batch; Apache's broker has no bound.", kind=MESSAGES, mutable=True
     )
-    index_enable: bool = setting(
-        True, "Index messages by KEYS and by unique id.", java="messageIndexEnable"
+    index_enable: bool = option(
+        True, "Index messages by KEYS and by unique id.", name="messageIndexEnable"
     )
-    max_hash_slots: int = setting(5_000_000, "Hash slots of one index file.", java="maxHashSlotNum")
-    max_index_entries: int = setting(20_000_000, "Entries of one index file.", java="maxIndexNum")
-    max_query_count: int = setting(
+    max_hash_slots: int = option(5_000_000, "Hash slots of one index file.", name="maxHashSlotNum")
+    max_index_entries: int = option(20_000_000, "Entries of one index file.", name="maxIndexNum")
+    max_query_count: int = option(
         64,
         "Most messages one query by key returns.",
-        java="maxMsgsNumBatch",
+        name="maxMsgsNumBatch",
+        kind=MESSAGES,
         mutable=True,
-        least=1,
-        most=32_768,
     )
-    default_query_max_count: int = setting(
-        32, "Most messages a query by unique id returns.", java="defaultQueryMaxNum"
+    default_query_max_count: int = option(
+        32, "Most messages a query by unique id returns.", name="defaultQueryMaxNum"
     )
-    flush_disk_type: FlushDiskType = setting(  # noqa: RUF009 - a field, whatever ruff thinks
+    flush_disk_type: FlushDiskType = option(
         FlushDiskType.ASYNC_FLUSH,
         "ASYNC_FLUSH answers a send at once, SYNC_FLUSH after the data is on the disk.",
     )
-    flush_interval_ms: int = setting(
-        500, "Longest time written data waits for a sync.", java="flushIntervalCommitLog"
+    flush_interval_ms: int = option(
+        500, "Longest time written data waits for a sync.", name="flushIntervalCommitLog"
     )
-    sync_flush_timeout_ms: int = setting(
-        5000, "A SYNC_FLUSH send waits this long for its sync.", java="syncFlushTimeout"
+    sync_flush_timeout_ms: int = option(
+        5000, "A SYNC_FLUSH send waits this long for its sync.", name="syncFlushTimeout"
     )
-    queue_flush_interval_ms: int = setting(
-        1000, "How often consume queues are synced.", java="flushIntervalConsumeQueue"
+    queue_flush_interval_ms: int = option(
+        1000, "How often consume queues are synced.", name="flushIntervalConsumeQueue"
     )
-    queue_flush_least_pages: int = setting(
+    queue_flush_least_pages: int = option(
         2,
         "Pages of 4 KiB a consume queue must have unsynced to be worth a sync.",
-        java="flushConsumeQueueLeastPages",
+        name="flushConsumeQueueLeastPages",
     )
-    queue_flush_thorough_interval_ms: int = setting(
+    queue_flush_thorough_interval_ms: int = option(
         60_000,
         "How often all consume queues are synced and the checkpoint moves.",
-        java="flushConsumeQueueThoroughInterval",
+        name="flushConsumeQueueThoroughInterval",
     )
-    file_reserved_hours: int = setting(
+    file_reserved_hours: int = option(
         72,
         "Hours a commit log file is kept.",
-        java="fileReservedTime",
-        mutable=True,
+        name="fileReservedTime",
         least=1,
         most=1 << 20,
+        mutable=True,
     )
-    file_reserved_bytes: int = setting(
+    file_reserved_bytes: int = option(
         0,
         "Bytes of commit log that are kept, at any hour and whatever its age; 0 sets no limit by size.",
+        kind=INT64,
         mutable=True,
-        most=2**63 - 1,
     )
-    delete_when: str = setting(
+    delete_when: str = option(
         "04",
         "Hours of the day, split by ;, at which expired files are deleted.",
+        kind=HOURS,
         mutable=True,
-        form=r"\s*|\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?",
     )
-    delete_batch: int = setting(
+    delete_batch: int = option(
         10,
         "Most commit log files deleted in one pass.",
-        java="deleteFileBatchMax",
-        mutable=True,
+        name="deleteFileBatchMax",
         least=1,
         most=1 << 20,
+        mutable=True,
     )
-    clean_interval_ms: int = setting(
-        10_000, "How often deletion is considered.", java="cleanResourceInterval"
+    clean_interval_ms: int = option(
+        10_000, "How often deletion is considered.", name="cleanResourceInterval"
     )
-    clean_forcibly_enable: bool = setting(
+    clean_forcibly_enable: bool = option(
         True,
         "Delete unexpired files too when the disk is fuller than diskSpaceCleanForciblyRatio.",
-        java="cleanFileForciblyEnable",
+        name="cleanFileForciblyEnable",
         mutable=True,
     )
-    disk_max_used_ratio: int = setting(
+    disk_max_used_ratio: int = option(
         75,
         "Disk use in percent above which expired files are deleted at any hour; 10 to 95.",
-        java="diskMaxUsedSpaceRatio",
+        name="diskMaxUsedSpaceRatio",
+        kind=PERCENT,
         mutable=True,
-        least=1,
-        most=100,
     )
-    disk_clean_forcibly_ratio: int = setting(
+    disk_clean_forcibly_ratio: int = option(
         85,
         "Disk use in percent above which the oldest files go, expired or not; 30 to 85.",
-        java="diskSpaceCleanForciblyRatio",
+        name="diskSpaceCleanForciblyRatio",
+        kind=PERCENT,
         mutable=True,
-        least=1,
-        most=100,
     )
-    disk_clean_forcibly_free: int = setting(
+    disk_clean_forcibly_free: int = option(
         32 << 30,
         "The oldest files go only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
-        java="diskCleanForciblyFreeBytes",
+        name="diskCleanForciblyFreeBytes",
+        kind=INT64,
         mutable=True,
-        most=2**63 - 1,
     )
-    disk_warning_ratio: int = setting(
+    disk_warning_ratio: int = option(
         90,
         "Disk use in percent above which messages are refused; 35 to 90.",
-        java="diskSpaceWarningLevelRatio",
+        name="diskSpaceWarningLevelRatio",
+        kind=PERCENT,
         mutable=True,
-        least=1,
-        most=100,
     )
-    disk_full_free: int = setting(
+    disk_full_free: int = option(
         16 << 30,
         "Messages are refused only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
-        java="diskFullFreeBytes",
+        name="diskFullFreeBytes",
+        kind=INT64,
         mutable=True,
-        most=2**63 - 1,
     )
-    disk_reserve: int | None = setting(
+    disk_reserve: int | None = option(
         None,
         "Bytes kept back for offsets and deletions on a full disk; default is a 32nd of a commit log file.",
-        java="diskReserveBytes",
+        name="diskReserveBytes",
     )
-    check_crc_on_recover: bool = setting(
-        True, "Compare every body with its CRC in recovery.", java="checkCRCOnRecover"
+    check_crc_on_recover: bool = option(
+        True, "Compare every body with its CRC in recovery.", name="checkCRCOnRecover"
     )
-    max_count_in_memory: int = setting(
+    max_count_in_memory: int = option(
         32,
         "Most messages of one recent read.",
-        java="maxTransferCountOnMessageInMemory",
+        name="maxTransferCountOnMessageInMemory",
+        kind=MESSAGES,
         mutable=True,
-        least=1,
-        most=32_768,
     )
-    max_bytes_in_memory: int = setting(
+    max_bytes_in_memory: int = option(
         256 << 10,
         "Most bytes of one recent read.",
-        java="maxTransferBytesOnMessageInMemory",
+        name="maxTransferBytesOnMessageInMemory",
+        kind=BYTES,
         mutable=True,
-        least=1,
-        most=1 << 30,
     )
-    max_count_on_disk: int = setting(
+    max_count_on_disk: int = option(
         8,
         "Most messages of one old read.",
-        java="maxTransferCountOnMessageInDisk",
+        name="maxTransferCountOnMessageInDisk",
+        kind=MESSAGES,
         mutable=True,
-        least=1,
-        most=32_768,
     )
-    max_bytes_on_disk: int = setting(
+    max_bytes_on_disk: int = option(
         64 << 10,
         "Most bytes of one old read.",
-        java="maxTransferBytesOnMessageInDisk",
+        name="maxTransferBytesOnMessageInDisk",
+        kind=BYTES,
         mutable=True,
-        least=1,
-        most=1 << 30,
     )
-    memory_ratio: int = setting(
+    memory_ratio: int = option(
         40,
         "Percent of physical memory that recent log is assumed to be cached in.",
-        java="accessMessageInMemoryMaxRatio",
-        mutable=True,
+        name="accessMessageInMemoryMaxRatio",
         most=100,
+        mutable=True,
     )
-    delay_levels: str = setting(
+    delay_levels: str = option(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "Delays of levels 1, 2, 3 and so on; units are s, m, h and d.",
-        java="messageDelayLevel",
+        name="messageDelayLevel",
     )
-    timer_wheel_enable: bool = setting(True, "Serve messages with an arbitrary time of delivery.")
-    timer_precision_ms: int = setting(
+    timer_wheel_enable: bool = option(True, "Serve messages with an arbitrary time of delivery.")
+    timer_precision_ms: int = option(
         1000, "Width of a timer slot: 100, 200, 500 or 1000 ms; other values are rounded down."
     )
-    timer_roll_window_slots: int = setting(
+    timer_roll_window_slots: int = option(
         2 * 86_400,
         "Messages further ahead than so many slots are put again on the way.",
-        java="timerRollWindowSlot",
+        name="timerRollWindowSlot",
     )
-    timer_flush_interval_ms: int = setting(1000, "How often the timer's progress is synced.")
-    timer_log_file_size: int = setting(
-        100 << 20, "Bytes of one timer log file.", java="mappedFileSizeTimerLog"
+    timer_flush_interval_ms: int = option(1000, "How often the timer's progress is synced.")
+    timer_log_file_size: int = option(
+        100 << 20, "Bytes of one timer log file.", name="mappedFileSizeTimerLog"
     )
-    timer_max_delay_sec: int = setting(
-        3 * 86_400,
-        "Longest delay a timer message may ask for, seconds.",
-        mutable=True,
-        least=1,
-        most=2**31 - 1,
+    timer_max_delay_sec: int = option(
+        3 * 86_400, "Longest delay a timer message may ask for, seconds.", kind=INT32, mutable=True
     )
-    timer_congest_num_each_slot: int = setting(
+    timer_congest_num_each_slot: int = option(
         2**31 - 1,
         "Messages of one slot above which sends are refused at random, and all from twice as many on.",
+        kind=INT32,
         mutable=True,
-        least=1,
-        most=2**31 - 1,
     )
-    timer_stop_enqueue: bool = setting(
+    timer_stop_enqueue: bool = option(
         False, "Leave new timer messages in their queue.", mutable=True
     )
-    timer_stop_dequeue: bool = setting(False, "Deliver no timer messages.", mutable=True)
+    timer_stop_dequeue: bool = option(False, "Deliver no timer messages.", mutable=True)
 
     @property
     def max_used_percent(self) -> int:

@@ -6,7 +6,7 @@ Apache: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig, prepareRuntime
 from collections.abc import Callable
 from typing import Protocol
 
-from roquette.base.config import MAX_SETTINGS, format_properties, parse_properties
+from roquette.base.config import format_properties, read_changes
 from roquette.base.form import form
 from roquette.broker.operation.stats import BrokerStats, Counter
 from roquette.errors import ConfigError, Refused
@@ -81,17 +81,10 @@ class AdminProcessor:
 
     def update_config(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_BROKER_CONFIG: only settings that may change while running, never paths or addresses."""
-        if len(body) > MAX_SETTINGS:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"settings of {len(body)} bytes, {MAX_SETTINGS} are allowed at once",
-            )
         try:
-            changes = parse_properties(body.decode())
-        except UnicodeDecodeError:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, "the body is not properties text in UTF-8"
-            ) from None
+            changes = read_changes(body)
+        except ConfigError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if not changes:
             raise Refused(ResponseCode.SYSTEM_ERROR, "string2Properties error")
         try:

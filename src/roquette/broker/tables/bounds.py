@@ -9,7 +9,7 @@ from typing import Final
 
 from roquette.base import bounds
 from roquette.base.bounds import Bound
-from roquette.base.config import setting
+from roquette.base.options import Kind, option
 
 PULLED: Final = 200_000  # pairs of topic and group of which the last pull is shown
 FORBIDDEN: Final = 100_000  # pairs of group and topic that may not be read
@@ -26,32 +26,31 @@ NAME: Final = (
     1_024  # characters of a name that Apache does not measure: client ids, producer groups
 )
 _RAISE: Final = "or raise"
+CAPACITY: Final = Kind(least=1, most=10_000_000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BoundSettings:
     """The bounds an operator may want to change; ours, Apache's broker has none."""
 
-    max_subscription_groups: int = setting(
+    max_subscription_groups: int = option(
         100_000,
         "Consumer groups clients may create; operators: twice as many.",
+        kind=CAPACITY,
         mutable=True,
-        least=1,
-        most=10_000_000,
     )
-    max_auto_created_topics: int = setting(
+    max_auto_created_topics: int = option(
         50_000,
         "Topics from which on sends create none; operators: twice as many.",
+        kind=CAPACITY,
         mutable=True,
-        least=1,
-        most=10_000_000,
     )
-    max_consumer_offsets: int = setting(
+    max_consumer_offsets: int = option(
         1_000_000,
         "Offsets from which on none of a new group or topic is kept; of known ones: twice as many.",
-        mutable=True,
         least=1,
         most=100_000_000,
+        mutable=True,
     )
 
 

@@ -1,0 +1,301 @@
+"""Options: stated once, on the field of a dataclass, and read alike wherever they come from.
+
+`option` declares one and `options_of` lists those of a class. `Option.read` makes a value of what a property file,
+the environment, a flag, YAML or Spark gives; every refusal has one form: what, where, what is wanted, what is given.
+`base/config.py` reads property files and the environment; Spark's options and pipelines go through `fill`.
+"""
+
+import dataclasses
+import difflib
+import enum
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+from roquette.errors import ConfigError
+
+C = TypeVar("C")
+REQUIRED: Final = dataclasses.MISSING
+SHOWN: Final = 80  # characters of a value in a refusal
+_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_MILLISECONDS: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1_000,
+    "sec": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_WORDS: Final = {int: "a whole number", float: "a number", str: "a text"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What several options have in common.
+
+    Attributes:
+        wanted: completes "must be ..."; without it the type says what is wanted.
+        parse: a stripped text to a value, where the type is not enough; raises ValueError.
+        least, most: the smallest and the largest value.
+    """
+
+    wanted: str = ""
+    parse: Callable[[str], Any] | None = None
+    least: float | None = None
+    most: float | None = None
+
+
+def matching(form: str, wanted: str) -> Kind:
+    """Texts of which all matches the regular expression `form`."""
+
+    def parse(text: str) -> str:
+        if re.fullmatch(form, text) is None:
+            raise ValueError
+        return text
+
+    return Kind(wanted=wanted, parse=parse)
+
+
+def _parse_size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text.lower())
+    if match is None:
+        raise ValueError
+    return int(match[1]) * _BYTES[match[2]]
+
+
+def _parse_duration(text: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*(ms|s|sec|m|min|h|d|)", text.lower())
+    if match is None:
+        raise ValueError
+    return int(match[1]) * _MILLISECONDS[match[2]]
+
+
+PLAIN: Final = Kind()
+MILLISECONDS: Final = Kind(least=1, most=1 << 40)
+PERCENT: Final = Kind(least=1, most=100)
+INT32: Final = Kind(least=1, most=2**31 - 1)
+INT64: Final = Kind(least=0, most=2**63 - 1)
+SIZE: Final = Kind(wanted="a size such as 128m", parse=_parse_size)
+"""Bytes: `134217728`, `128m`, `1g`."""
+DURATION: Final = Kind(wanted="a time such as 10s or 15m", parse=_parse_duration)
+"""Milliseconds: `500`, `500ms`, `10s`, `15m`, `24h`, `7d`."""
+
+
+def option(
+    default: Any,
+    help: str = "",
+    *,
+    name: str = "",
+    also: Sequence[str] = (),
+    kind: Kind = PLAIN,
+    least: float | None = None,
+    most: float | None = None,
+    choices: Sequence[str] = (),
+    mutable: bool = False,
+    split: bool = True,
+    secret: bool = False,
+    metavar: str = "",
+    unset: str = "",
+) -> Any:
+    """A field of an options class.
+
+    Args:
+        default: of the field's type, or a text that `kind` reads; REQUIRED if there is none.
+        help: a sentence for people: --help and the reference pages show it.
+        name: in property files and in Spark; the field's name in camel case unless it is given.
+        also: other names for the same option.
+        least, most: the smallest and the largest value; numbers whose default is 0 or more are never below 0.
+        choices: the only texts allowed, in any case; the value is as written here.
+        mutable: a request may change it while the process runs. Never for what names a path, command, class or URL.
+        split: texts of a tuple may also be given with commas.
+        secret: never shown.
+        metavar: stands for the value in --help.
+        unset: what pages show as the default when it is None or empty.
+    """
+    shown = default if isinstance(default, str) and kind.parse else None
+    value = kind.parse(shown) if shown is not None and kind.parse else default
+    given = {
+        "help": help,
+        "name": name,
+        "also": tuple(also),
+        "kind": kind,
+        "least": least,
+        "most": most,
+        "choices": tuple(choices),
+        "mutable": mutable,
+        "split": split,
+        "secret": secret,
+        "metavar": metavar,
+        "unset": shown or unset,
+    }
+    return dataclasses.field(default=value, metadata=given)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """A declared option; the arguments of `option`, and:
+
+    Attributes:
+        field: the attribute it fills.
+        type: bool, int, float, str or an enum; `many` says that it is a tuple of texts.
+    """
+
+    field: str
+    type: type[Any]
+    many: bool
+    default: Any
+    name: str
+    help: str = ""
+    also: tuple[str, ...] = ()
+    kind: Kind = PLAIN
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    mutable: bool = False
+    split: bool = True
+    secret: bool = False
+    metavar: str = ""
+    unset: str = ""
+
+    @property
+    def required(self) -> bool:
+        """There is no default."""
+        return self.default is REQUIRED
+
+    @property
+    def flag(self) -> str:
+        """As the command line writes it."""
+        return "--" + self.field.replace("_", "-")
+
+    @cached_property
+    def wanted(self) -> str:
+        """What a value must be, for errors."""
+        if self.many:
+            return "a text or a list of texts"
+        if self.choices:
+            *others, last = self.choices
+            return f"{', '.join(others)} or {last}" if others else last
+        words = self.kind.wanted or _WORDS[self.type]
+        if self.least is not None and self.most is not None:
+            return f"{words} from {self.least} to {self.most}"
+        if self.least is not None:
+            return f"{words} of at least {self.least}"
+        return words if self.most is None else f"{words} of at most {self.most}"
+
+    def read(self, given: object, subject: str) -> Any:
+        """The value of a text, or of what YAML holds.
+
+        Raises:
+            ConfigError: it does not fit; the text begins with `subject`, which says what it is and where it stands.
+        """
+        try:
+            return self._texts(given) if self.many else self._value(given)
+        except ValueError:
+            raise self._refusal(given, subject) from None
+
+    def check(self, value: object, subject: str) -> None:
+        """Raise ConfigError unless `value`, which a program gives, is of the option's type and within its bounds."""
+        try:
+            self._check(value)
+        except ValueError:
+            raise self._refusal(value, subject) from None
+
+    def _refusal(self, given: object, subject: str) -> ConfigError:
+        text = repr(given)
+        shown = text if len(text) <= SHOWN + 2 else f"{text[: SHOWN + 1]}...{text[-1]}"
+        said = "" if self.secret else f", not {shown}"
+        return ConfigError(f"{subject} must be {self.wanted}{said}")
+
+    def _texts(self, given: object) -> tuple[str, ...]:
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+            raise ValueError
+        words = [word for each in texts for word in (each.split(",") if self.split else [each])]
+        return tuple(word.strip() for word in words if word.strip())
+
+    def _value(self, given: object) -> Any:
+        value: Any = given
+        if isinstance(given, str):
+            value = self._parsed(given if self.secret else given.strip())
+        elif self.type is float and type(given) is int:
+            value = float(given)
+        self._check(value)
+        return value
+
+    def _check(self, value: Any) -> None:
+        if type(value) is not self.type:
+            raise ValueError
+        if self.least is not None and value < self.least:
+            raise ValueError
+        if self.most is not None and value > self.most:
+            raise ValueError
+
+    def _parsed(self, text: str) -> Any:
+        if self.kind.parse is not None:
+            return self.kind.parse(text)
+        if self.choices:
+            by_lower = {choice.lower(): choice for choice in self.choices}
+            if text.lower() not in by_lower:
+                raise ValueError
+            choice = by_lower[text.lower()]
+            if self.type is bool:
+                return choice == "true"
+            return self.type[choice] if issubclass(self.type, enum.Enum) else choice
+        value = self.type(text)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError
+        return value
+
+    def text(self, value: Any) -> str:
+        """A value as property files have it; None is empty."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, enum.Enum):
+            return value.name
+        return "" if value is None else str(value)
+
+
+_KNOWN: Final[dict[type[Any], Mapping[str, Option]]] = {}
+
+
+def options_of(cls: type[Any]) -> Mapping[str, Option]:
+    """Name -> option, of all fields of a class, in their order."""
+    if cls not in _KNOWN:
+        hints = typing.get_type_hints(cls)
+        found = [_option_of(field, hints[field.name]) for field in dataclasses.fields(cls)]
+        _KNOWN[cls] = {each.name: each for each in found}
+    return _KNOWN[cls]
+
+
+def _option_of(field: "dataclasses.Field[Any]", hint: Any) -> Option:
+    declared = dict(field.metadata)
+    if isinstance(hint, types.UnionType):  # X | None: None is the default, and is never given
+        (hint,) = (each for each in typing.get_args(hint) if each is not types.NoneType)
+    kind, default = declared.get("kind", PLAIN), field.default
+    many = typing.get_origin(hint) is tuple and kind.parse is None
+    if not declared.get("name"):
+        declared["name"] = re.sub("_(.)", lambda match: match[1].upper(), field.name)
+    for bound in ("least", "most"):
+        if declared.get(bound) is None:
+            declared[bound] = getattr(kind, bound)
+    if declared["least"] is None and hint in (int, float) and kind.parse is None:
+        declared["least"] = 0 if default in (None, REQUIRED) or default >= 0 else None
+    if hint is bool:
+        declared["choices"] = ("true", "false")
+    elif isinstance(hint, type) and issubclass(hint, enum.Enum):
+        declared["choices"] = tuple(item.name for item in hint)
+    plain = str if many else typing.get_origin(hint) or hint
+    return Option(field=field.name, type=plain, many=many, default=default, **declared)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What an error about an unknown name ends with: the nearest of those known, if there is one."""
+    by_lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[close[0]]}?" if close else ""
