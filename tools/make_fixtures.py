@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from roquette import StartFrom
 from roquette.message.properties import encode_properties
 
 COMMIT = "1b94d96"
@@ -138,7 +139,7 @@ class Workload:
         ):
             consumer = await self.mq.subscribe(
                 "invoices" if handler is never else "orders",
-                group=group, handler=handler, where="first", max_reconsume_times=retries,
+                group=group, handler=handler, start_from=StartFrom.FIRST, max_reconsume_times=retries,
             )  # fmt: skip
             await asyncio.sleep(4)
             await consumer.close()

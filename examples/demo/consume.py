@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from roquette import Client, ReceivedMessage
+from roquette import Client, ReceivedMessage, StartFrom
 
 
 async def main(name_servers: str, topic_name: str, group_name: str, path: Path) -> None:
@@ -22,7 +22,9 @@ async def main(name_servers: str, topic_name: str, group_name: str, path: Path) 
             file.flush()  # the row has left this process when we return, and returning acknowledges
 
         async with Client(name_servers) as mq:
-            await mq.subscribe(topic_name, group=group_name, handler=keep, where="first")
+            await mq.subscribe(
+                topic_name, group=group_name, handler=keep, start_from=StartFrom.FIRST
+            )
             await stop.wait()
 
 

@@ -101,7 +101,7 @@ class Journey:
 
     async def _send(self, mq: Client, flight: Flight) -> "asyncio.Future[SendReceipt]":
         tail_number = flight["tailnum"]
-        sending = await mq.send_soon(
+        sending = await mq.send_nowait(
             self._topic,
             encode(flight),
             tag=str(flight["carrier"]),

@@ -11,7 +11,7 @@ from examples.demo.flights import Flight, encode
 from examples.demo.servers import DemoError
 from examples.pipelines_demo.run import GROUP, TOPIC
 
-from roquette import Client, ReceivedMessage
+from roquette import Client, ReceivedMessage, StartFrom
 
 TRIES = 2  # of each flight before it is a dead letter: the first, and one again after 10 seconds
 WITHIN_S = 600
@@ -34,7 +34,7 @@ async def publish(namesrv: str, flights: list[Flight], manifest: Path) -> dict[i
             tail = flight["tailnum"]
             aircraft = None if tail is None else str(tail)
             sending.append(
-                await mq.send_soon(
+                await mq.send_nowait(
                     TOPIC,
                     encode(flight),
                     tag=str(flight["carrier"]),
@@ -74,7 +74,7 @@ class Desk:
                 TOPIC,
                 group=GROUP,
                 handler=self.handle,
-                where="first",
+                start_from=StartFrom.FIRST,
                 max_reconsume_times=TRIES - 1,
             )
             while self.accepted.total() < accepted or self.refused.total() < refused:
@@ -93,7 +93,7 @@ async def read_topic(namesrv: str, topic: str) -> list[tuple[int, Flight]]:
     async with Client(namesrv) as mq:
         queues = await mq.queues(topic)
         count = sum([await mq.max_offset(queue) for queue in queues])
-        puller = await mq.puller(group="pipelines-demo", batch=1000)
+        puller = await mq.pull_consumer(group="pipelines-demo", batch=1000)
         await puller.assign(queues)
         while len(found) < count:
             messages = await puller.poll(timeout_s=60)

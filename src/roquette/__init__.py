@@ -14,6 +14,7 @@ from roquette.base import form as _form
 if TYPE_CHECKING:
     from roquette.client.client import Client
     from roquette.client.config import ClientConfig
+    from roquette.client.consumer_options import StartFrom
     from roquette.client.producer import SendReceipt
     from roquette.errors import (
         BrokerError,
@@ -49,6 +50,7 @@ __all__ = [
     "RoquetteError",
     "RouteNotFound",
     "SendReceipt",
+    "StartFrom",
     "TooManyRequests",
     "__version__",
 ]
@@ -57,6 +59,7 @@ _HOMES = {
     "Client": "client.client",
     "ClientConfig": "client.config",
     "SendReceipt": "client.producer",
+    "StartFrom": "client.consumer_options",
     "Message": "message.message",
     "MessageQueue": "message.message",
     "ReceivedMessage": "message.message",

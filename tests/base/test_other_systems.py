@@ -40,7 +40,7 @@ async def main(namesrv):
         async def handle(message):
             seen.add(message.body)
         consumer = await mq.subscribe(
-            "Systems", group="g", handler=handle, where="first", model="broadcasting"
+            "Systems", group="g", handler=handle, start_from=roquette.StartFrom.FIRST, model="broadcasting"
         )
         while len(seen) < 20:
             await asyncio.sleep(0.01)

@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.client.test_push_consumer import A, Inbox, small, until
 
+from roquette import StartFrom
 from roquette.client.push_consumer import PushConsumer
 from roquette.message.message import ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
@@ -30,7 +31,7 @@ def test_the_broker_is_told_where_a_consumer_is() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         inbox = Inbox()
-        kept = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        kept = await mq.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         await until(lambda: len(inbox.messages) == 1)
         code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
         reply = await ask(kept, code, topic="orders", group="g")
@@ -46,7 +47,7 @@ def test_a_reset_through_the_client_brings_everything_again() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster, use_server_side_reset_offset=False)
         inbox = Inbox()
-        kept = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        kept = await mq.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         for n in range(1, 8):
             await mq.send("orders", f"{n}")
         await until(lambda: len(inbox.messages) == 8)
@@ -75,7 +76,9 @@ def test_an_orderly_consumer_ends_its_message_before_it_goes_back() -> None:
             at_work -= 1
             seen.append(message.body)
 
-        kept = await mq.subscribe("orders", group="g", handler=handler, where="first", orderly=True)
+        kept = await mq.subscribe(
+            "orders", group="g", handler=handler, start_from=StartFrom.FIRST, orderly=True
+        )
         await until(lambda: at_work == 1)
         await kept.persist()
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
@@ -90,7 +93,7 @@ def test_a_server_side_reset_reaches_a_waiting_consumer_at_once() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         inbox = Inbox()
-        kept = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        kept = await mq.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         await until(lambda: len(inbox.messages) == 1)
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         await ask(kept, code, topic="orders", group="g", timestamp=0, isForce="true")
@@ -111,7 +114,7 @@ def test_one_message_is_consumed_directly() -> None:
                 raise outcome[0]
             return outcome[0]
 
-        kept = await mq.subscribe("orders", group="g", handler=handler, where="first")
+        kept = await mq.subscribe("orders", group="g", handler=handler, start_from=StartFrom.FIRST)
         await until(lambda: len(taken) == 1)
         fields = {"consumerGroup": "g", "clientId": kept.session.client_id, "topic": "orders"}
         fields["msgId"] = taken[0].offset_message_id
@@ -143,7 +146,7 @@ def test_a_handler_that_hangs_lets_its_message_come_to_another() -> None:
                 await asyncio.sleep(10_000)
 
         client = await cluster.client("10.0.3.1", consume_timeout_ms=120_000)
-        await client.subscribe("orders", group="g", handler=handler, where="first")
+        await client.subscribe("orders", group="g", handler=handler, start_from=StartFrom.FIRST)
         await mq.send("orders", b"1")
         waited = await until(lambda: len(taken) == 3, 400)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.interop import peers
 
+from roquette import StartFrom
 from roquette.errors import ClientClosed, ClientError
 from roquette.message.message import ReceivedMessage
 from roquette.sync import Client
@@ -60,13 +61,15 @@ def test_a_handler_may_use_its_own_client(name_server: str, what: str) -> None:
 
     with Client(name_server) as mq:
         mq.send(topic, b"1")
-        leave.append(mq.subscribe(topic, group=group, handler=handler, where="first"))
+        leave.append(mq.subscribe(topic, group=group, handler=handler, start_from=StartFrom.FIRST))
         wait_for(handled)
     mq.close()
 
     again: list[bytes] = []
     with Client(name_server) as other:  # what was handled is not repeated
-        other.subscribe(topic, group=group, handler=lambda m: again.append(m.body), where="first")
+        other.subscribe(
+            topic, group=group, handler=lambda m: again.append(m.body), start_from=StartFrom.FIRST
+        )
         other.send(topic, b"last")
         end = time.monotonic() + LIMIT_S
         while b"last" not in again and time.monotonic() < end:
@@ -93,7 +96,9 @@ def test_handlers_run_one_after_the_other_and_the_client_goes_on_beside_them(
 
     with Client(name_server) as mq:
         mq.send_batch("serial", [b"a", b"exit", b"b", b"c"])
-        mq.subscribe("serial", group="serial", handler=handler, where="first", concurrency=4)
+        mq.subscribe(
+            "serial", group="serial", handler=handler, start_from=StartFrom.FIRST, concurrency=4
+        )
         assert mq.send("serial", b"d").status == "SEND_OK"
         go_on.set()
         wait_for(enough)
@@ -128,7 +133,7 @@ def test_an_iteration_ends_when_the_client_closes(name_server: str, whom: str) -
     got: list[bytes] = []
     with Client(name_server) as mq:
         mq.send("iterated", b"1")
-        for message in mq.consume("iterated", group=f"i-{len(whom)}", where="first"):
+        for message in mq.consume("iterated", group=f"i-{len(whom)}", start_from=StartFrom.FIRST):
             got.append(message.body)
             if whom == "the loop":
                 with pytest.raises(ClientError):
@@ -146,7 +151,7 @@ with roquette.sync.Client(sys.argv[1]) as mq:
     mq.send("interrupted", b"1")
     def handler(message):
         print("handled", flush=True)
-    mq.subscribe("interrupted", group="interrupted", handler=handler, where="first")
+    mq.subscribe("interrupted", group="interrupted", handler=handler, start_from=roquette.StartFrom.FIRST)
     for message in mq.consume("interrupted-too", group="other"):
         print("never")
 """

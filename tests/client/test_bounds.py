@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from roquette import StartFrom
 from roquette.client import producer, session
 from roquette.client.core import bounds
 from roquette.client.core.bounds import check_queues, keep
@@ -62,7 +63,9 @@ def test_a_client_that_sends_to_many_topics_keeps_few_routes(monkeypatch) -> Non
             got.append(message.body)
 
         await client.send("mine", b"0")
-        consumer = await client.subscribe("mine", group="g", handler=handle, where="first")
+        consumer = await client.subscribe(
+            "mine", group="g", handler=handle, start_from=StartFrom.FIRST
+        )
         for number in range(40):
             await client.send(f"t{number}", b"x")
             assert len(client._session._routes) <= 11

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.client.test_push_consumer import A, Inbox, small, until
 
+from roquette import StartFrom
 from roquette.base.options import options_of
 from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.config import ClientConfig
@@ -80,7 +81,7 @@ def test_a_join_cut_off_anywhere_leaves_no_member(options: dict[str, Any]) -> No
         async def join(at: int) -> None:
             inbox = inboxes.setdefault(at, Inbox())
             await joining.subscribe(
-                "orders", group=f"g{at}", handler=inbox, where="first", **options
+                "orders", group=f"g{at}", handler=inbox, start_from=StartFrom.FIRST, **options
             )
 
         awaits = await at_every_await(join)
@@ -104,7 +105,7 @@ def test_a_stream_whose_first_message_is_not_waited_for_can_be_asked_again() -> 
     async def main(cluster: SimCluster) -> None:
         mq = await small(cluster)
         client = await cluster.client("10.0.2.9")
-        stream = client.consume("orders", group="g", where="first")
+        stream = client.consume("orders", group="g", start_from=StartFrom.FIRST)
         got = []
         for tenths in range(1, 40):
             try:
@@ -134,7 +135,7 @@ def test_a_leave_cut_off_anywhere_goes_on() -> None:
         async def leave(at: int) -> None:
             inbox = Inbox()
             consumer = await client.subscribe(
-                "orders", group=f"g{at}", handler=inbox, where="first"
+                "orders", group=f"g{at}", handler=inbox, start_from=StartFrom.FIRST
             )
             await until(lambda: len(inbox.messages) == 1)
             assert await cut(consumer.close(), at) or at > 0
@@ -153,7 +154,7 @@ def test_a_client_whose_close_is_cut_off_closes_all_the_same() -> None:
         await small(cluster)
         for at in range(3):
             client = await cluster.client(f"10.0.2.{10 + at}")
-            await client.subscribe("orders", group="g", handler=Inbox(), where="first")
+            await client.subscribe("orders", group="g", handler=Inbox(), start_from=StartFrom.FIRST)
             session = client.session
             await cut(client.close(), at)
             await asyncio.sleep(30)
@@ -172,7 +173,7 @@ def test_a_send_cut_off_anywhere_sends_once_or_not_at_all_and_holds_no_slot() ->
             return sum([await mq.max_offset(queue) for queue in await mq.queues("orders")])
 
         hosts = list(range(10, 60))
-        for send in (mq.send, mq.send_soon, mq.send_oneway):
+        for send in (mq.send, mq.send_nowait, mq.send_oneway):
             before = await count()
 
             async def once(at: int, send: Any = send) -> None:
@@ -215,7 +216,7 @@ def test_a_handler_closes_its_own_consumer(whom: str, orderly: bool) -> None:
 
         with contextlib.suppress(ClientClosed):  # the first message may come while it still joins
             consumer = await client.subscribe(
-                "orders", group="g", handler=handler, where="first", orderly=orderly
+                "orders", group="g", handler=handler, start_from=StartFrom.FIRST, orderly=orderly
             )
         async with asyncio.timeout(5):
             await handled.wait()
@@ -225,7 +226,7 @@ def test_a_handler_closes_its_own_consumer(whom: str, orderly: bool) -> None:
         assert len(session.tasks) == 0
         other = await cluster.client("10.0.2.10")
         inbox = Inbox()  # the message was handled and is not repeated
-        await other.subscribe("orders", group="g", handler=inbox, where="first")
+        await other.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         await asyncio.sleep(30)
         assert inbox.bodies() == []
 
@@ -240,7 +241,7 @@ def test_answers_that_cannot_be_decoded_are_errors_and_end_nothing() -> None:
         mq = await small(cluster)
         client = await cluster.client("10.0.2.9")
         inbox = Inbox()
-        await client.subscribe("orders", group="g", handler=inbox, where="first")
+        await client.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         await until(lambda: len(inbox.messages) == 1)
         real = client.session.remoting.invoke
 
@@ -282,7 +283,7 @@ def test_a_body_that_cannot_be_decompressed_stops_nobody(model: str) -> None:
         client = await cluster.client("10.0.2.9")
         inbox = Inbox()
         consumer = await client.subscribe(
-            "orders", group="g", handler=inbox, where="first", model=model
+            "orders", group="g", handler=inbox, start_from=StartFrom.FIRST, model=model
         )
         await until(lambda: len(inbox.messages) == 3)
         await asyncio.sleep(10)
@@ -305,7 +306,7 @@ def test_a_puller_skips_a_body_that_cannot_be_decompressed() -> None:
         request.sys_flag = COMPRESSED
         await mq._sender._attempts(request, lambda queues, avoid: queue)
         await mq.send("orders", b"after", queue=queue)
-        puller = await mq.puller(group="g")
+        puller = await mq.pull_consumer(group="g")
         puller.seek(queue, 0)
         bodies = [message.body for message in await puller.poll(5)]
 
@@ -325,7 +326,7 @@ def test_arguments_are_not_lost_in_silence() -> None:
         words: list[tuple[type[Exception], str, Callable[[], Awaitable[Any]]]] = [
             (TypeError, "not int", lambda: mq.send("orders", 5)),  # type: ignore[arg-type]
             (TypeError, "its own", lambda: mq.send(Message("orders", b"x"), key="k")),
-            (TypeError, "its own", lambda: mq.send_soon(Message("orders", b"x"), b"y")),
+            (TypeError, "its own", lambda: mq.send_nowait(Message("orders", b"x"), b"y")),
             (MessageIllegal, "messages to b", lambda: mq.send_batch("a", [Message("b", b"x")])),
             (
                 ConfigError,
@@ -406,7 +407,9 @@ def test_a_slow_handler_does_not_fill_the_memory() -> None:
         async def slow(message: ReceivedMessage) -> None:
             await asyncio.sleep(5)
 
-        await client.subscribe("orders", group="g", handler=slow, where="first", concurrency=1)
+        await client.subscribe(
+            "orders", group="g", handler=slow, start_from=StartFrom.FIRST, concurrency=1
+        )
         most = 0
         for _ in range(100):
             await asyncio.sleep(0.5)
@@ -468,7 +471,9 @@ def test_a_first_commit_that_is_refused_holds_the_others_of_its_topic_back() -> 
         for _ in range(8):
             await mq.send("orders", b"x")
         inbox = Inbox()
-        consumer = await client.subscribe("orders", group="g", handler=inbox, where="first")
+        consumer = await client.subscribe(
+            "orders", group="g", handler=inbox, start_from=StartFrom.FIRST
+        )
         await until(lambda: len(inbox.messages) == 9)
         states = [state for queue, state in consumer.queues.items() if queue.topic == "orders"]
         for alone in range(2):
@@ -501,9 +506,11 @@ def test_settings_without_waits_and_room_work_all_the_same() -> None:
         for at, name in enumerate(sorted(MAY_BE_ZERO)):
             client = await cluster.client(f"10.0.2.{10 + at}", **{name: 0})
             inbox = Inbox()
-            await client.subscribe("orders", group=f"g{at}", handler=inbox, where="first")
+            await client.subscribe(
+                "orders", group=f"g{at}", handler=inbox, start_from=StartFrom.FIRST
+            )
             await until(lambda inbox=inbox, at=at: len(inbox.messages) == at + 1)
-            await (await client.send_soon("orders", b"x"))
+            await (await client.send_nowait("orders", b"x"))
             await client.close()
 
     simulate(main)
@@ -528,7 +535,7 @@ def test_words_of_wrong_types_are_refused_in_words() -> None:
         "handler": [None, 5],
         "tags": [None, 5],
         "concurrency": [0, -1, 1.5, "5", True, None],
-        "where": [None, 5, "middle", "timestamp:x"],
+        "start_from": [None, -5, True, "middle", "timestamp:5"],
         "model": [None, 5, "both"],
         "orderly": ["no", 1, None],
         "max_reconsume_times": [-2, "a", 1.5, None],
@@ -556,7 +563,7 @@ def test_words_of_wrong_types_are_refused_in_words() -> None:
         for name, values in puller.items():
             for value in values:
                 with pytest.raises(ConfigError):
-                    await mq.puller(**{"group": "g", name: value})
+                    await mq.pull_consumer(**{"group": "g", name: value})
         for part in ("abc", b"abc", [5], [Message("orders", "text")]):  # type: ignore[arg-type]
             with pytest.raises(TypeError):
                 await mq.send_batch("orders", part)  # type: ignore[arg-type]
@@ -576,7 +583,7 @@ def test_a_join_that_fails_at_its_end_leaves_no_member(monkeypatch: pytest.Monke
                 await mq.subscribe("orders", group="g", handler=Inbox())
         assert members(cluster, "g") == []
         inbox = Inbox()
-        await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await mq.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         await until(lambda: len(inbox.messages) == 1)
 
     def fail(*_: Any) -> None:
@@ -597,7 +604,7 @@ def test_a_queue_whose_offset_comes_while_its_member_leaves_is_not_taken_up() ->
 
         client.session.api.consumer_offset = slow  # type: ignore[method-assign]
         joining = asyncio.create_task(
-            client.subscribe("orders", group="g", handler=Inbox(), where="first")
+            client.subscribe("orders", group="g", handler=Inbox(), start_from=StartFrom.FIRST)
         )
         await asyncio.sleep(2.5)
         (consumer,) = client._consumers

@@ -40,7 +40,7 @@ async def pair(cluster: SimCluster, topic: str = "orders") -> Client:
 
 
 async def read(mq: Client, topic: str) -> list[ReceivedMessage]:
-    puller = await mq.puller(group="reader")
+    puller = await mq.pull_consumer(group="reader")
     found: list[ReceivedMessage] = []
     ends = {queue: await mq.max_offset(queue) for queue in await mq.queues(topic)}
     for queue in ends:
@@ -57,7 +57,7 @@ def test_a_dead_broker_costs_a_retry_not_a_message() -> None:
         cluster.kill(A)
         receipts = [await mq.send("orders", f"{n}") for n in range(20)]
         assert {r.queue.broker_name for r in receipts} == {"broker-b"}
-        futures = [await mq.send_soon("orders", f"{n}") for n in range(20)]
+        futures = [await mq.send_nowait("orders", f"{n}") for n in range(20)]
         receipts = await asyncio.gather(*futures)
         assert {r.queue.broker_name for r in receipts} == {"broker-b"}
 
@@ -67,7 +67,7 @@ def test_a_dead_broker_costs_a_retry_not_a_message() -> None:
 def test_pipelined_sends_survive_the_loss_of_their_broker() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await pair(cluster)
-        futures = [await mq.send_soon("orders", f"{n}") for n in range(100)]
+        futures = [await mq.send_nowait("orders", f"{n}") for n in range(100)]
         cluster.kill(A)
         receipts = await asyncio.gather(*futures)
         assert len(receipts) == 100
@@ -77,7 +77,7 @@ def test_pipelined_sends_survive_the_loss_of_their_broker() -> None:
         assert sum(found.values()) >= len(kept)
 
     async def read_from(mq: Client, broker: str) -> list[ReceivedMessage]:
-        puller = await mq.puller(group="reader")
+        puller = await mq.pull_consumer(group="reader")
         queues = [q for q in await mq.queues("orders") if q.broker_name == broker]
         found: list[ReceivedMessage] = []
         ends = {queue: await mq.max_offset(queue) for queue in queues}
@@ -145,7 +145,7 @@ def test_illegal_messages_never_leave(message: Message) -> None:
         with pytest.raises(MessageIllegal):
             await mq.send(message)
         with pytest.raises(MessageIllegal):
-            await mq.send_soon(message)
+            await mq.send_nowait(message)
         with pytest.raises(MessageIllegal):
             await mq.send_batch(message.topic, [message])
 
@@ -179,7 +179,7 @@ def test_sends_spread_evenly_also_before_all_brokers_are_connected() -> None:
         mq = await cluster.client("10.0.2.2")
         route = await mq.session.route("orders")
         await mq.session.remoting.connect(route.addresses["broker-a"][0])
-        futures = [await mq.send_soon("orders", b"x") for _ in range(24)]
+        futures = [await mq.send_nowait("orders", b"x") for _ in range(24)]
         receipts = await asyncio.gather(*futures)
         assert set(Counter(r.queue for r in receipts).values()) == {3}
 
@@ -196,7 +196,7 @@ def test_what_waits_is_not_overtaken(what: str) -> None:
             await mq.session.route("orders")
 
         async def send() -> "list[asyncio.Future[SendReceipt]]":
-            return [await mq.send_soon("orders", f"{n}", queue=queue) for n in range(20)]
+            return [await mq.send_nowait("orders", f"{n}", queue=queue) for n in range(20)]
 
         async def send_when_it_is_there() -> "list[asyncio.Future[SendReceipt]]":
             route = await mq.session.route("orders")
@@ -220,9 +220,9 @@ def test_what_a_selector_raises_reaches_its_caller_and_no_slot_is_lost() -> None
         for _ in range(5):
             with pytest.raises(ZeroDivisionError):
                 await (
-                    await mq.send_soon("orders", b"x", selector=lambda queues, _: queues[1 // 0])
+                    await mq.send_nowait("orders", b"x", selector=lambda queues, _: queues[1 // 0])
                 )
-        assert (await (await mq.send_soon("orders", b"x"))).status == "SEND_OK"
+        assert (await (await mq.send_nowait("orders", b"x"))).status == "SEND_OK"
 
     simulate(scenario)
 
@@ -234,7 +234,7 @@ def test_sends_that_wait_for_a_connection_end_with_the_client() -> None:
         await mq.session.route("orders")
         cluster.isolate(A)
         cluster.isolate(B)
-        futures = [await mq.send_soon("orders", f"{n}") for n in range(20)]
+        futures = [await mq.send_nowait("orders", f"{n}") for n in range(20)]
         await asyncio.sleep(0)
         await mq.close()
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
@@ -268,7 +268,7 @@ def test_messages_in_flight_are_bounded() -> None:
         await mq.send("orders", b"x")
         futures = []
         for n in range(50):
-            futures.append(await mq.send_soon("orders", f"{n}"))
+            futures.append(await mq.send_nowait("orders", f"{n}"))
             assert sum(not f.done() for f in futures) <= 5
         assert len(await asyncio.gather(*futures)) == 50
 
@@ -278,7 +278,7 @@ def test_messages_in_flight_are_bounded() -> None:
 def test_pipelined_sends_to_one_queue_keep_their_order() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await pair(cluster)
-        futures = [await mq.send_soon("orders", f"{n}", shard_key="k") for n in range(200)]
+        futures = [await mq.send_nowait("orders", f"{n}", shard_key="k") for n in range(200)]
         receipts = await asyncio.gather(*futures)
         offsets = [r.queue_offset for r in receipts]
         assert offsets == list(range(offsets[0], offsets[0] + 200))

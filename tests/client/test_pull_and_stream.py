@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from roquette.client.client import Client, as_message, start_from
-from roquette.client.offset_store import StartFrom
+from roquette.client.arguments import as_message, start_point
+from roquette.client.client import Client
+from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.errors import ClientClosed, ConfigError, OffsetOutOfRange
 from roquette.message.message import Message, MessageQueue
 from roquette.testing.cluster import SimCluster, simulate
@@ -33,13 +35,13 @@ async def small(cluster: SimCluster, count: int = 10) -> Client:
 def test_a_puller_reads_from_the_groups_offset_else_from_the_first_message() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.puller(group="g", batch=4)
+        puller = await mq.pull_consumer(group="g", batch=4)
         await puller.assign([QUEUE])
         found = await puller.poll() + await puller.poll()
         assert [m.body for m in found] == [f"{n}".encode() for n in range(8)]
         await puller.commit()
         await asyncio.sleep(1)
-        again = await mq.puller(group="g")
+        again = await mq.pull_consumer(group="g")
         await again.assign([QUEUE])
         assert again.position(QUEUE) == 8
         assert [m.body for m in await again.poll()] == [b"8", b"9"]
@@ -53,11 +55,11 @@ def test_a_client_that_knows_no_route_yet_may_read_and_look() -> None:
         fresh = await cluster.client("10.0.2.2")
         assert await fresh.max_offset(QUEUE) == 10
         fresh = await cluster.client("10.0.2.3")
-        puller = await fresh.puller(group="g")
+        puller = await fresh.pull_consumer(group="g")
         await puller.assign([QUEUE])
         assert len(await puller.poll()) == 10
         fresh = await cluster.client("10.0.2.4")
-        puller = await fresh.puller(group="g")
+        puller = await fresh.pull_consumer(group="g")
         puller.seek(QUEUE, 7)
         assert len(await puller.poll()) == 3
 
@@ -67,7 +69,7 @@ def test_a_client_that_knows_no_route_yet_may_read_and_look() -> None:
 def test_seek_throws_away_what_was_fetched_ahead() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.puller(group="g", batch=2)
+        puller = await mq.pull_consumer(group="g", batch=2)
         puller.seek(QUEUE, 0)
         assert [m.body for m in await puller.poll()] == [b"0", b"1"]
         await asyncio.sleep(1)
@@ -84,7 +86,7 @@ def test_seek_throws_away_what_was_fetched_ahead() -> None:
 def test_a_puller_filters_by_tag_and_skips_the_rest() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.puller(group="g", tags="odd")
+        puller = await mq.pull_consumer(group="g", tags="odd")
         puller.seek(QUEUE, 0)
         assert [m.body for m in await puller.poll()] == [b"1", b"3", b"5", b"7", b"9"]
         assert puller.position(QUEUE) == 10
@@ -95,7 +97,7 @@ def test_a_puller_filters_by_tag_and_skips_the_rest() -> None:
 def test_an_offset_outside_the_queue_is_corrected() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.puller(group="g")
+        puller = await mq.pull_consumer(group="g")
         puller.seek(QUEUE, 500)
         waiting = asyncio.ensure_future(puller.poll(20))
         await asyncio.sleep(1)
@@ -108,7 +110,7 @@ def test_an_offset_outside_the_queue_is_corrected() -> None:
 def test_poll_waits_no_longer_than_asked_and_ends_with_the_puller() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.puller(group="g")
+        puller = await mq.pull_consumer(group="g")
         started = cluster.loop.time()
         assert await puller.poll(2.0) == []
         assert cluster.loop.time() - started == pytest.approx(2.0)
@@ -122,7 +124,7 @@ def test_poll_waits_no_longer_than_asked_and_ends_with_the_puller() -> None:
 def test_unassigned_queues_are_read_no_more() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.puller(group="g")
+        puller = await mq.pull_consumer(group="g")
         await puller.assign([QUEUE, MessageQueue("orders", "broker-a", 0)])
         assert len(puller.assigned()) == 2
         await puller.assign([MessageQueue("orders", "broker-a", 0)])
@@ -139,7 +141,7 @@ def test_asking_for_the_next_message_acknowledges_the_one_before() -> None:
         mq = await small(cluster)
         worker = await cluster.client("10.0.3.1")
         got = []
-        async with worker.consume("orders", group="g", where="first") as stream:
+        async with worker.consume("orders", group="g", start_from=StartFrom.FIRST) as stream:
             async for message in stream:
                 got.append(message.body)
                 if len(got) == 4:
@@ -155,12 +157,12 @@ def test_an_error_in_the_loop_leaves_the_message_to_come_again() -> None:
         await small(cluster)
         worker = await cluster.client("10.0.3.1")
         with pytest.raises(ZeroDivisionError):
-            async with worker.consume("orders", group="g", where="first") as stream:
+            async with worker.consume("orders", group="g", start_from=StartFrom.FIRST) as stream:
                 async for message in stream:
                     if message.body == b"2":
                         raise ZeroDivisionError
         got = []
-        async with worker.consume("orders", group="g", where="first") as stream:
+        async with worker.consume("orders", group="g", start_from=StartFrom.FIRST) as stream:
             async for message in stream:
                 got.append(message.body)
                 if message.body == b"9":
@@ -175,7 +177,7 @@ def test_a_message_may_be_sent_back_or_acknowledged_by_hand() -> None:
         await small(cluster)
         worker = await cluster.client("10.0.3.1")
         got = []
-        async with worker.consume("orders", group="g", where="first") as stream:
+        async with worker.consume("orders", group="g", start_from=StartFrom.FIRST) as stream:
             async for message in stream:
                 got.append((message.body, message.reconsume_times))
                 if message.body == b"5" and message.reconsume_times == 0:
@@ -193,7 +195,7 @@ def test_leaving_a_loop_by_break_does_not_delay_the_end_of_the_client() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await small(cluster)
         worker = await cluster.client("10.0.3.1")
-        async for _ in worker.consume("orders", group="g", where="first"):
+        async for _ in worker.consume("orders", group="g", start_from=StartFrom.FIRST):
             break
         started = cluster.loop.time()
         await worker.close()
@@ -245,22 +247,22 @@ def test_send_arguments_become_a_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "expected"),
+    ("given", "expected"),
     [
-        ("last", StartFrom()),
-        ("first", StartFrom(where="first")),
-        ("timestamp:5", StartFrom(where="timestamp", timestamp_ms=5)),
-        (datetime(1970, 1, 2, tzinfo=UTC), StartFrom(where="timestamp", timestamp_ms=86_400_000)),
+        (StartFrom.LAST, StartFrom.LAST),
+        ("CONSUME_FROM_FIRST_OFFSET", StartFrom.FIRST),
+        (5, 5),
+        (datetime(1970, 1, 2, tzinfo=UTC), 86_400_000),
     ],
 )
-def test_where_to_begin_in_every_form(where: str | datetime, expected: StartFrom) -> None:
-    assert start_from(where) == expected
+def test_where_to_begin_in_every_form(given: StartPoint, expected: StartFrom | int) -> None:
+    assert start_point(given) == expected
 
 
-@pytest.mark.parametrize("where", ["", "latest", "timestamp", "timestamp:", "last:1"])
-def test_unknown_places_to_begin_are_refused(where: str) -> None:
-    with pytest.raises(ConfigError):
-        start_from(where)
+@pytest.mark.parametrize("given", ["", "latest", "first", "timestamp:5", -1, True, None])
+def test_unknown_places_to_begin_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match="start_from="):
+        start_point(given)
 
 
 def test_importing_and_creating_a_client_starts_nothing() -> None:

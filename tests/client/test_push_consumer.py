@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from roquette import StartFrom
 from roquette.client.client import Client
 from roquette.client.push_consumer import PushConsumer, subscription
 from roquette.errors import BrokerError, ConfigError
@@ -81,8 +82,8 @@ def test_a_member_that_dies_is_replaced_at_once(seed: int) -> None:
         one, two = Inbox(), Inbox()
         first = await cluster.client("10.0.3.1")
         second = await cluster.client("10.0.3.2")
-        kept = await first.subscribe("orders", group="g", handler=one, where="first")
-        join = second.subscribe("orders", group="g", handler=two, where="first")
+        kept = await first.subscribe("orders", group="g", handler=one, start_from=StartFrom.FIRST)
+        join = second.subscribe("orders", group="g", handler=two, start_from=StartFrom.FIRST)
         await cluster.run_on("10.0.3.2", join)
         await until(lambda: len(mine(kept)) == 2)
         for n in range(1, 41):
@@ -119,7 +120,7 @@ def test_every_group_gets_every_message() -> None:
         mq = await small(cluster)
         inboxes = [Inbox() for _ in range(3)]
         for n, inbox in enumerate(inboxes):
-            await mq.subscribe("orders", group=f"g{n}", handler=inbox, where="first")
+            await mq.subscribe("orders", group=f"g{n}", handler=inbox, start_from=StartFrom.FIRST)
         await mq.send_batch("orders", [f"{n}" for n in range(10)])
         await until(lambda: all(len(inbox.messages) == 11 for inbox in inboxes))
 
@@ -130,7 +131,7 @@ def test_a_group_may_begin_before_its_topic_exists() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         inbox = Inbox()
-        await mq.subscribe("later", group="g", handler=inbox, where="first")
+        await mq.subscribe("later", group="g", handler=inbox, start_from=StartFrom.FIRST)
         await asyncio.sleep(5)
         await mq.send("later", b"x")
         await until(lambda: inbox.bodies() == [b"x"], 40)
@@ -142,7 +143,9 @@ def test_failed_messages_return_then_end_among_the_dead_letters() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         inbox = Inbox(once=1, never=99)
-        await mq.subscribe("orders", group="g", handler=inbox, where="first", max_reconsume_times=2)
+        await mq.subscribe(
+            "orders", group="g", handler=inbox, start_from=StartFrom.FIRST, max_reconsume_times=2
+        )
         for body in ("once", "never", "fine"):
             await mq.send("orders", body, key=body)
         await until(lambda: inbox.bodies().count(b"never") == 3, 300)
@@ -150,7 +153,7 @@ def test_failed_messages_return_then_end_among_the_dead_letters() -> None:
         assert inbox.bodies().count(b"once") == 2
         assert inbox.bodies().count(b"fine") == 1
         dead = (await mq.queues("%DLQ%g"))[0]
-        puller = await mq.puller(group="reader")
+        puller = await mq.pull_consumer(group="reader")
         puller.seek(dead, 0)
         (letter,) = await puller.poll(5)
         assert (letter.body, letter.keys) == (b"never", ("never",))
@@ -163,7 +166,7 @@ def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         inbox = Inbox(bad=1)
-        await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await mq.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         refuse = ConnectErrorOnce()
         mq.session.api.send_back = refuse  # type: ignore[method-assign]
         await mq.send("orders", "bad", key="k", tag="t")
@@ -197,7 +200,7 @@ def test_only_finished_messages_are_committed() -> None:
                 await gate.wait()
 
         worker = await cluster.client("10.0.3.1")
-        await worker.subscribe("orders", group="g", handler=handler, where="first")
+        await worker.subscribe("orders", group="g", handler=handler, start_from=StartFrom.FIRST)
         base = await mq.max_offset(queue)
         for body in ("a", "slow", "b", "c"):
             await mq.send("orders", body, queue=queue)
@@ -219,7 +222,9 @@ def test_closing_commits_what_is_done_and_no_more(refusals: int) -> None:
         mq = await small(cluster)
         first, second = Inbox(), Inbox()
         worker = await cluster.client("10.0.3.1")
-        consumer = await worker.subscribe("orders", group="g", handler=first, where="first")
+        consumer = await worker.subscribe(
+            "orders", group="g", handler=first, start_from=StartFrom.FIRST
+        )
         await mq.send_batch("orders", [f"{n}" for n in range(50)])
         await until(lambda: len(first.messages) == 51)
         commit, left = worker.session.api.commit, refusals
@@ -234,7 +239,7 @@ def test_closing_commits_what_is_done_and_no_more(refusals: int) -> None:
         worker.session.api.commit = unsteady  # type: ignore[method-assign]
         await consumer.close()
         assert left == 0
-        await worker.subscribe("orders", group="g", handler=second, where="first")
+        await worker.subscribe("orders", group="g", handler=second, start_from=StartFrom.FIRST)
         await asyncio.sleep(20)
         assert second.messages == []
 
@@ -264,7 +269,9 @@ def test_a_later_offset_never_overtakes_an_earlier_one_on_its_way() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         inbox = Inbox()
-        consumer = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        consumer = await mq.subscribe(
+            "orders", group="g", handler=inbox, start_from=StartFrom.FIRST
+        )
         await until(lambda: len(inbox.messages) == 1)
         crowds = slow_commits(mq, "orders")
         queue = inbox.messages[0].queue
@@ -285,7 +292,9 @@ def test_offsets_a_broker_lost_are_saved_again_by_who_leaves() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         first, second = Inbox(), Inbox()
-        consumer = await mq.subscribe("orders", group="g", handler=first, where="first")
+        consumer = await mq.subscribe(
+            "orders", group="g", handler=first, start_from=StartFrom.FIRST
+        )
         queues = await mq.queues("orders")
         for queue in queues:
             await mq.send("orders", b"x", queue=queue)
@@ -294,7 +303,7 @@ def test_offsets_a_broker_lost_are_saved_again_by_who_leaves() -> None:
         for queue in queues:
             await mq.session.api.commit(f"{A}:10911", "g", queue, 0)
         await consumer.close()
-        await mq.subscribe("orders", group="g", handler=second, where="first")
+        await mq.subscribe("orders", group="g", handler=second, start_from=StartFrom.FIRST)
         await asyncio.sleep(20)
         assert second.messages == []
 
@@ -305,7 +314,9 @@ def test_the_first_commit_of_a_topic_is_stored_before_the_others_are_sent() -> N
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         inbox = Inbox()
-        consumer = await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        consumer = await mq.subscribe(
+            "orders", group="g", handler=inbox, start_from=StartFrom.FIRST
+        )
         queues = await mq.queues("orders")
         for queue in queues:
             await mq.send("orders", b"x", queue=queue)
@@ -321,7 +332,7 @@ def test_a_broker_restart_is_survived() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         inbox = Inbox()
-        await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await mq.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         await until(lambda: len(inbox.messages) == 1)
         await cluster.stop(A)
         await asyncio.sleep(3)
@@ -340,12 +351,12 @@ def test_offsets_beyond_the_queue_are_corrected() -> None:
         await mq.send("orders", b"x", queue=queue)
         with pytest.raises(BrokerError, match="Group g not exist!"):
             await mq.session.api.commit(f"{A}:10911", "g", queue, 5_000)
-        first = await mq.subscribe("orders", group="g", handler=Inbox(), where="first")
+        first = await mq.subscribe("orders", group="g", handler=Inbox(), start_from=StartFrom.FIRST)
         await asyncio.sleep(1)
         await first.close()
         await mq.session.api.commit(f"{A}:10911", "g", queue, 5_000)
         inbox = Inbox()
-        await mq.subscribe("orders", group="g", handler=inbox, where="first")
+        await mq.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         await asyncio.sleep(2)
         await mq.send("orders", b"new", queue=queue)
         await until(lambda: b"new" in inbox.bodies(), 30)
@@ -365,7 +376,9 @@ def test_a_slow_handler_bounds_what_is_pulled() -> None:
             await gate.wait()
             done.append(message.queue_offset)
 
-        consumer = await mq.subscribe("orders", group="g", handler=handler, where="first")
+        consumer = await mq.subscribe(
+            "orders", group="g", handler=handler, start_from=StartFrom.FIRST
+        )
         await asyncio.sleep(10)
         assert all(state.count <= 40 + 32 for state in consumer.queues.values())
         gate.set()
@@ -388,7 +401,9 @@ def test_handlers_run_at_most_so_many_at_a_time() -> None:
             done += 1
 
         await mq.send_batch("orders", ["x"] * 100)
-        await mq.subscribe("orders", group="g", handler=handler, where="first", concurrency=7)
+        await mq.subscribe(
+            "orders", group="g", handler=handler, start_from=StartFrom.FIRST, concurrency=7
+        )
         await until(lambda: done == 101)
         assert most == 7
 
@@ -402,7 +417,7 @@ def test_broadcasting_members_get_all_and_do_not_share() -> None:
         for n, inbox in enumerate(inboxes):
             member = await cluster.client(f"10.0.3.{n}", instance_name=f"m{n}")
             await member.subscribe(
-                "orders", group="g", handler=inbox, model="broadcasting", where="first"
+                "orders", group="g", handler=inbox, model="broadcasting", start_from=StartFrom.FIRST
             )
         await mq.send_batch("orders", [*(f"{n}" for n in range(10)), "bad"])
         await until(lambda: all(len(inbox.messages) == 12 for inbox in inboxes))
@@ -412,7 +427,7 @@ def test_broadcasting_members_get_all_and_do_not_share() -> None:
         again = Inbox()
         member = await cluster.restart("10.0.3.0")
         await member.subscribe(
-            "orders", group="g", handler=again, model="broadcasting", where="first"
+            "orders", group="g", handler=again, model="broadcasting", start_from=StartFrom.FIRST
         )
         await mq.send("orders", b"later")
         await until(lambda: again.bodies() == [b"later"])
@@ -435,8 +450,8 @@ def test_one_client_joins_a_group_once() -> None:
     [
         {"group": ""},
         {"group": "a b"},
-        {"group": "g", "where": "middle"},
-        {"group": "g", "where": "timestamp:x"},
+        {"group": "g", "start_from": "middle"},
+        {"group": "g", "start_from": "timestamp:5"},
         {"group": "g", "model": "both"},
         {"group": "g", "strategy": "BEST"},
     ],
@@ -463,7 +478,9 @@ def test_orderly_consumption_tries_again_before_it_goes_on() -> None:
         queue = MessageQueue("orders", "broker-a", 2)
         for n in range(1, 5):
             await mq.send("orders", f"{n}", queue=queue)
-        await mq.subscribe("orders", group="g", handler=handler, where="first", orderly=True)
+        await mq.subscribe(
+            "orders", group="g", handler=handler, start_from=StartFrom.FIRST, orderly=True
+        )
         await until(lambda: b"4" in seen)
         assert [body for body in seen if body != b"0"] == [b"1", b"2", b"2", b"2", b"3", b"4"]
 
@@ -497,7 +514,11 @@ def test_orderly_members_never_work_on_one_queue_together(seed: int) -> None:
             member = await cluster.client(f"10.0.3.{n}")
             members.append(
                 await member.subscribe(
-                    "orders", group="g", handler=handler_of(f"m{n}"), where="first", orderly=True
+                    "orders",
+                    group="g",
+                    handler=handler_of(f"m{n}"),
+                    start_from=StartFrom.FIRST,
+                    orderly=True,
                 )
             )
             await asyncio.sleep(7)
@@ -528,7 +549,7 @@ def test_orderly_messages_that_fail_too_often_become_dead_letters() -> None:
             "orders",
             group="g",
             handler=handler,
-            where="first",
+            start_from=StartFrom.FIRST,
             orderly=True,
             max_reconsume_times=3,
         )

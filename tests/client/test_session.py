@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from roquette import StartFrom
 from roquette.client.session import parse_name_servers
 from roquette.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.testing.cluster import SimCluster, simulate
@@ -202,7 +203,7 @@ def test_closing_ends_what_is_under_way() -> None:
         mq = await cluster.client(CLIENT)
         await mq.send("orders", b"x")
         cluster.isolate(BROKER)
-        pending = [await mq.send_soon("orders", b"y") for _ in range(10)]
+        pending = [await mq.send_nowait("orders", b"y") for _ in range(10)]
         waiting = asyncio.ensure_future(mq.send("orders", b"z"))
         await asyncio.sleep(0.1)
         started = cluster.loop.time()
@@ -246,7 +247,7 @@ def test_a_handler_that_was_cancelled_counts_as_failed_and_work_goes_on() -> Non
                 raise asyncio.CancelledError
 
         consumer = await mq.subscribe(
-            "orders", group="g", handler=handle, where="first", concurrency=1
+            "orders", group="g", handler=handle, start_from=StartFrom.FIRST, concurrency=1
         )
         await mq.send("orders", b"1")
         await asyncio.sleep(20)

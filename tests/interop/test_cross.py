@@ -18,7 +18,7 @@ import pytest
 from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, require_java, start_broker, start_namesrv
 
-from roquette import Client, ClientConfig, ReceivedMessage
+from roquette import Client, ClientConfig, ReceivedMessage, StartFrom
 from roquette.broker.cluster.auto_creation import WHOLE_S
 from roquette.client.push_consumer import PushConsumer
 
@@ -193,7 +193,9 @@ def test_java_sends_and_we_consume(mixed: Mixed, java: Driver, namesrv: str) -> 
         got: list[ReceivedMessage] = []
         await asyncio.to_thread(mixed.create, topic)
         async with Client(mixed.namesrvs[other(namesrv)].address) as mq:
-            await mq.subscribe(topic, group=name("G"), handler=got.append, where="first")
+            await mq.subscribe(
+                topic, group=name("G"), handler=got.append, start_from=StartFrom.FIRST
+            )
             await asyncio.to_thread(java, "producer", name=word, namesrv=at(mixed, namesrv))
             sending = {"name": word, "topic": topic, "keys": "key", "tags": "x,y"}
             sent = await asyncio.to_thread(java, "send", **sending, count=40)
@@ -290,7 +292,11 @@ class Group:
             self.got.append((queue, message.queue_offset, message.body.decode()))
 
         return await mq.subscribe(
-            self.topic, group=self.group, handler=handler, where="first", orderly=self.orderly
+            self.topic,
+            group=self.group,
+            handler=handler,
+            start_from=StartFrom.FIRST,
+            orderly=self.orderly,
         )
 
     async def join_java(self, word: str) -> None:
@@ -429,7 +435,9 @@ def test_lag_of_a_group_of_ours_as_java_sees_it(mixed: Mixed, java: Driver) -> N
             for queue in await mq.queues(topic):
                 await mq.send(topic, b"read", queue=queue)
             got: list[ReceivedMessage] = []
-            consumer = await mq.subscribe(topic, group=group, handler=got.append, where="first")
+            consumer = await mq.subscribe(
+                topic, group=group, handler=got.append, start_from=StartFrom.FIRST
+            )
             await soon(lambda: len({m.queue for m in got}) == 2 * QUEUES, lambda: len(got))
             await consumer.close()
             for queue in await mq.queues(topic):

@@ -11,7 +11,7 @@ from tests.interop.clients import GoClient, NodeClient
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, LineClient
 
-from roquette import Client, ClientConfig, ReceivedMessage
+from roquette import Client, ClientConfig, ReceivedMessage, StartFrom
 from roquette.client.push_consumer import PushConsumer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
@@ -49,7 +49,9 @@ class Group:
         def handler(message: ReceivedMessage) -> None:
             self.got.append((message.queue.queue_id, message.body.decode()))
 
-        self.ours = await mq.subscribe(self.topic, group=self.group, handler=handler, where="first")
+        self.ours = await mq.subscribe(
+            self.topic, group=self.group, handler=handler, start_from=StartFrom.FIRST
+        )
 
     async def seen(self) -> dict[str, tuple[set[int], list[tuple[int, str]]]]:
         """Queues, and messages as queue and body, of every member."""

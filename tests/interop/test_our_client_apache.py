@@ -22,6 +22,7 @@ from roquette import (
     MessageQueue,
     ReceivedMessage,
     RouteNotFound,
+    StartFrom,
 )
 from roquette.message.names import dlq_topic
 
@@ -98,7 +99,7 @@ async def read_all(mq: Client, topic: str, count: int) -> list[ReceivedMessage]:
     """Every message of a topic, once there are `count`, by pulling each queue from its first to its last offset."""
     queues = await routed(mq, topic)
     await reaches(mq, queues, count)
-    puller = await mq.puller(group=name("reader"))
+    puller = await mq.pull_consumer(group=name("reader"))
     ends = {queue: await mq.max_offset(queue) for queue in queues}
     for queue in queues:
         await puller.assign([*puller.assigned(), queue])
@@ -155,7 +156,7 @@ def test_send_in_every_way_and_read_it_back(cluster: Cluster) -> None:
             assert len({r.queue for r in sharded}) == 1
             assert [r.queue_offset - sharded[0].queue_offset for r in sharded] == [0, 1, 2]
             sent += sharded
-            futures = [await mq.send_soon(topic, f"soon{n}") for n in range(300)]
+            futures = [await mq.send_nowait(topic, f"soon{n}") for n in range(300)]
             sent += await asyncio.gather(*futures)
             sent += await mq.send_batch(topic, [f"batch{n}" for n in range(50)])
             sent.append(await mq.send(topic, b"z" * 50_000))
@@ -217,7 +218,7 @@ def test_two_consumers_share_and_the_one_left_takes_over(cluster: Cluster) -> No
         got: dict[str, list[ReceivedMessage]] = {"one": [], "two": []}
         async with cluster.client() as mq, cluster.client() as other:
             await create(mq, topic)
-            options = {"group": group, "where": "first"}
+            options = {"group": group, "start_from": StartFrom.FIRST}
             one = await mq.subscribe(topic, handler=got["one"].append, **options)
             two = await other.subscribe(topic, handler=got["two"].append, **options)
 
@@ -225,7 +226,7 @@ def test_two_consumers_share_and_the_one_left_takes_over(cluster: Cluster) -> No
                 return sum(queue.topic == topic for queue in consumer.queues)
 
             await until(lambda: mine(one) == mine(two) == 2, "queues are not shared")
-            futures = [await mq.send_soon(topic, f"a{n}") for n in range(200)]
+            futures = [await mq.send_nowait(topic, f"a{n}") for n in range(200)]
             await asyncio.gather(*futures)
             await until(lambda: len({m.message_id for g in got.values() for m in g}) == 201)
             assert len(got["one"]) > 50
@@ -233,7 +234,7 @@ def test_two_consumers_share_and_the_one_left_takes_over(cluster: Cluster) -> No
 
             await two.close()
             await until(lambda: mine(one) == 4, "queues were not taken over")
-            futures = [await mq.send_soon(topic, f"b{n}") for n in range(100)]
+            futures = [await mq.send_nowait(topic, f"b{n}") for n in range(100)]
             await asyncio.gather(*futures)
             await until(lambda: len({m.body for m in got["one"] if m.body.startswith(b"b")}) == 100)
         everything = [m.message_id for g in got.values() for m in g]
@@ -248,12 +249,16 @@ def test_a_group_goes_on_where_it_stopped(cluster: Cluster) -> None:
         topic, group, first, second = name("resume"), name("group"), [], []
         async with cluster.client() as mq:
             await create(mq, topic)
-            consumer = await mq.subscribe(topic, group=group, handler=first.append, where="first")
+            consumer = await mq.subscribe(
+                topic, group=group, handler=first.append, start_from=StartFrom.FIRST
+            )
             await until(lambda: len(first) == 1)
             await consumer.close()
             await mq.send_batch(topic, [f"{n}" for n in range(20)])
         async with cluster.client() as mq:
-            await mq.subscribe(topic, group=group, handler=second.append, where="first")
+            await mq.subscribe(
+                topic, group=group, handler=second.append, start_from=StartFrom.FIRST
+            )
             await until(lambda: len(second) >= 20)
             await asyncio.sleep(0.5)
         assert sorted(int(m.body) for m in second) == list(range(20))
@@ -272,7 +277,7 @@ def test_members_that_come_and_go_repeat_no_finished_message(cluster: Cluster) -
 
         async def member(stack: contextlib.AsyncExitStack) -> None:
             mq = await stack.enter_async_context(cluster.client(rebalance_ms=20_000))
-            await mq.subscribe(topic, group=group, handler=handler, where="first")
+            await mq.subscribe(topic, group=group, handler=handler, start_from=StartFrom.FIRST)
 
         async def send(mq: Client) -> None:
             for first in range(0, total, 20):
@@ -310,14 +315,14 @@ def test_a_new_group_begins_at_the_end_the_start_or_a_time(cluster: Cluster) -> 
             stored = next(
                 m for m in await read_all(mq, topic, 3) if m.message_id == receipt.message_id
             )
-            where = {"last": "last", "first": "first"}
-            where["time"] = f"timestamp:{stored.store_timestamp_ms}"
+            starts = {"last": StartFrom.LAST, "first": StartFrom.FIRST}
+            starts["time"] = stored.store_timestamp_ms
             for word, bodies in got.items():
 
                 def keep(message: ReceivedMessage, bodies: list[bytes] = bodies) -> None:
                     bodies.append(message.body)
 
-                await mq.subscribe(topic, group=name(word), handler=keep, where=where[word])
+                await mq.subscribe(topic, group=name(word), handler=keep, start_from=starts[word])
             await mq.send(topic, b"new", queue=queues[0])
             # Of two queues, which are read side by side.
             counts = {"last": 4, "first": 4, "time": 2}
@@ -337,7 +342,11 @@ def test_tags_are_exact_even_when_their_hashes_collide(cluster: Cluster) -> None
         async with cluster.client() as mq:
             await create(mq, topic)
             await mq.subscribe(
-                topic, group=name("group"), handler=got.append, tags="Aa || c", where="first"
+                topic,
+                group=name("group"),
+                handler=got.append,
+                tags="Aa || c",
+                start_from=StartFrom.FIRST,
             )
             for tag in ["Aa", "BB", "c", "d", None, "Aa"]:  # "Aa" and "BB" have one hash in Java
                 await mq.send(topic, f"{tag}", tag=tag)
@@ -358,7 +367,7 @@ def test_broadcasting_gives_everybody_everything_and_remembers_locally(cluster: 
                 got[word].append(message.body)
 
             await mq.subscribe(
-                topic, group=group, handler=keep, model="broadcasting", where="first"
+                topic, group=group, handler=keep, model="broadcasting", start_from=StartFrom.FIRST
             )
 
         async with (
@@ -400,7 +409,11 @@ def test_a_failing_message_returns_and_ends_among_the_dead_letters(cluster: Clus
         async with cluster.client() as mq:
             await create(mq, topic)
             await mq.subscribe(
-                topic, group=group, handler=handler, where="first", max_reconsume_times=2
+                topic,
+                group=group,
+                handler=handler,
+                start_from=StartFrom.FIRST,
+                max_reconsume_times=2,
             )
             for body in (b"good", b"twice", b"poison"):
                 await mq.send(topic, body, key=body.decode(), tag="t")
@@ -434,7 +447,7 @@ def test_orderly_handlers_see_each_queue_in_order_through_failures(cluster: Clus
             cluster.client(orderly_suspend_ms=50, lock_interval_ms=1_000) as other,
         ):
             await create(mq, topic)
-            options = {"group": group, "orderly": True, "where": "first"}
+            options = {"group": group, "orderly": True, "start_from": StartFrom.FIRST}
             one = await mq.subscribe(topic, handler=handler, **options)
             for n in range(40):
                 await mq.send(topic, f"{n}", shard_key=f"{n % 8}")
@@ -492,7 +505,7 @@ def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
             assert await mq.min_offset(queue) == 0
             await reaches(mq, [queue], base + 10)
 
-            puller = await mq.puller(group=group, batch=4)
+            puller = await mq.pull_consumer(group=group, batch=4)
             await puller.assign([queue])
             puller.seek(queue, base + 6)
             found: list[ReceivedMessage] = []
@@ -507,7 +520,7 @@ def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
             await mq.send(topic, b"held", queue=queue)  # wakes the held pull
             assert [m.body for m in await puller.poll(60.0)] == [b"held"]
             await puller.close()
-            again = await mq.puller(group=group)
+            again = await mq.pull_consumer(group=group)
             end = asyncio.get_running_loop().time() + SOON_S
             while True:  # the commit is one way
                 await again.assign([])
@@ -528,7 +541,7 @@ def test_a_loop_over_messages_acknowledges_and_leaves_promptly(cluster: Cluster)
         async with cluster.client() as mq:
             await create(mq, topic)
             await mq.send_batch(topic, [f"{n}" for n in range(9)])
-            async for message in mq.consume(topic, group=group, where="first"):
+            async for message in mq.consume(topic, group=group, start_from=StartFrom.FIRST):
                 got.append(message.body)
                 if len(got) == 6:
                     break  # the sixth is not acknowledged
@@ -560,7 +573,7 @@ def test_the_blocking_twin(cluster: Cluster) -> None:
             assert time.monotonic() < end
             time.sleep(0.05)
         assert held() == 3
-        for message in mq.consume(topic, group=name("group"), where="first"):
+        for message in mq.consume(topic, group=name("group"), start_from=StartFrom.FIRST):
             got.append(message.body)
             if len(got) == 3:
                 break

@@ -424,7 +424,7 @@ def stored(pair: Pair, topic: str) -> list[Any]:
                 queues = await mq.queues(topic)
             except ClientError:  # no route yet
                 return []
-            puller = await mq.puller(group="auditor")
+            puller = await mq.pull_consumer(group="auditor")
             count = 0
             for queue in queues:
                 first, end = await mq.min_offset(queue), await mq.max_offset(queue)

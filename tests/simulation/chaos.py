@@ -7,6 +7,7 @@ import asyncio
 import itertools
 from typing import Any
 
+from roquette import StartFrom
 from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -59,7 +60,7 @@ class Chaos:
             await cluster.add_broker(ip, store=store)
         for ip in CONSUMERS:
             mq = await cluster.client(ip)
-            await mq.subscribe(TOPIC, group="g", handler=self._take, where="first")
+            await mq.subscribe(TOPIC, group="g", handler=self._take, start_from=StartFrom.FIRST)
 
     async def _take(self, message: ReceivedMessage) -> None:
         self.consumed[message.body] = self.consumed.get(message.body, 0) + 1
@@ -128,7 +129,7 @@ class Chaos:
 
 async def read_queue(client: Client, queue: MessageQueue) -> list[ReceivedMessage]:
     """Every message of a queue, from its first to its last."""
-    puller = await client.puller(group="auditor")
+    puller = await client.pull_consumer(group="auditor")
     first, end = await client.min_offset(queue), await client.max_offset(queue)
     puller.seek(queue, first)
     found: list[ReceivedMessage] = []

@@ -16,6 +16,7 @@ from tests.simulation.transactions import TOPIC as TRANSACTED
 from tests.simulation.transactions import Producer as TransactionProducer
 from tools.make_fixtures import BROKER, NAME_SERVER, Caller
 
+from roquette import StartFrom
 from roquette.broker.service import Broker
 from roquette.client.client import Client
 from roquette.client.producer import SendReceipt
@@ -138,7 +139,7 @@ class SmallWorld:
 
     async def _join(self, consumer: Client) -> bool:
         join = consumer.subscribe(
-            TOPIC, group="g", handler=self._take, where="first", concurrency=2
+            TOPIC, group="g", handler=self._take, start_from=StartFrom.FIRST, concurrency=2
         )
         try:
             await self.cluster.run_on(CONSUMER, join)
@@ -175,7 +176,7 @@ class SmallWorld:
 
     async def _send_somehow(self, message: Message) -> SendReceipt:
         if message.body.startswith((b"plain", b"retry")):
-            return await (await self.mq.send_soon(message))
+            return await (await self.mq.send_nowait(message))
         return await self.mq.send(message)
 
     async def _pop_for_ever(self) -> None:

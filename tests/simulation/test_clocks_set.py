@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from roquette import StartFrom
 from roquette.message.message import ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -48,7 +49,7 @@ def test_a_message_at_work_goes_back_after_its_time_and_not_before(jump_ms: int)
                 await asyncio.sleep(1_000)
 
         await mq.send("orders", b"1")
-        await mq.subscribe("orders", group="g", handler=slow, where="first")
+        await mq.subscribe("orders", group="g", handler=slow, start_from=StartFrom.FIRST)
         await asyncio.sleep(30)
         cluster.set_clock(CLIENT, jump_ms)
         await asyncio.sleep(280)

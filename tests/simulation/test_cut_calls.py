@@ -11,6 +11,7 @@ import pytest
 from tests.client.test_half_done import cut
 from tests.simulation.test_name_servers import create_topic
 
+from roquette import StartFrom
 from roquette.client.client import Client
 from roquette.client.push_consumer import PushConsumer
 from roquette.errors import ClientError, ConfigError
@@ -56,7 +57,11 @@ class World:
         self.members: dict[str, PushConsumer] = {}
         for group, options in GROUPS.items():
             self.members[group] = await self.stays.subscribe(
-                TOPIC, group=group, handler=self._handler(group, True), where="first", **options
+                TOPIC,
+                group=group,
+                handler=self._handler(group, True),
+                start_from=StartFrom.FIRST,
+                **options,
             )
         await asyncio.sleep(3)
         for seed in self.seeds:
@@ -121,7 +126,9 @@ class World:
     async def call_subscribe(self, client: Client) -> None:
         group = self.random.choice(list(GROUPS))
         handler = self._handler(group, False)
-        join = client.subscribe(TOPIC, group=group, handler=handler, where="first", **GROUPS[group])
+        join = client.subscribe(
+            TOPIC, group=group, handler=handler, start_from=StartFrom.FIRST, **GROUPS[group]
+        )
         self.consumers.append(await join)
 
     async def call_leave(self, client: Client) -> None:
@@ -133,7 +140,7 @@ class World:
             await self.random.choice(self.consumers).persist()
 
     async def call_anext(self, client: Client) -> None:
-        stream = client.consume(TOPIC, group="shared", where="first")
+        stream = client.consume(TOPIC, group="shared", start_from=StartFrom.FIRST)
         try:
             for _ in range(3):
                 async with asyncio.timeout(1):
@@ -150,9 +157,9 @@ class World:
         await client.send(TOPIC, body)
         self.sent.add(body)
 
-    async def call_send_soon(self, client: Client) -> None:
+    async def call_send_nowait(self, client: Client) -> None:
         bodies = [b"%d" % self.random.getrandbits(60) for _ in range(5)]
-        waiting = [await client.send_soon(TOPIC, body) for body in bodies]
+        waiting = [await client.send_nowait(TOPIC, body) for body in bodies]
         await asyncio.gather(*waiting)
         self.sent.update(bodies)
 
@@ -169,7 +176,7 @@ class World:
             await client.min_offset(queue)
 
     async def call_pull(self, client: Client) -> None:
-        puller = await client.puller(group="reader")
+        puller = await client.pull_consumer(group="reader")
         await puller.assign(await client.queues(TOPIC))
         await puller.poll(0.2)
         await puller.commit()

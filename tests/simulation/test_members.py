@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.simulation.test_name_servers import create_topic
 
+from roquette import StartFrom
 from roquette.client.client import Client
 from roquette.client.queue_locks import QueueLocks
 from roquette.client.stream import MessageStream
@@ -99,13 +100,13 @@ class Handover:
         ip = f"10.0.3.{self.joined}"
         client = await self.cluster.client(ip)
         if self.how == "stream":
-            stream = client.consume(TOPIC, group="g", where="first")
+            stream = client.consume(TOPIC, group="g", start_from=StartFrom.FIRST)
             work = self.cluster.loop.create_task(self._iterate(client, stream))
             self.members.append((client, work))
         else:
             options: dict[str, Any] = {"orderly": self.how == "orderly", "concurrency": 8}
             join = client.subscribe(
-                TOPIC, group="g", handler=self._handle, where="first", **options
+                TOPIC, group="g", handler=self._handle, start_from=StartFrom.FIRST, **options
             )
             self.members.append((client, await self.cluster.run_on(ip, join)))
 
@@ -187,7 +188,7 @@ def test_locks_of_a_member_that_crashed_or_is_slow_stall_nobody_for_long(crashed
             after.set()
 
         first = await cluster.client("10.0.3.2")
-        join = first.subscribe(TOPIC, group="g", handler=slow, where="first")
+        join = first.subscribe(TOPIC, group="g", handler=slow, start_from=StartFrom.FIRST)
         await cluster.run_on("10.0.3.2", join)
         await producer.send(TOPIC, b"x")
         await begun.wait()
@@ -196,7 +197,7 @@ def test_locks_of_a_member_that_crashed_or_is_slow_stall_nobody_for_long(crashed
         began_s = cluster.loop.time()
         if crashed:
             cluster.kill("10.0.3.2")
-        await second.subscribe(TOPIC, group="g", handler=next_one, where="first")
+        await second.subscribe(TOPIC, group="g", handler=next_one, start_from=StartFrom.FIRST)
         async with asyncio.timeout(60):
             await after.wait()
         assert 1.4 < cluster.loop.time() - began_s < 2.2
@@ -223,14 +224,14 @@ def test_a_member_that_ends_late_does_not_move_the_group_back(how: str) -> None:
             finished[message.body] += 1
 
         first = await cluster.client("10.0.3.2")
-        consumer = await first.subscribe(TOPIC, group="g", handler=slow, where="first")
+        consumer = await first.subscribe(TOPIC, group="g", handler=slow, start_from=StartFrom.FIRST)
         await producer.send_batch(TOPIC, [b"%d" % number for number in range(20)])
         await asyncio.sleep(2)
         second = await cluster.client("10.0.3.1")  # the queue goes to the first of the sorted ids
         if how == "leaves":
             leaving = asyncio.create_task(consumer.close())
             await asyncio.sleep(0.1)
-        await second.subscribe(TOPIC, group="g", handler=quick, where="first")
+        await second.subscribe(TOPIC, group="g", handler=quick, start_from=StartFrom.FIRST)
         await asyncio.sleep(20)
         assert len(finished) == 19
         await second.close()

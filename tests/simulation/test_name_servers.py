@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from roquette import StartFrom
 from roquette.client.client import Client
 from roquette.client.push_consumer import PushConsumer
 from roquette.message.message import ReceivedMessage
@@ -98,7 +99,7 @@ def test_the_loss_of_all_name_servers_stops_no_traffic() -> None:
         async def handle(message: ReceivedMessage) -> None:
             got.append(message.body)
 
-        await mq.subscribe("orders", group="g", handler=handle, where="first")
+        await mq.subscribe("orders", group="g", handler=handle, start_from=StartFrom.FIRST)
         await mq.send("orders", b"0")
         cluster.kill(NS1)
         cluster.kill(NS2)

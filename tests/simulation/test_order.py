@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.simulation.test_name_servers import create_topic
 
+from roquette import StartFrom
 from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -116,7 +117,9 @@ class Order:
         async def handle(message: ReceivedMessage) -> bool:
             return await self._take(ip, message)
 
-        joined = mq.subscribe(TOPIC, group="g", handler=handle, where="first", orderly=True)
+        joined = mq.subscribe(
+            TOPIC, group="g", handler=handle, start_from=StartFrom.FIRST, orderly=True
+        )
         await self.cluster.run_on(ip, joined)
 
     async def _take(self, ip: str, message: ReceivedMessage) -> bool:

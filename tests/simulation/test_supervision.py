@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.broker.test_timers import stored
 
+from roquette import StartFrom
 from roquette.base.lifecycle import LONGEST_PAUSE_S, Health, Tasks
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -60,7 +61,9 @@ def test_each_task_of_a_cluster_is_crashed_and_goes_on() -> None:
             def handler(message: Any) -> None:
                 got.append(message.body)
 
-            return await mq.subscribe("T", group="g", handler=handler, concurrency=2, where="first")
+            return await mq.subscribe(
+                "T", group="g", handler=handler, concurrency=2, start_from=StartFrom.FIRST
+            )
 
         consumer = await cluster.run_on(CLIENT, consume())
         await asyncio.sleep(20)

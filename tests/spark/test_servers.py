@@ -22,7 +22,7 @@ def produce(namesrv: str, topic: str, numbers: range) -> dict[Position, int]:
     async def send() -> list[SendReceipt]:
         async with Client(namesrv) as mq:
             first = await mq.send(message(topic, numbers[0]))
-            sending = [await mq.send_soon(message(topic, number)) for number in numbers[1:]]
+            sending = [await mq.send_nowait(message(topic, number)) for number in numbers[1:]]
             return [first, *[await each for each in sending]]
 
     receipts = asyncio.run(send())

@@ -10,6 +10,7 @@ from tests.simulation.transactions import keys_of, read
 from tests.store.fixtures import KINDS, load_book, load_files, unpack
 from tools.make_fixtures import BROKER, CLIENT, FRAMES, NAME_SERVER, Caller, body_hash
 
+from roquette import StartFrom
 from roquette.base.read_files import OsReadFiles
 from roquette.broker.service import Broker
 from roquette.message.message import ReceivedMessage
@@ -105,7 +106,9 @@ class Life:
         async def take(message: ReceivedMessage) -> None:
             taken.add(message.body)
 
-        consumer = await mq.subscribe("orders", group="billing", handler=take, where="first")
+        consumer = await mq.subscribe(
+            "orders", group="billing", handler=take, start_from=StartFrom.FIRST
+        )
         await mq.send("orders", b"new-1", key="new-1")
         await asyncio.sleep(15)
         await self.cluster.stop(BROKER)

@@ -13,6 +13,7 @@ import typer
 from roquette.cli.connect import NameServers, name_servers
 from roquette.cli.output import say
 from roquette.client.client import Client
+from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
 
@@ -81,7 +82,10 @@ async def _as_member(
     as_json: bool,
     stop: asyncio.Event,
 ) -> int:
-    if offset not in ("first", "last") and not offset.startswith("timestamp:"):
+    words: dict[str, StartPoint] = {"first": StartFrom.FIRST, "last": StartFrom.LAST}
+    kind, _, number = offset.partition(":")
+    start = int(number) if kind == "timestamp" and number.isdigit() else words.get(offset)
+    if start is None:
         raise ConfigError(
             f"--offset {offset} does not go with --group: first, last or timestamp:MILLISECONDS do"
         )
@@ -98,7 +102,7 @@ async def _as_member(
         return True
 
     consumer = await client.subscribe(
-        topic, group=group, handler=handle, tags=tags, where=offset, concurrency=1
+        topic, group=group, handler=handle, tags=tags, start_from=start, concurrency=1
     )
     await stop.wait()
     await consumer.close()
@@ -116,18 +120,18 @@ async def _look(
     stop: asyncio.Event,
 ) -> int:
     queues = await client.queues(topic)
-    puller = await client.puller(group="TOOLS_CONSUMER", tags=tags)
+    reader = await client.pull_consumer(group="TOOLS_CONSUMER", tags=tags)
     ends = {queue: await client.max_offset(queue) for queue in queues}
     for queue in queues:
         start = await _start(client, queue, offset, ends[queue])
         if follow or start < ends[queue]:
-            puller.seek(queue, start)
+            reader.seek(queue, start)
     seen = 0
     while not stop.is_set():
-        unread = [q for q in puller.assigned() if follow or puller.position(q) < ends[q]]
+        unread = [q for q in reader.assigned() if follow or reader.position(q) < ends[q]]
         if not unread:
             break
-        for message in await puller.poll(0.5):
+        for message in await reader.poll(0.5):
             if not follow and message.queue_offset >= ends[message.queue]:
                 continue
             _print(message, as_json)

@@ -60,7 +60,7 @@ def produce(
     async def run() -> tuple[int, int]:
         async with Client(name_servers(namesrv)) as client:
             options: dict[str, Any] = {"tag": tag, "key": key, "shard_key": shard_key}
-            send = partial(client.send_soon, topic, delay_level=delay_level, **options)
+            send = partial(client.send_nowait, topic, delay_level=delay_level, **options)
             return await _send_all(send, lines)
 
     count, empty = asyncio.run(run())

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Literal
 
+from roquette.client.consumer_options import ConsumerOptions, Model, StartFrom, StartPoint
 from roquette.client.core.rebalance import STRATEGIES
 from roquette.client.handler import Handler
-from roquette.client.offset_store import StartFrom
-from roquette.client.push_consumer import ConsumerOptions, Model
 from roquette.errors import ConfigError
 from roquette.message.message import Message
 from roquette.message.names import client_group_error, client_topic_error
+
+ModelName = Literal["clustering", "broadcasting"]
+StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
 
 
 def as_message(
@@ -43,18 +46,18 @@ def as_message(
     )
 
 
-def start_from(where: str | datetime) -> StartFrom:
-    """`first`, `last`, `timestamp:<ms>` or a datetime; raises ConfigError."""
-    if not isinstance(where, (str, datetime)):
-        raise ConfigError(f"where={where!r} is neither a text nor a datetime")
-    if isinstance(where, datetime):
-        return StartFrom(where="timestamp", timestamp_ms=int(where.timestamp() * 1000))
-    kind, _, number = where.partition(":")
-    if kind == "timestamp" and number.isdigit():
-        return StartFrom(where="timestamp", timestamp_ms=int(number))
-    if kind in ("first", "last") and not number:
-        return StartFrom(where=kind)
-    raise ConfigError(f"where={where!r} is not first, last, timestamp:<milliseconds> or a datetime")
+def start_point(value: StartPoint) -> StartFrom | int:
+    """A StartFrom, or a time as milliseconds since 1970; raises ConfigError."""
+    if isinstance(value, datetime):
+        return int(value.timestamp() * 1000)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    try:
+        return StartFrom(str(value))
+    except ValueError:
+        raise ConfigError(
+            f"start_from={value!r} is not StartFrom.FIRST, StartFrom.LAST, a datetime or milliseconds"
+        ) from None
 
 
 def _texts(what: str, values: object) -> tuple[str, ...]:
@@ -74,11 +77,11 @@ def consumer_options(
     handler: Handler,
     *,
     concurrency: int,
-    where: str | datetime,
-    model: str,
+    start_from: StartPoint,
+    model: ModelName,
     orderly: bool,
     max_reconsume_times: int,
-    strategy: str,
+    strategy: StrategyName,
 ) -> ConsumerOptions:
     """The words of a subscribe call as options; raises ConfigError."""
     check_group(group)
@@ -95,7 +98,7 @@ def consumer_options(
         raise ConfigError(f"model={model!r} is neither clustering nor broadcasting")
     return ConsumerOptions(
         model=models[model.lower()],
-        start_from=start_from(where),
+        start_from=start_point(start_from),
         concurrency=concurrency,
         orderly=orderly,
         max_reconsume_times=max_reconsume_times,

@@ -12,14 +12,16 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles, home_directory
 from roquette.base.lifecycle import Tasks
 from roquette.client.arguments import (
+    ModelName,
+    StrategyName,
     as_message,
     as_subscriptions,
     check_count,
     check_group,
     consumer_options,
-    start_from,
 )
 from roquette.client.config import ClientConfig
+from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.client.handler import Handler, inside_handler
 from roquette.client.producer import Producer, Selector, SendReceipt
 from roquette.client.pull_consumer import PullConsumer
@@ -72,7 +74,7 @@ class Client:
         self._session: Session | None = None
         self._producer: Producer | None = None
         self._consumers: list[PushConsumer] = []
-        self._pullers: list[PullConsumer] = []
+        self._pull_consumers: list[PullConsumer] = []
         self._streams: list[MessageStream] = []
         self._tasks = Tasks()
         self._closing: asyncio.Task[None] | None = None
@@ -110,8 +112,8 @@ class Client:
             )  # or its consumer would wait for the message left without an answer
         for consumer in self._consumers[::-1]:
             await consumer.left()
-        for puller in self._pullers:
-            await puller.close()
+        for reader in self._pull_consumers:
+            await reader.close()
         await session.close()
 
     async def __aenter__(self) -> Self:
@@ -171,7 +173,7 @@ class Client:
             message, queue=queue, selector=selector, timeout_ms=timeout_ms
         )
 
-    async def send_soon(
+    async def send_nowait(
         self,
         topic: str | Message,
         body: bytes | str = b"",
@@ -186,7 +188,7 @@ class Client:
     ) -> "asyncio.Future[SendReceipt]":
         """Send without waiting for the answer: the future gets it. Waits while too many are unanswered."""
         message = as_message(topic, body, key, tag, properties, shard_key, delay_level)
-        return await self._sender.send_soon(message, queue=queue, selector=selector)
+        return await self._sender.send_nowait(message, queue=queue, selector=selector)
 
     async def send_oneway(
         self,
@@ -237,26 +239,40 @@ class Client:
         handler: Handler,
         tags: str = "*",
         concurrency: int = 20,
-        where: str | datetime = "last",
-        model: str = "clustering",
+        start_from: StartPoint = StartFrom.LAST,
+        model: ModelName = "clustering",
         orderly: bool = False,
         max_reconsume_times: int = -1,
-        strategy: str = "AVG",
+        strategy: StrategyName = "AVG",
     ) -> PushConsumer:
         """Join a group and have messages handed to `handler`; `close` the returned consumer to leave.
 
         Args:
             topic: a topic, or topics with their tags: {"orders": "new || paid"}.
             handler: returns None or True when done; False or an exception lets the message come again.
-            where: `first`, `last` or a time, for a group that has no offset yet.
-            model: `clustering` shares the messages, `broadcasting` gives each member all of them.
+            tags: "a || b" delivers messages with one of these tags only; "*" delivers all.
+            concurrency: how many messages are handled at the same time, of all queues together. 1 handles them one
+                after the other, yet promises no order when a message fails; that is `orderly`.
+            start_from: where a group that has no offset yet begins: StartFrom.LAST, StartFrom.FIRST, or at the first
+                message stored at a time (a datetime, or milliseconds since 1970). A group that has one goes on there.
+            model: "clustering" gives each message to one member, keeps offsets at the brokers and retries what
+                failed; "broadcasting" gives every member all messages, keeps offsets in a local file and retries nothing.
+            orderly: handle each queue's messages one at a time, in order, under the broker's lock of the queue. A
+                message that fails is tried again before the next one, which waits. `concurrency` queues run side by side.
+            max_reconsume_times: after how many failures a message goes to the dead-letter topic `%DLQ%<group>`. -1 is
+                Apache's default: 16 times, or, orderly, without end.
+            strategy: how queues are divided among the members; it must be the same in all of them. "AVG": contiguous
+                shares; "AVG_BY_CIRCLE": dealt in turn; "CONSISTENT_HASH": few queues move when members change.
+
+        Raises:
+            ConfigError: an option is wrong, or this client already has a consumer of the group.
         """
         subscriptions = as_subscriptions(topic, tags)
         options = consumer_options(
             group,
             handler,
             concurrency=concurrency,
-            where=where,
+            start_from=start_from,
             model=model,
             orderly=orderly,
             max_reconsume_times=max_reconsume_times,
@@ -285,8 +301,8 @@ class Client:
         *,
         group: str,
         tags: str = "*",
-        where: str | datetime = "last",
-        model: str = "clustering",
+        start_from: StartPoint = StartFrom.LAST,
+        model: ModelName = "clustering",
         max_reconsume_times: int = -1,
     ) -> MessageStream:
         """An asynchronous iterator over messages: asking for the next one acknowledges the one before.
@@ -301,7 +317,7 @@ class Client:
                 handler=handler,
                 tags=tags,
                 concurrency=1,
-                where=where,
+                start_from=start_from,
                 model=model,
                 max_reconsume_times=max_reconsume_times,
             )
@@ -310,13 +326,19 @@ class Client:
         self._streams.append(stream)
         return stream
 
-    async def puller(self, *, group: str, tags: str = "*", batch: int = 32) -> PullConsumer:
-        """A reader under your control: assign, seek, poll, commit."""
+    async def pull_consumer(self, *, group: str, tags: str = "*", batch: int = 32) -> PullConsumer:
+        """A reader under your control: assign, seek, poll, commit.
+
+        Args:
+            group: whose offsets are read and committed; the reader does not join it.
+            tags: as in `subscribe`.
+            batch: the most messages one request asks for; a broker may give fewer (Apache's: 32).
+        """
         check_group(group)
         as_subscriptions("t", tags)
         check_count("batch", batch)
         consumer = PullConsumer(self.session, group=group, tags=tags, batch=batch)
-        self._pullers.append(consumer)
+        self._pull_consumers.append(consumer)
         return consumer
 
     # looking
@@ -344,4 +366,4 @@ class Client:
         )
 
 
-__all__ = ["Client", "ReceivedMessage", "as_message", "start_from"]
+__all__ = ["Client", "ReceivedMessage"]

@@ -16,7 +16,7 @@ class ClientConfig:
         instance_name: part of the client id; None makes one per client.
         local_host: address to call from and to name in the client id; None finds it.
         send_attempts: 1 + retryTimesWhenSendFailed.
-        max_in_flight: unanswered pipelined sends (`send_soon`) per client.
+        max_in_flight: unanswered pipelined sends (`send_nowait`) per client.
         max_delay_level: the highest delay level that the brokers have (their messageDelayLevel; Apache's has 18).
         prefetch_bytes: bodies pulled and not yet handled, of all consumers of a client; beyond it only queues that
             have none pull (one batch).

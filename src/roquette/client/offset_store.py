@@ -5,9 +5,9 @@ Apache: RemoteBrokerOffsetStore, LocalFileOffsetStore, RebalancePushImpl.compute
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from roquette.base.executor import run_blocking
+from roquette.client.consumer_options import StartFrom
 from roquette.client.core.offsets import LocalOffsetFile, two_waves
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.session import Session
@@ -16,32 +16,20 @@ from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartFrom:
-    """Where a group without an offset begins: `last`, `first`, or the first message stored at `timestamp_ms`."""
-
-    where: str = "last"
-    timestamp_ms: int = 0
-
-    @property
-    def wire_name(self) -> str:
-        """Apache's ConsumeFromWhere."""
-        return {
-            "last": "CONSUME_FROM_LAST_OFFSET",
-            "first": "CONSUME_FROM_FIRST_OFFSET",
-            "timestamp": "CONSUME_FROM_TIMESTAMP",
-        }[self.where]
-
-
 class OffsetStore:
     """Offsets of one member of a group.
 
     Args:
+        start_from: where a group without an offset begins; a number is a time (ms).
         local: the file of a broadcasting consumer; None: brokers keep the offsets.
     """
 
     def __init__(
-        self, session: Session, group: str, start_from: StartFrom, local: LocalOffsetFile | None
+        self,
+        session: Session,
+        group: str,
+        start_from: StartFrom | int,
+        local: LocalOffsetFile | None,
     ) -> None:
         self._session = session
         self._group = group
@@ -67,7 +55,7 @@ class OffsetStore:
                 self._session.master_of(queue),
                 self._group,
                 queue,
-                zero_if_new=self._start_from.where != "timestamp",
+                zero_if_new=isinstance(self._start_from, StartFrom),
             )
         return stored if stored is not None and stored >= 0 else await self._first(queue)
 
@@ -75,11 +63,11 @@ class OffsetStore:
         start, api = self._start_from, self._session.api
         address = self._session.master_of(queue)
         retrying = queue.topic.startswith(RETRY_PREFIX)
-        if start.where == "first" or (start.where == "last" and retrying):
+        if start is StartFrom.FIRST or (start is StartFrom.LAST and retrying):
             return 0
-        if start.where == "last" or retrying:
+        if isinstance(start, StartFrom) or retrying:
             return await api.max_offset(address, queue)
-        return await api.offset_by_time(address, queue, start.timestamp_ms)
+        return await api.offset_by_time(address, queue, start)
 
     async def save_changed(self, states: Iterable[ProcessQueue]) -> None:
         """Save the offsets that are not what was saved last; what a broker does not take is told in the log."""

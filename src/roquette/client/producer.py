@@ -90,7 +90,7 @@ class Producer:
         choose = self._chooser(message, queue, selector)
         return (await self._attempts(request, choose, timeout_ms=timeout_ms))[0]
 
-    async def send_soon(
+    async def send_nowait(
         self,
         message: Message,
         *,

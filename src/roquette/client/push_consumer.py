@@ -5,10 +5,8 @@ Broadcasting: every queue, offsets in a local file. Apache: DefaultMQPushConsume
 """
 
 import asyncio
-import enum
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -17,11 +15,11 @@ from roquette.base.lifecycle import Health
 from roquette.client.answers import running_info
 from roquette.client.concurrent import GIVE_UP_S, ConcurrentQueues
 from roquette.client.consume_loop import pull_loop, subscription
+from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
-from roquette.client.core.rebalance import Strategy, averagely
 from roquette.client.handler import Handler, HandlerRunner
-from roquette.client.offset_store import OffsetStore, StartFrom
+from roquette.client.offset_store import OffsetStore
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
 from roquette.client.queue_locks import Membership, QueueLocks
@@ -43,32 +41,6 @@ log = logging.getLogger("roquette.client")
 IDLE_S: Final = 0.2  # a queue without work for so long is at rest
 CLOSE_S: Final = 10.0  # how long `close` waits for handlers at work
 LAST_COMMIT_S: Final = 3.0  # and how long it tries to save the last offsets
-
-
-class Model(enum.Enum):
-    """How a group shares messages."""
-
-    CLUSTERING = "CLUSTERING"
-    BROADCASTING = "BROADCASTING"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """How one consumer consumes.
-
-    Attributes:
-        concurrency: handlers at work at the same time.
-        orderly: one message of a queue at a time, in order, under the broker's queue lock.
-        max_reconsume_times: failures after which a message goes to the dead letters; -1: the broker's 16.
-        strategy: how queues are shared; the same in all members.
-    """
-
-    model: Model = Model.CLUSTERING
-    start_from: StartFrom = field(default_factory=StartFrom)
-    concurrency: int = 20
-    orderly: bool = False
-    max_reconsume_times: int = -1
-    strategy: Strategy = averagely
 
 
 class PushConsumer:
@@ -235,7 +207,7 @@ class PushConsumer:
             group_name=self.group,
             consume_type="CONSUME_PASSIVELY",
             message_model=self.options.model.value,
-            consume_from_where=self.options.start_from.wire_name,
+            consume_from_where=self.options.consume_from_where,
             subscription_data_set=list(self._subscriptions.values()),
         )
 

@@ -26,7 +26,7 @@ async def kinds(namesrv: str) -> Counter[str]:
     async with Client(namesrv) as mq:
         queues = await mq.queues(TRACE_TOPIC)
         count = sum([await mq.max_offset(queue) for queue in queues])
-        puller = await mq.puller(group="looks-at-traces")
+        puller = await mq.pull_consumer(group="looks-at-traces")
         await puller.assign(queues)
         while count > 0:
             messages = await puller.poll(timeout_s=30)

@@ -1,0 +1,51 @@
+"""How a member of a group consumes: its options as values, checked before anything happens."""
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+
+from roquette.client.core.rebalance import Strategy, averagely
+
+
+class Model(enum.Enum):
+    """How a group shares messages."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
+
+
+class StartFrom(enum.StrEnum):
+    """Where a group that has no offset yet begins in a queue; the values are Apache's ConsumeFromWhere.
+
+    Attributes:
+        LAST: after the newest message; what was sent earlier is never consumed.
+        FIRST: at the oldest message the broker still has.
+    """
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+
+
+StartPoint = StartFrom | datetime | int
+"""Or at the first message stored at a time: a datetime, or milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How one consumer consumes; `Client.subscribe` explains each option.
+
+    Attributes:
+        start_from: a StartFrom, or milliseconds since 1970.
+    """
+
+    model: Model = Model.CLUSTERING
+    start_from: StartFrom | int = StartFrom.LAST
+    concurrency: int = 20
+    orderly: bool = False
+    max_reconsume_times: int = -1
+    strategy: Strategy = averagely
+
+    @property
+    def consume_from_where(self) -> str:
+        """Apache's word for `start_from`."""
+        return "CONSUME_FROM_TIMESTAMP" if isinstance(self.start_from, int) else self.start_from
