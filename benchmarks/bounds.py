@@ -21,7 +21,7 @@ from roquette.broker.tables.producers import ProducerTable
 from roquette.broker.tables.topics import TopicTable
 from roquette.message.message import MessageQueue
 from roquette.nameserver import bounds as name_server_bounds
-from roquette.nameserver.identity import BrokerIdentity
+from roquette.nameserver.identity import BrokerIdentity, Registration
 from roquette.nameserver.route_table import RouteTable
 from roquette.wire.bodies import DataVersion, TopicConfig
 
@@ -105,13 +105,14 @@ def routes() -> Any:
     table = RouteTable()
     of_each = 100_000
     for number in range(name_server_bounds.TOPICS // of_each):
-        table.register(
-            BrokerIdentity("c", f"broker-{number}", f"10.0.0.{number}:10911", 0),
-            {name(n): TopicConfig(topic_name=name(n)) for n in range(of_each)},
-            DataVersion(counter=1, state_version=0, timestamp=0),
+        said = Registration(
+            identity=BrokerIdentity("c", f"broker-{number}", f"10.0.0.{number}:10911", 0),
+            topics={name(n): TopicConfig(topic_name=name(n)) for n in range(of_each)},
+            data_version=DataVersion(counter=1, state_version=0, timestamp=0),
             connection=number,
             now_ms=0,
         )
+        table.register(said)
     return table
 
 

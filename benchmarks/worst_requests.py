@@ -27,7 +27,7 @@ from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.message.properties import encode_properties
 from roquette.nameserver.config import NamesrvConfig
-from roquette.nameserver.identity import BrokerIdentity
+from roquette.nameserver.identity import BrokerIdentity, Registration
 from roquette.nameserver.service import NameServer
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
@@ -210,7 +210,7 @@ async def full_name_server(root: Path) -> NameServer:
 
     def register(name: str, address: str, number: int, told: dict[str, TopicConfig], connection: int) -> None:  # fmt: skip
         identity = BrokerIdentity("DefaultCluster", name, address, number)
-        server.routes.register(identity, told, DataVersion(counter=1), connection=connection, now_ms=now, timeout_ms=10**9)  # fmt: skip
+        server.core.routes.register(Registration(identity=identity, topics=told, data_version=DataVersion(counter=1), connection=connection, now_ms=now, timeout_ms=10**9))  # fmt: skip
 
     register("all", "10.9.0.1:1", 0, topics, 0)
     register("all2", "10.9.0.2:1", 0, topics, 0)
@@ -219,7 +219,7 @@ async def full_name_server(root: Path) -> NameServer:
     for number in range(1_000):
         register("members", f"10.7.{number // 250}.{number % 250}:1", number, few, 0)
     for number in range(10_000):
-        server.kv.put("ORDER_TOPIC_CONFIG", f"k{number}", "broker-a:4;broker-b:4")
+        server.core.kv.put("ORDER_TOPIC_CONFIG", f"k{number}", "broker-a:4;broker-b:4")
     return server
 
 

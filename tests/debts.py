@@ -3,8 +3,6 @@
 # Lines.
 FILES = {
     "broker/sending/send.py": 501,
-    "nameserver/processors.py": 575,
-    "nameserver/route_table.py": 571,
     "remoting/dispatcher.py": 574,
     "store/message_store.py": 675,
     "store/queues/consume_queue.py": 524,
@@ -17,8 +15,6 @@ FUNCTIONS = {
     "broker/service.py:_build": 89,
     "broker/wiring.py:build_processors": 137,
     "cli/store_check.py:repair_command": 93,
-    "nameserver/processor_table.py:rows": 97,
-    "nameserver/route_table.py:register": 90,
     "store/message_store.py:read_queue": 72,
     "store/queues/verified.py:run": 76,
 }

@@ -16,7 +16,8 @@ import msgspec
 from roquette.broker.processor_table import processor_table
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
-from roquette.nameserver.processor_table import rows as namesrv_rows
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.service import NameServer
 from roquette.remoting.dispatcher import Row
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import encode_dict
@@ -93,7 +94,7 @@ BODIES: dict[int, object] = {
 KV = ("namespace", "key", "value")
 BARE: dict[int, tuple[str, ...]] = {R.PUT_KV_CONFIG: KV, R.DELETE_KV_CONFIG: KV[:2]}
 BROKER_ROWS: list[Row] = processor_table(MagicMock())
-NAMESRV_ROWS: list[Row] = namesrv_rows(MagicMock(), MagicMock(), MagicMock(), MagicMock())
+NAMESRV_ROWS: list[Row] = NameServer(NamesrvConfig(), files=MagicMock(), clock=MagicMock()).rows()
 LETTERS = dict(zip("abcdefghijklmn", (
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
     "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "bname",

@@ -26,10 +26,11 @@ BOUNDED: dict[str, str] = {
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",
     # name server
     "nameserver/kv_table.py:_table": "bounds.kv_entries bounds.kv_characters",
-    "nameserver/processors.py:_encoded": "20,000 routes, 64 MiB",
-    "nameserver/processors.py:filter_server_table": "one answer",
+    "nameserver/processors/routes.py:_encoded": "20,000 routes, 64 MiB",
+    "nameserver/processors/routes.py:filter_server_table": "one answer",
     "nameserver/route_table.py:_topics _told": "bounds.topics",
-    "nameserver/route_table.py:_brokers _clusters _live _by_connection broker_addrs": "bounds.brokers",
+    "nameserver/route_table.py:_brokers _clusters broker_addrs": "bounds.brokers",
+    "nameserver/liveness.py:_brokers _by_connection": "bounds.brokers",
     "nameserver/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
     "nameserver/route_table.py:_mappings": "bounds.mappings",
     # broker: names that clients choose

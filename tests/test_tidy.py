@@ -20,7 +20,7 @@ CONTRACT: dict[str, set[str]] = {
     "store": {"base", "message"},
     "filter": {"base", "message"},
     "remoting": {"base", "wire"},
-    "nameserver": {"base", "wire", "remoting"},
+    "nameserver": {"base", "message", "wire", "remoting"},
     "broker": {"base", "message", "wire", "store", "filter", "remoting"},
     "client": {"base", "message", "wire", "remoting"},
     "admin": {"base", "message", "wire", "remoting", "client"},

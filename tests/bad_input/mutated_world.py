@@ -263,14 +263,14 @@ def attack_name_server(root: Path, count: int, seed: int) -> World:
         worlds.append(world)
 
         async def clean() -> None:
-            server.config = config
-            for topic in server.routes.topics():
+            server.core.config = config
+            for topic in server.core.routes.topics():
                 if topic not in ("T", "T2"):
-                    server.routes.delete_topic(topic)
-            for namespace in list(server.kv._table):
-                for key in list(server.kv._table[namespace]):
-                    server.kv.delete(namespace, key)
-            server.kv._table.clear()
+                    server.core.routes.delete_topic(topic)
+            for namespace in list(server.core.kv._table):
+                for key in list(server.core.kv._table[namespace]):
+                    server.core.kv.delete(namespace, key)
+            server.core.kv._table.clear()
 
         await world.feed(count, clean)
         await clean()

@@ -11,7 +11,8 @@ import pytest
 from tests.broker.promise_cases import BROKER, CASES, World
 
 from roquette.broker.processor_table import processor_table
-from roquette.nameserver.processor_table import rows as namesrv_rows
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.service import NameServer
 from roquette.remoting.promises import Promise
 from roquette.store.config import FlushDiskType
 from roquette.testing.cluster import NAMESRV_PORT, SimCluster, simulate
@@ -19,7 +20,7 @@ from roquette.wire.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKER_ROWS = processor_table(MagicMock())
-NAMESRV_ROWS = namesrv_rows(MagicMock(), MagicMock(), MagicMock(), MagicMock())
+NAMESRV_ROWS = NameServer(NamesrvConfig(), files=MagicMock(), clock=MagicMock()).rows()
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 KILL = -1.0
 NAMESRV = "10.0.0.2"

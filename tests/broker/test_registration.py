@@ -261,8 +261,8 @@ def test_many_topics_are_registered_in_parts_and_stay(run_broker, count, setting
         await asyncio.sleep(130)  # beats, and the name server's scan for brokers that are gone
         assert len(fake.seen) >= 3 * parts
         assert all(seen[2].data_version == versions[-1] for seen in fake.seen)
-        assert len([t for t in real.routes.topics() if t.startswith("a-topic")]) == count
-        assert "broker-a" in real.routes.cluster_info().broker_addr_table
+        assert len([t for t in real.core.routes.topics() if t.startswith("a-topic")]) == count
+        assert "broker-a" in real.core.routes.cluster_info().broker_addr_table
         health = {h.name: h for h in case.broker._tasks.health()}["register-10.0.1.2:9876"]
         assert (health.failures, health.age_s() < 61) == (0, True)
         await real.stop()

@@ -114,7 +114,7 @@ def test_a_deleted_topic_is_said_to_be_unknown() -> None:
         mq = await cluster.client(CLIENT)
         await mq.send("orders", b"x")
         for ip in NAME_SERVERS:
-            cluster.hosts[ip].service.routes.delete_topic("orders")
+            cluster.hosts[ip].service.core.routes.delete_topic("orders")
         await mq.session.refresh_routes()
         with pytest.raises(RouteNotFound):
             await mq.queues("orders")
@@ -146,7 +146,7 @@ def test_name_servers_that_disagree_are_named_in_a_warning(
         await mq.send("orders", b"x")
         await asyncio.sleep(40)
         assert "disagree" not in caplog.text
-        cluster.hosts["10.0.0.2"].service.routes.delete_topic("orders")
+        cluster.hosts["10.0.0.2"].service.core.routes.delete_topic("orders")
         await mq.session.compare_name_servers()
 
     caplog.set_level(logging.WARNING, "roquette.client")

@@ -58,27 +58,27 @@ async def put_and_delete(case: Case, number: int):
 
 
 def told(case: Case) -> int:
-    return sum(map(len, case.server.routes._told.values()))
+    return sum(map(len, case.server.core.routes._told.values()))
 
 
 def kv_entries(case: Case) -> int:
-    table = case.server.kv._table
+    table = case.server.core.kv._table
     return len(table) + sum(map(len, table.values()))
 
 
 def kv_size(case: Case) -> int:
-    table = case.server.kv._table
+    table = case.server.core.kv._table
     return sum(len(n) + sum(len(k) + len(v) for k, v in t.items()) for n, t in table.items())
 
 
 def mappings(case: Case) -> int:
-    return sum(map(len, case.server.routes._mappings.values()))
+    return sum(map(len, case.server.core.routes._mappings.values()))
 
 
 # bound, request, size of the table, what one request adds
 FILLS = [
-    ("brokers", broker, lambda c: len(c.server.routes._live), 1),
-    ("brokers", cluster, lambda c: len(c.server.routes._live), 1),
+    ("brokers", broker, lambda c: len(c.server.core.routes.live), 1),
+    ("brokers", cluster, lambda c: len(c.server.core.routes.live), 1),
     ("topics", one_topic, told, 1),
     ("topics", by_operator, told, 1),
     ("mappings", mapped, mappings, 1),
@@ -105,7 +105,7 @@ def test_a_full_table_refuses_in_words_and_serves_what_it_has(
         assert (await case.call(100, namespace="n", key="known", value="v")).code == 0
         assert (await mapped(case, 99)).code == 0
         await case.register()
-        bound: Bound = getattr(case.server.bounds, name)
+        bound: Bound = getattr(case.server.core.bounds, name)
         before = size(case)
         bound.most = before + 10 * step
         replies = [await fill(case, number) for number in range(20)]
@@ -138,7 +138,7 @@ def test_every_bound_has_a_remedy_and_a_row():
 
 def test_what_goes_makes_room(namesrv):  # noqa: F811
     async def scenario(case: Case):
-        bounds = case.server.bounds
+        bounds = case.server.core.bounds
         bounds.topics.most, bounds.brokers.most = 3, 1
         bounds.kv_entries.most = 2
         for _ in range(5):

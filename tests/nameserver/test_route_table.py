@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from roquette.nameserver.identity import BrokerIdentity, Registered
+from roquette.nameserver.identity import BrokerIdentity, Registered, Registration
 from roquette.nameserver.route_table import RouteTable
 from roquette.wire.bodies import DataVersion, QueueData, TopicConfig, TopicQueueMappingInfo
 
@@ -35,15 +35,16 @@ def register(
     now_ms: int = 0,
     **more: Any,
 ) -> Registered | None:
-    return table.register(
-        BrokerIdentity(cluster, name, address, broker_id),
-        given,
-        version,
+    said = Registration(
+        identity=BrokerIdentity(cluster, name, address, broker_id),
+        topics=given,
+        data_version=version,
         connection=connection,
         now_ms=now_ms,
         ha_address=more.pop("ha_address", "ha-" + address),
         **more,
     )
+    return table.register(said)
 
 
 def queues(table: RouteTable, topic: str) -> dict[str, tuple[int, int, int]]:
@@ -61,8 +62,8 @@ def addresses(table: RouteTable, name: str = "a") -> dict[int, str]:
 
 def empty(table: RouteTable) -> bool:
     """Nothing is left anywhere, not even inside."""
-    hidden = ("_topics", "_told", "_brokers", "_clusters", "_live", "_by_connection", "_filters")
-    return not any(getattr(table, name) for name in (*hidden, "_mappings"))
+    hidden = ("_topics", "_told", "_brokers", "_clusters", "_filters", "_mappings", "live")
+    return not any(getattr(table, name) for name in hidden) and not table.live._by_connection
 
 
 # Registration
@@ -232,7 +233,7 @@ def test_an_id_held_with_a_higher_state_version_is_kept() -> None:
     assert result.master_address is None
     assert addresses(table) == {0: A}
     assert table.topics() == ["T", "U"]
-    assert table.find_data_version("c", B) is None
+    assert table.live.find_data_version("c", B) is None
     later = DataVersion(counter=1, timestamp=1, state_version=6)
     register(table, topics("T", "U"), address=B, connection=2, version=later)
     assert addresses(table) == {0: B}
@@ -286,18 +287,18 @@ def test_expiry_is_by_the_brokers_own_timeout() -> None:
         table, topics("T", "U"), name="b", address=B, connection=2, now_ms=1000, timeout_ms=10_000
     )
     assert table.expire(11_000) == []
-    assert [(i.broker_name, c) for i, c in table.expire(11_001)] == [("b", 2)]
+    assert [(b.identity.broker_name, b.connection) for b in table.expire(11_001)] == [("b", 2)]
     assert table.expire(121_000) == []
-    assert [i.broker_name for i, _ in table.expire(121_001)] == ["a"]
+    assert [b.identity.broker_name for b in table.expire(121_001)] == ["a"]
     assert empty(table)
 
 
 def test_signs_of_life_postpone_expiry() -> None:
     table = RouteTable()
     register(table, topics("T", "U"))
-    table.touch("c", A, connection=1, now_ms=100_000)
+    table.live.touch("c", A, connection=1, now_ms=100_000)
     assert table.expire(130_000) == []
-    table.touch("c", "unknown", connection=1, now_ms=1)
+    table.live.touch("c", "unknown", connection=1, now_ms=1)
     assert len(table.expire(220_001)) == 1
 
 
@@ -305,7 +306,7 @@ def test_a_lost_connection_takes_all_that_came_over_it() -> None:
     table = RouteTable()
     register(table, topics("T", "U"))
     register(table, topics("T", "U"), name="b", address=B)
-    assert [i.broker_name for i in table.connection_lost(1)] == ["a", "b"]
+    assert [b.identity.broker_name for b in table.connection_lost(1)] == ["a", "b"]
     assert empty(table)
     assert table.connection_lost(1) == []
 
@@ -321,8 +322,10 @@ def test_a_stale_loss_leaves_a_fresh_registration() -> None:
 def test_only_its_own_connection_keeps_a_broker_alive_until_it_is_silent() -> None:
     table = RouteTable()
     register(table, topics("T", "U"), connection=1)
-    assert not table.touch("c", A, connection=2, now_ms=75_000)
-    assert table.touch("c", A, connection=2, now_ms=75_001), "it was silent: the other one has it"
+    assert not table.live.touch("c", A, connection=2, now_ms=75_000)
+    assert table.live.touch("c", A, connection=2, now_ms=75_001), (
+        "it was silent: the other one has it"
+    )
     assert table.connection_lost(1) == []
     assert len(table.connection_lost(2)) == 1
 
@@ -377,7 +380,7 @@ def test_the_place_of_a_living_broker_is_taken(identity: BrokerIdentity) -> None
     assert table.rival(identity, connection=7, now_ms=2_000) is None, "it may change itself"
     assert table.rival(identity, connection=8, now_ms=76_000) == 7
     assert table.rival(identity, connection=8, now_ms=76_001) is None, "silent"
-    assert table.touch("c", A, connection=7, now_ms=60_000, beats=True)
+    assert table.live.touch("c", A, connection=7, now_ms=60_000, beats=True)
     assert table.rival(identity, connection=8, now_ms=70_000) == 7
     assert table.rival(identity, connection=8, now_ms=70_001) is None, "no beat for 10 s"
     table.connection_lost(7)
@@ -451,11 +454,9 @@ def test_lists() -> None:
 
 def test_data_versions() -> None:
     table = RouteTable()
-    assert table.is_changed("c", A, V1)
+    assert table.live.find_data_version("c", A) is None
     register(table, topics("T", "U"))
-    assert not table.is_changed("c", A, V1)
-    assert table.is_changed("c", A, V2)
-    assert table.find_data_version("c", A) == V1
+    assert table.live.find_data_version("c", A) == V1
 
 
 def test_the_revision_moves_with_what_lookups_show_and_not_with_heartbeats() -> None:
@@ -464,7 +465,7 @@ def test_the_revision_moves_with_what_lookups_show_and_not_with_heartbeats() -> 
     before = table.revision
     register(table, topics("T", "U"))
     register(table, topics("T", "U"), version=V2)
-    table.touch("c", A, connection=1, now_ms=5)
+    table.live.touch("c", A, connection=1, now_ms=5)
     assert table.revision == before
     register(table, topics("T", perm=4), version=V2)
     assert table.revision > before
@@ -545,7 +546,7 @@ class Interleavings(RuleBasedStateMachine):
         if not self.used[address]:
             return
         connection = data.draw(st.sampled_from(self.used[address]))
-        own = self.table.touch("c", address, connection=connection, now_ms=self.now_ms)
+        own = self.table.live.touch("c", address, connection=connection, now_ms=self.now_ms)
         known = self.model.get(address)
         assert own == (known is None or connection == known[0] or self.silent(known))
         if known is not None and own:
@@ -639,7 +640,7 @@ class Strangers(RuleBasedStateMachine):
 
     @rule(cluster=st.sampled_from(["c", "d"]), address=ADDRESSES, connection=st.integers(6, 9))
     def beat(self, cluster: str, address: str, connection: int) -> None:
-        self.table.touch(cluster, address, connection=connection, now_ms=10)
+        self.table.live.touch(cluster, address, connection=connection, now_ms=10)
 
     @rule(connection=st.sampled_from([3, 8, 9]))
     def hang_up(self, connection: int) -> None:

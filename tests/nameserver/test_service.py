@@ -12,7 +12,7 @@ from roquette.base.clock import LoopClock
 from roquette.base.descriptors import SHORTAGE
 from roquette.errors import ConfigError, ConnectError
 from roquette.nameserver.config import NamesrvConfig
-from roquette.nameserver.identity import BrokerIdentity, Registered
+from roquette.nameserver.identity import BrokerIdentity, Registered, Registration
 from roquette.nameserver.route_table import STEP, RouteTable
 from roquette.nameserver.service import NameServer
 from roquette.remoting.client import RemotingClient
@@ -426,7 +426,7 @@ def test_a_stopped_name_server_is_gone(namesrv: Run) -> None:
         await case.server.stop()
         with pytest.raises(ConnectError):
             await case.route()
-        again = NameServer(case.server.config, files=case.files, clock=case.clock)
+        again = NameServer(case.server.core.config, files=case.files, clock=case.clock)
         assert await again.start() == 9876
         assert (await case.route()).code == 17
         await again.stop()
@@ -447,7 +447,7 @@ def test_a_large_registration_lets_others_in_between(namesrv: Run) -> None:
             asked += 1
         assert asked > 1, "routes are answered meanwhile"
         assert large.result().code == 0
-        assert len(case.server.routes.topics()) == len(MANY) + 2
+        assert len(case.server.core.routes.topics()) == len(MANY) + 2
 
     namesrv(scenario)
 
@@ -471,7 +471,7 @@ def test_a_broker_that_goes_while_it_registers_is_gone(namesrv: Run) -> None:
             await case.broker.close()
             await asyncio.gather(large, return_exceptions=True)
             await asyncio.sleep(1)
-            assert case.server.routes.topics() == []
+            assert case.server.core.routes.topics() == []
             case.broker = RemotingClient(case.clock, local_host="10.0.1.1")
 
     namesrv(scenario)
@@ -483,8 +483,14 @@ def test_a_stepwise_registration_ends_when_a_newer_one_came() -> None:
 
     def register(counter: int, perm: int, names: list[str], stepwise: bool) -> Registered:
         topics = {name: TopicConfig(topic_name=name, perm=perm) for name in names}
-        version = DataVersion(counter=counter)
-        found = routes.register(who, topics, version, connection=1, now_ms=1, stepwise=stepwise)
+        said = Registration(
+            identity=who,
+            topics=topics,
+            data_version=DataVersion(counter=counter),
+            connection=1,
+            now_ms=1,
+        )
+        found = routes.register(said, stepwise=stepwise)
         assert found is not None
         return found
 

@@ -123,7 +123,7 @@ class Chaos:
         assert not missing, f"never consumed: {missing[:5]}"
         names = {queue.broker_name for queue in queues}
         for ip in NAME_SERVERS:
-            route = cluster.hosts[ip].service.routes.find_route(TOPIC)
+            route = cluster.hosts[ip].service.core.routes.find_route(TOPIC)
             assert {q.broker_name for q in route.queue_datas} == names, "routes converge"
 
 

@@ -47,7 +47,7 @@ def known(cluster: SimCluster, topic: str) -> list[int]:
     return [
         sum(
             (q.read_queue_nums, q.write_queue_nums) == (wanted.read_queues, wanted.write_queues)
-            for q in cluster.hosts[ip].service.routes.find_route(topic).queue_datas
+            for q in cluster.hosts[ip].service.core.routes.find_route(topic).queue_datas
         )
         for ip in NAME_SERVERS
     ]

@@ -25,12 +25,12 @@ def test_a_name_server_keeps_a_broker_that_lives_and_forgets_one_that_does_not(
         await mq.send("orders", b"1")
         cluster.set_clock(NAME_SERVER, jump_ms)
         await asyncio.sleep(20)
-        assert server.routes.find_route("orders") is not None
+        assert server.core.routes.find_route("orders") is not None
         cluster.isolate(BROKER)  # no end of a connection tells
         await asyncio.sleep(100)
-        assert server.routes.find_route("orders") is not None
+        assert server.core.routes.find_route("orders") is not None
         await asyncio.sleep(40)
-        assert server.routes.find_route("orders") is None
+        assert server.core.routes.find_route("orders") is None
 
     simulate(scenario)
 

@@ -42,7 +42,7 @@ async def create_topic(cluster: SimCluster, topic: str, *brokers: str, queues: i
 
 def known(cluster: SimCluster, ip: str, topic: str) -> list[str]:
     """The brokers a name server tells for a topic."""
-    route = cluster.hosts[ip].service.routes.find_route(topic)
+    route = cluster.hosts[ip].service.core.routes.find_route(topic)
     return [] if route is None else sorted(data.broker_name for data in route.queue_datas)
 
 

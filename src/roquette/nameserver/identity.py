@@ -1,9 +1,11 @@
-"""Who a broker is, as its registration says, and the answer to that."""
+"""Who a broker is, what its registration says, and the answer to that."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from roquette.errors import Refused
 from roquette.nameserver.bounds import NAME
+from roquette.wire.bodies import DataVersion, TopicConfig, TopicQueueMappingInfo
 from roquette.wire.codes import ResponseCode
 
 BrokerKey = tuple[str, str]  # cluster, address
@@ -37,6 +39,30 @@ class BrokerIdentity:
 
     def __str__(self) -> str:
         return f"{self.cluster}/{self.broker_name}[{self.broker_id}]@{self.address}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Registration:
+    """What a broker says of itself, and over which connection.
+
+    Attributes:
+        topics: all of them, or a part: one changed topic, or one chunk of a split registration.
+        enable_acting_master: None marks a broker that does not know the field (before 5.0).
+        delete_absent: topics that are not in `topics` are deleted (deleteTopicWithBrokerRegistration).
+    """
+
+    identity: BrokerIdentity
+    topics: dict[str, TopicConfig]
+    data_version: DataVersion
+    connection: int
+    now_ms: int
+    ha_address: str = ""
+    timeout_ms: int | None = None
+    enable_acting_master: bool | None = None
+    zone: str | None = None
+    filter_servers: list[str] | None = None
+    mappings: dict[str, TopicQueueMappingInfo] | None = None
+    delete_absent: bool = False
 
 
 class Registered:

@@ -15,12 +15,13 @@ from typing import Final
 
 import msgspec
 
+from roquette.message.names import PERM_READ, PERM_WRITE
 from roquette.nameserver.bounds import FILTER_SERVERS, NAME, Bounds
-from roquette.nameserver.identity import BrokerIdentity, BrokerKey, Registered
+from roquette.nameserver.identity import BrokerIdentity, BrokerKey, Registered, Registration
+from roquette.nameserver.liveness import LiveBroker, LiveBrokers
 from roquette.wire.bodies import (
     BrokerData,
     ClusterInfo,
-    DataVersion,
     QueueData,
     TopicConfig,
     TopicQueueMappingInfo,
@@ -31,57 +32,22 @@ from roquette.wire.codes import ResponseCode
 log = logging.getLogger("roquette.nameserver.route")
 
 MASTER_ID: Final = 0
-PERM_WRITE: Final = 2
-PERM_READ_WRITE: Final = 6
 UNIT: Final = 1  # TopicSysFlag
 UNIT_SUB: Final = 2
 STEP: Final = 2_000  # topics of a registration that are taken in at once
-DEFAULT_TIMEOUT_MS: Final = 120_000
-ALIVE_MS: Final = 75_000  # a broker registers every 10 to 60 s
-BEATING_MS: Final = 10_000  # one that also sends heartbeats does so every second
 ONE_TOPIC: Final = "it is unknown and brought a single topic"
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
-class _Live:
-    """One registered broker process."""
-
-    __slots__ = (
-        "alive_ms",
-        "connection",
-        "data_version",
-        "ha_address",
-        "identity",
-        "timeout_ms",
-        "updated_ms",
-    )
-
-    def __init__(
-        self,
-        identity: BrokerIdentity,
-        ha_address: str,
-        timeout_ms: int,
-        data_version: DataVersion,
-        connection: int,
-        now_ms: int,
-    ) -> None:
-        self.identity = identity
-        self.ha_address = ha_address
-        self.timeout_ms = timeout_ms
-        self.alive_ms = min(timeout_ms, ALIVE_MS)
-        self.data_version = data_version
-        self.connection = connection
-        self.updated_ms = now_ms
-
-
 class RouteTable:
-    """Topic, broker, cluster, liveness, filter-server and mapping tables.
+    """Topic, broker, cluster, filter-server and mapping tables, and which brokers are alive.
 
     `revision` grows whenever the answer to a lookup may have changed.
     """
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self.bounds = bounds or Bounds()
+        self.live = LiveBrokers()
         self.revision = 0
         self._told_count = 0  # entries of `_told`
         self._mapped = 0  # entries of `_mappings`
@@ -91,8 +57,6 @@ class RouteTable:
         ] = {}  # broker name -> topic -> what it said last
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, dict[str, None]] = {}
-        self._live: dict[BrokerKey, _Live] = {}
-        self._by_connection: dict[int, dict[BrokerKey, None]] = {}
         self._filters: dict[BrokerKey, list[str]] = {}
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
 
@@ -104,117 +68,82 @@ class RouteTable:
         The place is an address in its cluster, an id under a broker name, and the name in one cluster. A broker
         is alive while its connection is open and it was heard of lately; its end removes it.
         """
-        found = [self._live.get(identity.key)]
+        places = [identity.key]
         broker = self._brokers.get(identity.broker_name)
         if broker is not None:
             same = broker.cluster == identity.cluster
-            found += [
-                self._live.get((broker.cluster, address))
+            places += [
+                (broker.cluster, address)
                 for broker_id, address in broker.broker_addrs.items()
                 if not same or broker_id == identity.broker_id or address == identity.address
             ]
-        for live in found:
-            if live is not None and _is_others(live, connection, now_ms):
-                return live.connection
-        return None
+        return self.live.rival(places, connection, now_ms)
 
-    def register(
-        self,
-        identity: BrokerIdentity,
-        topics: dict[str, TopicConfig],
-        data_version: DataVersion,
-        *,
-        connection: int,
-        now_ms: int,
-        ha_address: str = "",
-        timeout_ms: int | None = None,
-        enable_acting_master: bool | None = None,
-        zone: str | None = None,
-        filter_servers: list[str] | None = None,
-        mappings: dict[str, TopicQueueMappingInfo] | None = None,
-        delete_absent: bool = False,
-        stepwise: bool = False,
-    ) -> Registered | None:
+    def register(self, said: Registration, *, stepwise: bool = False) -> Registered | None:
         """Take in what a broker says of itself; None refuses it.
 
-        `topics` may be a part: one changed topic, or one chunk of a split registration. The first word of an
-        unknown broker must not be a single topic, or the rest of its topics would be missing until later.
+        The first registration of an unknown broker must not be a single topic, or the rest of its topics would be
+        missing until later.
 
         Args:
-            enable_acting_master: None marks a broker that has never heard of it (before 5.0).
-            delete_absent: topics that are not in `topics` are gone (deleteTopicWithBrokerRegistration).
             stepwise: take in `STEP` topics; the caller goes through `rest`, and may let others in between. It ends
                 when the broker is gone or has registered again.
 
         Raises:
             Refused: there is no room for another broker. Topics without room are left out, see `bounds.topics`.
         """
-        if identity.key not in self._live:
+        identity = said.identity
+        if self.live.find(*identity.key) is None:
             what = "the broker is not registered"
-            self.bounds.brokers.check(len(self._live), ResponseCode.SYSTEM_ERROR, what)
-        filter_servers = None if filter_servers is None else filter_servers[:FILTER_SERVERS]
-        identity.check(ha_address, zone, *(filter_servers or ()))
+            self.bounds.brokers.check(len(self.live), ResponseCode.SYSTEM_ERROR, what)
+        filters = said.filter_servers and said.filter_servers[:FILTER_SERVERS]
+        identity.check(said.ha_address, said.zone, *(filters or ()))
         self._leave_other_name(identity)
-        name, address, broker_id = identity.broker_name, identity.address, identity.broker_id
-        broker = self._brokers.get(name)
-        holder = None if broker is None else broker.broker_addrs.get(broker_id)
-        if holder is not None and holder != address:
-            other = self._live.get((identity.cluster, holder))
-            if other is not None and (
-                other.data_version.state_version > data_version.state_version
-            ):
-                log.warning(
-                    "registration ignored broker=%s holder=%s why=%s",
-                    identity,
-                    holder,
-                    "an older epoch",
-                )
-                self._drop_live(identity.key)
-                return Registered()
-        if holder is None and len(topics) == 1:
+        holder = self.find_members(identity.broker_name).get(identity.broker_id)
+        other = None
+        if holder is not None and holder != identity.address:
+            other = self.live.find(identity.cluster, holder)
+        if other is not None and other.data_version.state_version > said.data_version.state_version:
+            why = "an older epoch"
+            log.warning("registration ignored broker=%s holder=%s why=%s", identity, holder, why)
+            self.live.remove(identity.key)
+            return Registered()
+        if holder is None and len(said.topics) == 1:
             log.warning("registration refused broker=%s why=%s", identity, ONE_TOPIC)
             return None
-        broker, first = self._place(identity, zone, bool(enable_acting_master))
+        broker, first = self._place(identity, said.zone, bool(said.enable_acting_master))
         answer = self._answer(identity, broker)
-        is_prime = (
-            enable_acting_master is not None
-            and MASTER_ID not in broker.broker_addrs
-            and broker_id == min(broker.broker_addrs)
-        )
-        if broker_id == MASTER_ID or is_prime:
-            before = self._live.get(identity.key)
-            changed = first or before is None or before.data_version != data_version
-            if delete_absent and not mappings:
-                self._delete_absent(name, topics)
-            read_only = broker_id != MASTER_ID and broker.enable_acting_master
-            answer.rest = self._write_topics(
-                identity, topics, data_version, answer, rewrite=changed, read_only=read_only
-            )
-            next(answer.rest, None)
-            if changed and mappings:
-                self._write_mappings(name, mappings)
-        if filter_servers is not None:
-            self._set_filters(identity.key, filter_servers)
-        self._keep_live(
-            _Live(
-                identity,
-                ha_address,
-                DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
-                data_version,
-                connection,
-                now_ms,
-            )
-        )
+        if identity.broker_id == MASTER_ID or _is_prime(said, broker):
+            self._take_topics(said, broker, answer, first=first)
+        if filters is not None:
+            self._set_filters(identity.key, filters)
+        if self.live.add(LiveBroker(said)):
+            log.info("broker registered broker=%s", identity)
         for _ in () if stepwise else answer.rest:
             pass
         return answer
 
+    def _take_topics(
+        self, said: Registration, broker: BrokerData, answer: Registered, *, first: bool
+    ) -> None:
+        """Begin to take in the topics of a broker that speaks for its name; `answer.rest` does what is left."""
+        identity, name = said.identity, said.identity.broker_name
+        before = self.live.find_data_version(*identity.key)
+        changed = first or before != said.data_version
+        if said.delete_absent and not said.mappings:
+            self._delete_absent(name, said.topics)
+        read_only = identity.broker_id != MASTER_ID and broker.enable_acting_master
+        answer.rest = self._write_topics(said, answer, rewrite=changed, read_only=read_only)
+        next(answer.rest, None)
+        if changed and said.mappings:
+            self._write_mappings(name, said.mappings)
+
     def _leave_other_name(self, identity: BrokerIdentity) -> None:
-        """The process at this address was configured anew: its old name loses the address."""
-        before = self._live.get(identity.key)
+        """The process at this address has another configuration: its old name loses the address."""
+        before = self.live.find(*identity.key)
         if before is not None and before.identity.broker_name != identity.broker_name:
             log.warning("broker renamed from=%s to=%s", before.identity, identity)
-            self._drop_live(identity.key)
+            self.live.remove(identity.key)
             self._remove_address(before.identity)
 
     def _place(
@@ -248,22 +177,15 @@ class RouteTable:
         return broker, old is None
 
     def _write_topics(
-        self,
-        identity: BrokerIdentity,
-        topics: dict[str, TopicConfig],
-        version: DataVersion,
-        answer: Registered,
-        *,
-        rewrite: bool,
-        read_only: bool,
+        self, registration: Registration, answer: Registered, *, rewrite: bool, read_only: bool
     ) -> Iterator[None]:
+        identity = registration.identity
         broker_name = identity.broker_name
         told = self._told[broker_name]
-        for number, (key, config) in enumerate(topics.items()):
+        for number, (key, config) in enumerate(registration.topics.items()):
             if number % STEP == 0 and number:
                 yield
-                now = self._live.get(identity.key)
-                if now is None or now.data_version is not version:
+                if self.live.find_data_version(*identity.key) is not registration.data_version:
                     return
             topic = config.topic_name or key
             perm = config.perm & ~PERM_WRITE if read_only else config.perm
@@ -316,72 +238,19 @@ class RouteTable:
         elif self._filters.pop(key, None) is not None:
             self.revision += 1
 
-    def _keep_live(self, live: _Live) -> None:
-        key = live.identity.key
-        if self._drop_live(key) is None:
-            log.info("broker registered broker=%s", live.identity)
-        self._live[key] = live
-        self._by_connection.setdefault(live.connection, {})[key] = None
-
-    def _drop_live(self, key: BrokerKey) -> _Live | None:
-        live = self._live.pop(key, None)
-        if live is not None:
-            keys = self._by_connection[live.connection]
-            del keys[key]
-            if not keys:
-                del self._by_connection[live.connection]
-        return live
-
     def _answer(self, identity: BrokerIdentity, broker: BrokerData) -> Registered:
         master = broker.broker_addrs.get(MASTER_ID)
         if identity.broker_id == MASTER_ID or master is None:
             return Registered()
-        live = self._live.get((identity.cluster, master))
+        live = self.live.find(identity.cluster, master)
         return Registered() if live is None else Registered(live.ha_address, master)
-
-    def is_changed(self, cluster: str, address: str, data_version: DataVersion) -> bool:
-        """Whether a broker must register again: what is known of it is not of this version."""
-        live = self._live.get((cluster, address))
-        return live is None or live.data_version != data_version
-
-    def find_data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """The version a broker registered with last."""
-        live = self._live.get((cluster, address))
-        return None if live is None else live.data_version
-
-    def touch(
-        self, cluster: str, address: str, *, connection: int, now_ms: int, beats: bool = False
-    ) -> bool:
-        """A sign of life; of a broker that has fallen silent it also binds the registration to its connection.
-
-        Args:
-            beats: it is one of those that come every second.
-
-        Returns:
-            False when the broker is alive on another connection: the sign is not its own.
-        """
-        live = self._live.get((cluster, address))
-        if live is None:
-            return True
-        if _is_others(live, connection, now_ms):
-            return False
-        live.updated_ms = now_ms
-        if beats:
-            live.alive_ms = min(live.timeout_ms, BEATING_MS)
-        if connection != live.connection:
-            key = live.identity.key
-            self._drop_live(key)
-            live.connection = connection
-            self._live[key] = live
-            self._by_connection.setdefault(connection, {})[key] = None
-        return True
 
     # The ends of a registration
 
     def unregister(self, identity: BrokerIdentity, *, connection: int, now_ms: int) -> bool:
-        """A broker says good-bye; False when it is alive on another connection, or the word meets nothing."""
-        live = self._live.get(identity.key)
-        if live is None or _is_others(live, connection, now_ms):
+        """A broker says good-bye; False when it is alive on another connection, or is not registered."""
+        live = self.live.find(*identity.key)
+        if live is None or live.is_elsewhere(connection, now_ms):
             return False
         if connection < live.connection or live.identity.broker_name != identity.broker_name:
             log.warning("stale unregistration ignored broker=%s", identity)
@@ -389,26 +258,22 @@ class RouteTable:
         self._remove(identity.key, "unregistered")
         return True
 
-    def connection_lost(self, connection: int) -> list[BrokerIdentity]:
+    def connection_lost(self, connection: int) -> list[LiveBroker]:
         """Remove what was registered over this connection and not over a newer one since."""
-        keys = list(self._by_connection.get(connection, ()))
+        keys = self.live.of_connection(connection)
         return [self._remove(key, "its connection was lost") for key in keys]
 
-    def expire(self, now_ms: int) -> list[tuple[BrokerIdentity, int]]:
-        """Remove brokers whose heartbeat is overdue; returns them with their connections."""
-        late = [k for k, live in self._live.items() if live.updated_ms + live.timeout_ms < now_ms]
-        found: list[tuple[BrokerIdentity, int]] = []
-        for key in late:
-            connection = self._live[key].connection
-            found.append((self._remove(key, "its heartbeat is overdue"), connection))
-        return found
+    def expire(self, now_ms: int) -> list[LiveBroker]:
+        """Remove brokers whose heartbeat is overdue."""
+        late = self.live.overdue(now_ms)
+        return [self._remove(live.identity.key, "its heartbeat is overdue") for live in late]
 
-    def _remove(self, key: BrokerKey, why: str) -> BrokerIdentity:
-        live = self._drop_live(key)
+    def _remove(self, key: BrokerKey, why: str) -> LiveBroker:
+        live = self.live.remove(key)
         assert live is not None, key
         log.info("broker removed broker=%s why=%s", live.identity, why)
         self._remove_address(live.identity)
-        return live.identity
+        return live
 
     def _remove_address(self, identity: BrokerIdentity) -> None:
         name = identity.broker_name
@@ -469,7 +334,7 @@ class RouteTable:
 
     def add_write_perm(self, broker_name: str) -> int:
         """Undo `wipe_write_perm`: permission 6 on every topic of the broker, as Apache does."""
-        return self._change_perm(broker_name, lambda perm: PERM_READ_WRITE)
+        return self._change_perm(broker_name, lambda perm: PERM_READ | PERM_WRITE)
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         count = 0
@@ -553,9 +418,13 @@ class RouteTable:
         ]
 
 
-def _is_others(live: _Live, connection: int, now_ms: int) -> bool:
-    """Whether a broker is alive, and not on this connection."""
-    return live.connection != connection and now_ms - live.updated_ms <= live.alive_ms
+def _is_prime(said: Registration, broker: BrokerData) -> bool:
+    """Whether a replica speaks for a group that has lost its master."""
+    return (
+        said.enable_acting_master is not None
+        and MASTER_ID not in broker.broker_addrs
+        and said.identity.broker_id == min(broker.broker_addrs)
+    )
 
 
 def _with_acting_master(broker: BrokerData, queues: dict[str, QueueData]) -> BrokerData:

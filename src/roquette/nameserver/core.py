@@ -1,0 +1,44 @@
+"""What all processors of a name server work on."""
+
+from enum import IntEnum
+from typing import Any
+
+from roquette.base.clock import Clock
+from roquette.errors import Refused, RemoteProtocolError
+from roquette.nameserver.bounds import Bounds
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.kv_table import KvTable
+from roquette.nameserver.route_table import RouteTable
+from roquette.wire.codes import ResponseCode
+from roquette.wire.json_body import decode_request_body
+
+
+class Lane(IntEnum):
+    """Classes of work, each with a bounded queue of its own."""
+
+    CLIENTS = 0
+    BROKERS = 1
+
+
+class NameServerCore:
+    """The settings in force now, the tables and the time.
+
+    Attributes:
+        started_ms: steady time of the start.
+    """
+
+    def __init__(self, config: NamesrvConfig, clock: Clock) -> None:
+        self.config = config
+        self.clock = clock
+        self.bounds = Bounds()
+        self.routes = RouteTable(self.bounds)
+        self.kv = KvTable(self.bounds)
+        self.started_ms = 0
+
+
+def decode_or_refuse(kind: Any, body: bytes) -> Any:
+    """The body of a request; raises Refused when it is not of this kind."""
+    try:
+        return decode_request_body(kind, body)
+    except RemoteProtocolError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None

@@ -1,0 +1,99 @@
+"""What clients ask a name server: routes. Apache: ClientRequestProcessor."""
+
+from roquette.errors import Refused
+from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.core import Lane, NameServerCore
+from roquette.remoting.dispatcher import RequestContext, Row, row
+from roquette.remoting.outcomes import Reply
+from roquette.remoting.promises import Promise
+from roquette.wire import headers
+from roquette.wire.bodies import TopicRouteData
+from roquette.wire.codes import FAQ, ORDER_TOPIC_CONFIG, ResponseCode
+from roquette.wire.codes import RequestCode as R
+from roquette.wire.header_codec import ext_dict
+from roquette.wire.json_body import encode_body
+
+
+class RouteProcessor:
+    """What clients ask: routes. Answers are kept encoded until the table changes."""
+
+    def __init__(self, core: NameServerCore) -> None:
+        self._core = core
+        self._encoded: dict[str, Reply] = {}
+        self._encoded_size = 0
+        self._encoded_for: tuple[int, int, NamesrvConfig] | None = None
+
+    def rows(self) -> list[Row]:
+        """What is served."""
+        header = headers.GetRouteInfoRequestHeader
+        return [
+            row(R.GET_ROUTEINFO_BY_TOPIC, self.find_route, header, Lane.CLIENTS, Promise.NOTHING)
+        ]
+
+    def find_route(
+        self, ctx: RequestContext, header: headers.GetRouteInfoRequestHeader, body: bytes
+    ) -> Reply:
+        """GET_ROUTEINFO_BY_TOPIC."""
+        config = self._core.config
+        if (
+            config.need_wait_for_service
+            and ctx.steady_ms - self._core.started_ms < config.wait_seconds_for_service * 1000
+        ):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        zone = _zone_of(ctx)
+        if zone is not None:
+            route = self._find(header.topic, config)
+            return Reply(body=encode_body(_of_zone(route, zone)))
+        state = (self._core.routes.revision, self._core.kv.version, config)
+        if self._encoded_for != state:
+            self._encoded.clear()
+            self._encoded_size, self._encoded_for = 0, state
+        reply = self._encoded.get(header.topic)
+        if reply is None:
+            body = encode_body(self._find(header.topic, config))
+            reply = Reply(body=body)
+            size = self._encoded_size + len(body)
+            if len(self._encoded) < CACHED_ROUTES and size <= CACHED_BYTES:
+                self._encoded[header.topic] = reply
+                self._encoded_size = size
+        return reply
+
+    def _find(self, topic: str, config: NamesrvConfig) -> TopicRouteData:
+        found = self._core.routes.find_route(
+            topic, support_acting_master=config.support_acting_master
+        )
+        if found is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}{FAQ}",
+            )
+        if config.order_message_enable:
+            found.order_topic_conf = self._core.kv.find(ORDER_TOPIC_CONFIG, topic)
+        return found
+
+
+def _zone_of(ctx: RequestContext) -> str | None:
+    """The zone a client wants to stay in (ZoneRouteRPCHook)."""
+    raw = ctx.command.ext
+    if raw is None or b"__ZONE_MODE" not in bytes(raw):
+        return None
+    fields = ext_dict(raw)
+    name = fields.get("__ZONE_NAME", "")
+    return name if name and fields.get("__ZONE_MODE", "").lower() == "true" else None
+
+
+def _of_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
+    """Brokers of one zone, and those whose master is gone."""
+    route.broker_datas = [
+        broker
+        for broker in route.broker_datas
+        if 0 not in broker.broker_addrs or (broker.zone_name or "").lower() == zone.lower()
+    ]
+    names = {broker.broker_name for broker in route.broker_datas}
+    addresses = {a for broker in route.broker_datas for a in broker.broker_addrs.values()}
+    route.queue_datas = [data for data in route.queue_datas if data.broker_name in names]
+    route.filter_server_table = {
+        a: servers for a, servers in route.filter_server_table.items() if a in addresses
+    }
+    return route
