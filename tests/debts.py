@@ -61,8 +61,6 @@ ENTRIES = {"broker": 54}
 CIRCLES = [
     "roquette.client.consume_loop",
     "roquette.client.push_consumer",
-    "roquette.pipelines.traffic.page",
-    "roquette.pipelines.traffic.pipeline",
     "roquette.remoting.dispatcher",
     "roquette.remoting.running",
     "roquette.remoting.unfinished",

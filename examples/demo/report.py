@@ -1,4 +1,4 @@
-"""report.html: what the demo has to tell, as a page of plots and totals."""
+"""report.html: what the demo has to tell, as a page of charts and totals."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -7,16 +7,8 @@ from typing import Any
 
 from examples.demo.flights import Totals
 
-from roquette.pipelines.kit.page import (
-    Cell,
-    Page,
-    Section,
-    bars,
-    columns,
-    heat_map,
-    render,
-    table,
-)
+from roquette.pipelines.kit.charts import Chart, bars, columns, heat_map
+from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, render
 
 FEW = 30  # a mean of fewer flights says nothing: such cells stay empty
 _STEPS = (5, 10, 15, 20, 30, 40)  # minutes between the colours
@@ -35,7 +27,7 @@ class Story:
 
 def write_report(path: Path, story: Story) -> None:
     """Write the page."""
-    page = Page(
+    report = Report(
         title="New York flights of 2013, by way of Roquette",
         tab="Flights through Roquette",
         lead="Every flight travelled as one message through two brokers to three consumers, "
@@ -43,7 +35,7 @@ def write_report(path: Path, story: Story) -> None:
         facts=story.facts,
         sections=_sections(story),
     )
-    path.write_text(render(page), encoding="utf-8")
+    path.write_text(render(report), encoding="utf-8")
 
 
 def _sections(story: Story) -> list[Section]:
@@ -55,28 +47,28 @@ def _sections(story: Story) -> list[Section]:
         Section(
             "Which airlines leave late",
             "Mean departure delay in minutes, of the flights that left. Cancelled flights have no delay.",
-            bars(_by_airline(story)),
+            [bars(_by_airline(story))],
         ),
         Section(
             "Delay grows through the day",
             "Mean departure delay in minutes by the hour in which the flight was to leave.",
-            columns(hours, "mean delay by hour of departure"),
+            [columns(hours, "mean delay by hour of departure")],
         ),
         Section(
             "Airline by hour",
             "Mean departure delay in minutes; hover over a cell for its numbers. "
             f"Cells of fewer than {FEW} flights are left empty.",
-            _heat_map(story),
+            [_heat_map(story)],
         ),
         Section(
             "Who consumed what",
             "Rows each consumer wrote to its file. One was killed half way; the others took over its queues.",
-            bars([(name, float(rows), f"{rows:,} rows") for name, rows in story.consumers]),
+            [bars([(name, float(rows), f"{rows:,} rows") for name, rows in story.consumers])],
         ),
         Section(
             "Nothing was lost on the way",
             "The same totals over distinct flights, computed independently at each place.",
-            _table(story.totals),
+            [_table(story.totals)],
         ),
     ]
 
@@ -110,7 +102,7 @@ def _by_hour(summary: list[dict[str, Any]]) -> list[tuple[int, float, int]]:
     return found
 
 
-def _heat_map(story: Story) -> str:
+def _heat_map(story: Story) -> Chart:
     rows = {(row["carrier"], row["hour"]): row for row in story.summary}
     names = [(name, code) for code, name in story.airlines.items()]
     order = [name for name, _, _ in _by_airline(story)]
@@ -134,7 +126,7 @@ def _heat_map(story: Story) -> str:
     )
 
 
-def _table(totals: dict[str, Totals]) -> str:
+def _table(totals: dict[str, Totals]) -> ReportTable:
     """One column per place, one row per total."""
     first = next(iter(totals.values()))
     rows: list[list[object]] = [
@@ -146,4 +138,4 @@ def _table(totals: dict[str, Totals]) -> str:
         for found in list(totals.values())[1:]
     ]
     rows.append([f"compared with {next(iter(totals))}", "", *verdicts])
-    return table(["", *totals], rows)
+    return ReportTable(["", *totals], rows)

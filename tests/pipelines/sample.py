@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions, option
-from roquette.pipelines.kit.page import Page
+from roquette.pipelines.kit.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ def run(options: SampleOptions, job: Job) -> Result:
             "roquette.errors.RouteNotFound: No route info of this topic: broken\n  at org.x.Y"
         )
     summary = {"rate": options.rate, "topics": options.topics}
-    page = Page("Sample <1>", "A lead.", facts=[("1", "fact")])
-    return Result(ok=options.topics != ("bad",), summary=summary, page=page, last_line="done")
+    report = Report("Sample <1>", "A lead.", facts=[("1", "fact")])
+    return Result(ok=options.topics != ("bad",), summary=summary, report=report, last_line="done")
 
 
 PIPELINE: Pipeline[SampleOptions] = Pipeline(

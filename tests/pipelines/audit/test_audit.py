@@ -24,7 +24,7 @@ from roquette.pipelines.audit.pipeline import (
     tables_of,
 )
 from roquette.pipelines.kit.frame import Job
-from roquette.pipelines.kit.page import render
+from roquette.pipelines.kit.report import render
 
 BEGIN = 1_700_000_000
 MESSAGE = dict.fromkeys(
@@ -224,8 +224,8 @@ def test_a_certificate_names_what_was_looked_at_and_can_be_checked(tmp_path: Pat
     assert written == json.loads(json.dumps(result.summary))
     assert (written["verdict"], written["messages"]) == ("certified", 10)
     assert result.last_line == f"certified: 10 messages, {written['digest'][:16]}"
-    assert "Certificate" in render(result.page)
-    assert "not made: no broker" in render(result.page)
+    assert "Certificate" in render(result.report)
+    assert "not made: no broker" in render(result.report)
     other = Audit(5, [{**queue, "fingerprint": "AC"}], audit.checks)
     assert certificate_of(other, options)["digest"] != written["digest"]
 
@@ -241,7 +241,7 @@ def test_exceptions_are_listed_and_the_run_fails(tmp_path: Path) -> None:
     assert [json.loads(line)["id"] for line in lines] == ["<a>", "b"]
     assert result.last_line.startswith("2 exceptions: ")
     assert not (tmp_path / "certificate.json").exists()
-    assert "&lt;a&gt;" in render(result.page)
+    assert "&lt;a&gt;" in render(result.report)
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,19 @@ from typing import Any
 import pytest
 
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.durations import duration_ms, shown
-from roquette.pipelines.kit.page import render
+from roquette.pipelines.kit.quantities import duration_ms, duration_text
+from roquette.pipelines.kit.report import render
 from roquette.pipelines.traffic import frames as ask
-from roquette.pipelines.traffic.page import build_page, fill_gaps, imbalance
 from roquette.pipelines.traffic.pipeline import (
-    Findings,
     TrafficOptions,
     check,
+)
+from roquette.pipelines.traffic.report import (
+    TrafficFindings,
+    fill_gaps,
+    imbalance,
     last_line,
+    report_of,
     summary_of,
 )
 from roquette.pipelines.traffic.route_history import history
@@ -183,7 +187,7 @@ def test_a_line_does_not_cross_a_gap() -> None:
     }
 
 
-def findings() -> Findings:
+def findings() -> TrafficFindings:
     topic = {
         "topic": "pay<b>",
         "messages": 3,
@@ -203,7 +207,7 @@ def findings() -> Findings:
     }
     one = {"at_ms": BEGIN, "name_server": "a:1", "topic": "pay", "queues": {}, "addresses": {}}
     two = {**one, "name_server": "b:1", "queues": {"broker-a": [4, 4, 6]}}
-    return Findings(
+    return TrafficFindings(
         BEGIN,
         BEGIN + 60_000,
         1000,
@@ -223,7 +227,7 @@ def findings() -> Findings:
 
 
 def test_the_page_and_the_summary_tell_everything() -> None:
-    html = render(build_page(findings()))
+    html = render(report_of(findings()))
     summary = json.loads(json.dumps(summary_of(findings())))
 
     for text in (
@@ -245,8 +249,8 @@ def test_the_page_and_the_summary_tell_everything() -> None:
 
 
 def test_a_page_of_nothing_is_still_a_page() -> None:
-    empty = Findings(BEGIN, BEGIN + 1, 1000)
-    assert "Traffic" in render(build_page(empty))
+    empty = TrafficFindings(BEGIN, BEGIN + 1, 1000)
+    assert "Traffic" in render(report_of(empty))
     assert last_line(empty) == "nothing was found"
 
 
@@ -270,6 +274,6 @@ def test_times_as_people_write_and_read_them() -> None:
     assert [duration_ms(t, "x") for t in ("90s", "30m", "24h", "7d")] == [
         *(90_000, 1_800_000, 86_400_000, 604_800_000)
     ]
-    assert [shown(ms) for ms in (None, 12, -30, 1_500, 150_000, 8_000_000, 200_000_000)] == [
-        *("–", "12 ms", "-30 ms", "1.5 s", "2.5 min", "2.2 h", "2.3 d")
-    ]
+    assert [
+        duration_text(ms) for ms in (None, 12, -30, 1_500, 150_000, 8_000_000, 200_000_000)
+    ] == [*("–", "12 ms", "-30 ms", "1.5 s", "2.5 min", "2.2 h", "2.3 d")]

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from typing import Any
 
+from roquette.pipelines.kit.charts import Chart, columns, lines
 from roquette.pipelines.kit.frame import Result
 from roquette.pipelines.kit.message_rows import RowForm
-from roquette.pipelines.kit.page import Cell, Page, Section, columns, lines, table
+from roquette.pipelines.kit.quantities import size_text
+from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, rates, summary_of
 from roquette.pipelines.kit.table import Compaction
 from roquette.pipelines.kit.table_log import Snapshot
+
+MOST_DAYS = 370  # in the chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,11 @@ class QueueCount:
     rows: int
     twice: int
     missing: int
+
+    @property
+    def exact(self) -> bool:
+        """Each offset is there once."""
+        return not self.twice and not self.missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class TopicResult:
     @property
     def ok(self) -> bool:
         """Nothing lost, nothing twice, as far as was looked."""
-        return not any(each.twice or each.missing for each in self.counts or ())
+        return all(each.exact for each in self.counts or ())
 
     def summary(self) -> dict[str, Any]:
         """For summary.json."""
@@ -83,7 +92,7 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
         "rescued": rescued,
         "topics": {each.topic: each.summary() for each in topics},
     }
-    page = Page(
+    report = Report(
         title="Archive of " + ", ".join(each.topic for each in topics),
         lead="Topics as Parquet tables: each message once, in the table or in the quarantine beside it.",
         facts=[
@@ -92,7 +101,7 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
             (f"{bad:,}", "messages in quarantine"),
             (f"{rescued:,}", "rows of this run with fields without a column"),
             (f"{sum(len(each.snapshot.files) for each in topics):,}", "files"),
-            (_size(sum(each.snapshot.size for each in topics)), "of Parquet"),
+            (size_text(sum(each.snapshot.size for each in topics)), "of Parquet"),
             (f"{seconds:.0f} s", "with Spark"),
         ],
         sections=[section for each in topics for section in _sections(each)],
@@ -106,80 +115,65 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
     line = f"{new:,} messages archived, {rows:,} rows in the tables, {bad:,} in quarantine{verdict}"
     if rescued:
         line += f"; warning: {rescued:,} rows with fields without a column, kept in _rescued"
-    return Result(ok=ok, summary=summary, page=page, last_line=line)
+    return Result(ok=ok, summary=summary, report=report, last_line=line)
 
 
 def _sections(topic: TopicResult) -> list[Section]:
+    sections = []
+
+    def add(title: str, text: str, part: Chart | ReportTable) -> None:
+        sections.append(Section(f"{topic.topic}: {title}", text, [part]))
+
+    if topic.batches.kept:
+        add(
+            "pace",
+            f"Rows a second of each batch of this run ({topic.batches.count:,} batches), over seconds.",
+            lines(rates(topic.batches), "rows a second"),
+        )
     days: dict[str, int] = {}
     for file in topic.snapshot.files.values():
         day = dict(file.partition).get("dt") or "unknown"
         days[day] = days.get(day, 0) + file.rows
-    sections = []
-    if topic.batches.kept:
-        sections.append(
-            Section(
-                f"{topic.topic}: pace",
-                f"Rows a second of each batch of this run ({topic.batches.count:,} batches), over seconds.",
-                lines(rates(topic.batches), "rows a second"),
-            )
-        )
     if days:
         items = [(day, float(rows), f"{day}: {rows:,} rows") for day, rows in sorted(days.items())]
-        shown = items[-370:]
-        sections.append(
-            Section(
-                f"{topic.topic}: rows by day",
-                f"By {topic.form.day_of}, in UTC; {len(items):,} days"
-                + (f", the last {len(shown)} shown." if len(items) > len(shown) else "."),
-                columns(shown, "rows by day"),
-            )
+        shown = items[-MOST_DAYS:]
+        last = f", the last {len(shown)} shown." if len(items) > len(shown) else "."
+        add(
+            "rows by day",
+            f"By {topic.form.day_of}, in UTC; {len(items):,} days{last}",
+            columns(shown, "rows by day"),
         )
     if topic.counts is not None:
-        sections.append(
-            Section(
-                f"{topic.topic}: compared with the topic",
-                "Rows by queue, in table and quarantine together; offsets between a queue's first row and the "
-                "stream's position that are not there are missing.",
-                table(
-                    ["queue", "rows", "missing", "twice", ""],
+        add(
+            "compared with the topic",
+            "Rows by queue, in table and quarantine together; offsets between a queue's first row and the "
+            "stream's position that are not there are missing.",
+            ReportTable(
+                ["queue", "rows", "missing", "twice", ""],
+                [
                     [
-                        [
+                        *(
                             f"{each.broker_name} {each.queue_id}",
                             each.rows,
                             each.missing,
                             each.twice,
-                            Cell("exact", True)
-                            if not each.missing and not each.twice
-                            else Cell("DIFFERS", False),
-                        ]
-                        for each in topic.counts
-                    ],
-                ),
-            )
+                        ),
+                        Cell("exact" if each.exact else "DIFFERS", each.exact),
+                    ]
+                    for each in topic.counts
+                ],
+            ),
         )
     if topic.fields:
-        sections.append(
-            Section(
-                f"{topic.topic}: fields without a column",
-                "They are in the column _rescued, as JSON. A table with columns for them: --schema and another --to.",
-                table(["field", "rows"], topic.fields),
-            )
+        add(
+            "fields without a column",
+            "They are in the column _rescued, as JSON. A table with columns for them: --schema and another --to.",
+            ReportTable(["field", "rows"], topic.fields),
         )
     if topic.reasons:
-        sections.append(
-            Section(
-                f"{topic.topic}: quarantine",
-                f"Why messages could not be read. They are whole in {topic.root}.quarantine.",
-                table(["what is wrong", "messages"], topic.reasons),
-            )
+        add(
+            "quarantine",
+            f"Why messages could not be read. They are whole in {topic.root}.quarantine.",
+            ReportTable(["what is wrong", "messages"], topic.reasons),
         )
     return sections
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from roquette.errors import ClientError, ConfigError
 from roquette.pipelines.audit import frames as ask
 from roquette.pipelines.audit.frames import Check
-from roquette.pipelines.kit.durations import duration_ms
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions, option
-from roquette.pipelines.kit.page import Cell, Page, Section, table
+from roquette.pipelines.kit.quantities import duration_ms
+from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
 from roquette.pipelines.kit.source import beginning_at
 from roquette.pipelines.traffic.frames import lag
 from roquette.spark.commitlog.plan import describe_store
@@ -313,7 +313,7 @@ def finish(audit: Audit, options: AuditOptions, job: Job) -> Result:
         else f"{count:,} exceptions: {os.path.join(job.directory, name)}"
     )
     return Result(
-        ok=audit.ok, summary=certificate, page=page_of(audit, certificate), last_line=line
+        ok=audit.ok, summary=certificate, report=report_of(audit, certificate), last_line=line
     )
 
 
@@ -348,10 +348,40 @@ def certificate_of(audit: Audit, options: AuditOptions) -> dict[str, Any]:
     return found | {"digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def page_of(audit: Audit, certificate: Mapping[str, Any]) -> Page:
-    """The report."""
+def report_of(audit: Audit, certificate: Mapping[str, Any]) -> Report:
+    """For people."""
     count = sum(check.exceptions for check in audit.checks)
-    page = Page(
+    checks = table_of(
+        audit.checks,
+        {
+            "check": lambda check: check.name.replace("_", " "),
+            "what counts": lambda check: check.meaning,
+            "looked at": lambda check: check.looked_at,
+            "exceptions": lambda check: (
+                Cell("not made: " + check.skipped, True)
+                if check.skipped
+                else Cell(f"{check.exceptions:,}", check.ok)
+            ),
+        },
+    )
+    queues = ReportTable(
+        ["queue", "first offset", "last offset", "messages", "fingerprint"],
+        [
+            [
+                f"{row['topic']} {row['broker_name']} {row['queue_id']}",
+                *(row[name] for name in ("first_offset", "last_offset", "messages", "fingerprint")),
+            ]
+            for row in audit.queues
+        ],
+    )
+    examples = []
+    for check in audit.checks:
+        if check.examples:
+            head = list(check.examples[0])
+            rows = [[row.get(name) for name in head] for row in check.examples[:SHOWN]]
+            text = f"{check.meaning}: the first {len(rows)} of {check.exceptions:,}."
+            examples.append(Section(check.name.replace("_", " "), text, [ReportTable(head, rows)]))
+    return Report(
         title="Certificate" if audit.ok else "Exceptions",
         lead=f"Audit of {', '.join(certificate['topics'])}. Digest {certificate['digest']}.",
         facts=[
@@ -359,49 +389,20 @@ def page_of(audit: Audit, certificate: Mapping[str, Any]) -> Page:
             (str(len(audit.queues)), "queues"),
             (f"{count:,}", "exceptions"),
         ],
+        sections=[
+            Section(
+                "Checks",
+                "What was asked, of how many, and how many exceptions there are.",
+                [checks],
+            ),
+            *examples,
+            Section(
+                "What was looked at",
+                "A queue's messages have the same fingerprint exactly if places, bodies' CRCs and sizes are the same.",
+                [queues],
+            ),
+        ],
     )
-    verdicts: list[list[object]] = [
-        [
-            check.name.replace("_", " "),
-            check.meaning,
-            check.looked_at,
-            Cell("not made: " + check.skipped, True)
-            if check.skipped
-            else Cell(f"{check.exceptions:,}", check.ok),
-        ]
-        for check in audit.checks
-    ]
-    page.sections.append(
-        Section(
-            "Checks",
-            "What was asked, of how many, and how many exceptions there are.",
-            table(["check", "what counts", "looked at", "exceptions"], verdicts),
-        )
-    )
-    for check in audit.checks:
-        if check.examples:
-            head = list(check.examples[0])
-            rows = [[row.get(name) for name in head] for row in check.examples[:SHOWN]]
-            text = f"{check.meaning}: the first {len(rows)} of {check.exceptions:,}."
-            page.sections.append(Section(check.name.replace("_", " "), text, table(head, rows)))
-    queues: list[list[object]] = [
-        [
-            f"{row['topic']} {row['broker_name']} {row['queue_id']}",
-            row["first_offset"],
-            row["last_offset"],
-            row["messages"],
-            row["fingerprint"],
-        ]
-        for row in audit.queues
-    ]
-    page.sections.append(
-        Section(
-            "What was looked at",
-            "A queue's messages have the same fingerprint exactly if places, bodies' CRCs and sizes are the same.",
-            table(["queue", "first offset", "last offset", "messages", "fingerprint"], queues),
-        )
-    )
-    return page
 
 
 PIPELINE = Pipeline(

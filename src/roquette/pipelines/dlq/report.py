@@ -1,12 +1,13 @@
-"""What a look at dead letters tells: summary.json, report.html and a line."""
+"""What came of a look at dead letters: summary.json, report.html and a line."""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from roquette.pipelines.dlq.send import Sent
+from roquette.pipelines.kit.charts import bars
 from roquette.pipelines.kit.frame import Result
-from roquette.pipelines.kit.page import Page, Section, bars, table
+from roquette.pipelines.kit.report import Report, ReportTable, Section
 from roquette.spark.source.dead_letters import Letters
 
 _BODY_SHOWN = 200
@@ -28,7 +29,7 @@ def make_result(
         "clusters": [{name: _plain(value) for name, value in each.items()} for each in clusters],
         "sent": None if sent is None else dataclasses.asdict(sent),
     }
-    page = Page(
+    report = Report(
         title="Dead letters",
         lead=f"Of the cluster behind {topics.namesrv}.",
         facts=[
@@ -38,10 +39,10 @@ def make_result(
         ],
     )
     if sent is not None:
-        page.facts.append((f"{sent.sent:,}", "sent back"))
-    page.sections = _sections(topics, clusters, shown, sent)
+        report.facts.append((f"{sent.sent:,}", "sent back"))
+    report.sections = _sections(topics, clusters, shown, sent)
     return Result(
-        ok=True, summary=summary, page=page, last_line=_line(topics, clusters, chosen, sent)
+        ok=True, summary=summary, report=report, last_line=_line(topics, clusters, chosen, sent)
     )
 
 
@@ -54,7 +55,7 @@ def _sections(
     found = []
     if topics.counts:
         items = [(name, float(count), f"{count:,}") for name, count in topics.counts.items()]
-        found.append(Section("By group", "Messages in each dead-letter topic.", bars(items)))
+        found.append(Section("By group", "Messages in each dead-letter topic.", [bars(items)]))
     if clusters:
         head = list(clusters[0])
         rows = [[_plain(each[name]) for name in head] for each in clusters]
@@ -62,13 +63,13 @@ def _sections(
             Section(
                 "Causes",
                 "The largest first. Numbers and ids in errors are replaced by #; sample is a message's id.",
-                table(head, rows),
+                [ReportTable(head, rows)],
             )
         )
     if shown:
         head = ["id", "group", "origin_topic", "error", "tags", "key", "reconsume_times", "body"]
         rows = [[_short(each[name]) for name in head] for each in shown]
-        found.append(Section("Messages", "The oldest of those chosen.", table(head, rows)))
+        found.append(Section("Messages", "The oldest of those chosen.", [ReportTable(head, rows)]))
     if sent is not None:
         rows = [[name, value] for name, value in dataclasses.asdict(sent).items()]
         found.append(
@@ -76,7 +77,7 @@ def _sections(
                 "Sent back",
                 "settled: by earlier runs; found: by a run that was killed, seen in the target topic; homeless: "
                 "their origin is unknown.",
-                table(["", ""], rows),
+                [ReportTable(["", ""], rows)],
             )
         )
     return found

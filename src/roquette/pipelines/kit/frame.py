@@ -9,7 +9,7 @@ from roquette.base.clock import Clock
 from roquette.base.files import Files
 from roquette.errors import RoquetteError
 from roquette.pipelines.kit.options import PipelineOptions
-from roquette.pipelines.kit.page import Page
+from roquette.pipelines.kit.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,13 +37,13 @@ class Result:
     Attributes:
         ok: False means that a check failed: the command ends with status 1.
         summary: numbers and words for programs; becomes summary.json.
-        page: for people; becomes report.html.
+        report: for people; becomes report.html.
         last_line: what the terminal says at the end.
     """
 
     ok: bool
     summary: dict[str, Any]
-    page: Page
+    report: Report
     last_line: str = ""
 
 

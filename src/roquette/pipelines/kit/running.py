@@ -16,7 +16,7 @@ from roquette.errors import ConfigError, RoquetteError
 from roquette.pipelines.kit.failure import explain
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Progress, Quiet, Result
 from roquette.pipelines.kit.options import PipelineOptions, shown_options
-from roquette.pipelines.kit.page import render
+from roquette.pipelines.kit.report import render
 from roquette.pipelines.kit.session import open_session
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _run(
         session.close()
     facts = {"ok": result.ok, "stopped": job.stop.is_set(), "result": result.summary}
     _write_summary(job, pipeline, options, begin_ms, facts)
-    page = render(result.page).encode()
+    page = render(result.report).encode()
     job.files.write_atomic(os.path.join(job.directory, REPORT), page, keep_backup=False)
     return result
 

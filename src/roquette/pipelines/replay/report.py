@@ -1,10 +1,11 @@
-"""What a replay tells at its end: summary.json, report.html and a line."""
+"""What came of a replay: summary.json, report.html and a line."""
 
 import dataclasses
 from typing import Any
 
+from roquette.pipelines.kit.charts import bars
 from roquette.pipelines.kit.frame import Result
-from roquette.pipelines.kit.page import Cell, Page, Section, bars, table
+from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section
 from roquette.pipelines.replay.check import Check
 from roquette.pipelines.replay.state import ReplayState
 
@@ -38,7 +39,7 @@ def make_result(
         "check": None if check is None else {**dataclasses.asdict(check), "ok": check.ok},
     }
     ok = complete and (check.ok if check is not None else not asked_to_verify)
-    page = Page(
+    report = Report(
         title=f"Replay of {source}",
         lead=f"Into {target}. Ids begin with {state.prefix}",
         facts=[
@@ -48,11 +49,11 @@ def make_result(
         ],
     )
     if check is not None:
-        page.sections = _sections(check)
+        report.sections = _sections(check)
     return Result(
         ok=ok or not complete,
         summary=summary,
-        page=page,
+        report=report,
         last_line=_line(source, target, state, complete, check),
     )
 
@@ -70,18 +71,18 @@ def _sections(check: Check) -> list[Section]:
             "Source and target",
             "The checksum is the sum of hashes of body, keys, tags, properties, message group and flag. What is "
             "stored more than once came again after a failure; remove_duplicates takes it out.",
-            table(["", "source", "target", ""], rows),
+            [ReportTable(["", "source", "target", ""], rows)],
         )
     ]
     if check.missing:
         sections.append(
             Section(
-                "Missing", "Some of the ids.", table(["id"], [[each] for each in check.missing])
+                "Missing", "Some of the ids.", [ReportTable(["id"], [[m] for m in check.missing])]
             )
         )
     if check.by_queue:
         items = [(name, float(count), f"{count:,}") for name, count in check.by_queue]
-        sections.append(Section("Queues of the target", "Messages in each.", bars(items)))
+        sections.append(Section("Queues of the target", "Messages in each.", [bars(items)]))
     return sections
 
 

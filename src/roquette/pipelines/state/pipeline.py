@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.pipelines.kit import message_rows as forms
+from roquette.pipelines.kit.charts import lines
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions, option
-from roquette.pipelines.kit.page import Page, Section, lines, table
+from roquette.pipelines.kit.report import Report, ReportTable, Section
 from roquette.pipelines.kit.source import (
     checkpoint_offsets,
     read_sample,
@@ -378,7 +379,7 @@ class CurrentState:
             "rescued": self._rescued,
             "this_run": summary_of(self.batches),
         }
-        page = Page(
+        report = Report(
             title=f"Current state of {self._options.topic}",
             lead=f"One row per {', '.join(self.changes.key)}: the newest change of each.",
             facts=[
@@ -391,27 +392,29 @@ class CurrentState:
                 Section(
                     "Pace",
                     "Changes a second of each batch of this run, over seconds.",
-                    lines(rates(self.batches), "changes a second"),
+                    [lines(rates(self.batches), "changes a second")],
                 ),
                 Section(
                     "The table",
                     "Readers without Delta find the folder of the current snapshot in the file CURRENT.",
-                    table(
-                        ["", ""],
-                        [
-                            ["version", snapshot.version],
-                            ["files", len(snapshot.files)],
-                            ["bytes", snapshot.size],
-                            ["keys that are there twice", twice],
-                        ],
-                    ),
+                    [
+                        ReportTable(
+                            ["", ""],
+                            [
+                                ["version", snapshot.version],
+                                ["files", len(snapshot.files)],
+                                ["bytes", snapshot.size],
+                                ["keys that are there twice", twice],
+                            ],
+                        )
+                    ],
                 ),
             ],
         )
         line = f"{self.batches.rows:,} changes applied, {live:,} rows now"
         if self._rescued:
             line += f"; warning: {self._rescued:,} changes with fields without a column, kept in {forms.RESCUED}"
-        return Result(ok=twice == 0, summary=summary, page=page, last_line=line)
+        return Result(ok=twice == 0, summary=summary, report=report, last_line=line)
 
 
 def live_rows(state: Table) -> int:

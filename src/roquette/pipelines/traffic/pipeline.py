@@ -7,17 +7,17 @@ routes from snapshots of every name server, which `--snapshots` collects.
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roquette.base.files import read_lines as lines_of_file
 from roquette.errors import ClientError, ConfigError
-from roquette.pipelines.kit.durations import duration_ms
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.quantities import duration_ms
 from roquette.pipelines.kit.source import beginning_at
 from roquette.pipelines.traffic import frames as ask
-from roquette.pipelines.traffic.page import build_page, imbalance
+from roquette.pipelines.traffic.report import TrafficFindings, last_line, report_of, summary_of
 from roquette.pipelines.traffic.route_history import RouteHistory, history, read_lines
 from roquette.spark.commitlog.plan import describe_store
 from roquette.spark.offsets.route_snapshots import all_topics, take_snapshot, user_topics
@@ -63,25 +63,6 @@ class TrafficOptions(PipelineOptions):
     messages: bool = option(
         "Look at messages; --no-messages is for routes and lag only.", default=True
     )
-
-
-@dataclass(slots=True)
-class Findings:
-    """All answers; what was not asked is empty."""
-
-    begin_ms: int
-    end_ms: int
-    bucket_ms: int
-    topics: list[dict[str, Any]] = field(default_factory=list)
-    brokers: list[dict[str, Any]] = field(default_factory=list)
-    queues: list[dict[str, Any]] = field(default_factory=list)
-    over_time: list[dict[str, Any]] = field(default_factory=list)
-    hot_keys: list[dict[str, Any]] = field(default_factory=list)
-    tags: list[dict[str, Any]] = field(default_factory=list)
-    offsets: list[dict[str, Any]] = field(default_factory=list)
-    sends: list[dict[str, Any]] = field(default_factory=list)
-    end_to_end: list[dict[str, Any]] = field(default_factory=list)
-    routes: RouteHistory | None = None
 
 
 def plan(options: TrafficOptions) -> Plan:
@@ -135,7 +116,7 @@ def run(options: TrafficOptions, job: Job) -> Result:
     check_cluster(options)
     end_ms = job.clock.now_ms()
     since_ms = duration_ms(options.since, "traffic: --since")
-    found = Findings(end_ms - since_ms, end_ms, options.bucket_seconds * 1000)
+    found = TrafficFindings(end_ms - since_ms, end_ms, options.bucket_seconds * 1000)
     if options.snapshots or options.routes:
         found.routes = look_at_routes(options, job)
     if (options.messages or options.lag) and not job.stop.is_set():
@@ -147,8 +128,9 @@ def run(options: TrafficOptions, job: Job) -> Result:
             look_at_offsets(options, job, spark, found)
         if options.messages and options.trace_topic and not job.stop.is_set():
             look_at_traces(options, job, spark, found)
-    page = build_page(found)
-    return Result(ok=True, summary=summary_of(found), page=page, last_line=last_line(found))
+    return Result(
+        ok=True, summary=summary_of(found), report=report_of(found), last_line=last_line(found)
+    )
 
 
 def look_at_routes(options: TrafficOptions, job: Job) -> RouteHistory:
@@ -177,7 +159,7 @@ def append_lines(path: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def look_at_messages(
-    options: TrafficOptions, job: Job, spark: "SparkSession", found: Findings
+    options: TrafficOptions, job: Job, spark: "SparkSession", found: TrafficFindings
 ) -> None:
     """Everything that one look at all messages can tell."""
     messages = read_messages(options, spark, options.topics, ask.COLUMNS, found)
@@ -203,7 +185,7 @@ def read_messages(
     spark: "SparkSession",
     topics: Sequence[str],
     columns: str,
-    found: Findings,
+    found: TrafficFindings,
 ) -> "DataFrame | None":
     """Messages of the span, from stores or brokers; None when the cluster has no topics."""
     if options.store:
@@ -222,7 +204,7 @@ def read_messages(
 
 
 def look_at_offsets(
-    options: TrafficOptions, job: Job, spark: "SparkSession", found: Findings
+    options: TrafficOptions, job: Job, spark: "SparkSession", found: TrafficFindings
 ) -> None:
     """Ends of queues and places of groups."""
     job.progress.step("asking brokers for offsets")
@@ -231,7 +213,7 @@ def look_at_offsets(
 
 
 def look_at_traces(
-    options: TrafficOptions, job: Job, spark: "SparkSession", found: Findings
+    options: TrafficOptions, job: Job, spark: "SparkSession", found: TrafficFindings
 ) -> None:
     """What clients say of sends and consumptions, where there is a trace topic."""
     if not options.store and options.trace_topic not in _known(options.namesrv):
@@ -253,71 +235,6 @@ def _known(namesrv: str) -> list[str]:
         return all_topics(namesrv)
     except ClientError as error:
         raise ConfigError(f"traffic: no name server answers at {namesrv}: {error}") from None
-
-
-def summary_of(found: Findings) -> dict[str, Any]:
-    """For summary.json."""
-    seconds = max(1, (found.end_ms - found.begin_ms) // 1000)
-    groups: dict[str, int] = {}
-    for row in found.offsets:
-        if row["group"] is not None:
-            groups[row["group"]] = groups.get(row["group"], 0) + row["lag"]
-    summary: dict[str, Any] = {
-        "begin_ms": found.begin_ms,
-        "end_ms": found.end_ms,
-        "messages": sum(row["messages"] for row in found.topics),
-        "bytes": sum(row["bytes"] for row in found.topics),
-        "topics": [
-            row | {"per_second": round(row["messages"] / seconds, 3)} for row in found.topics
-        ],
-        "brokers": found.brokers,
-        "queues": found.queues,
-        "imbalance": imbalance(found.queues, found.offsets),
-        "tags": found.tags,
-        "hot_keys": found.hot_keys,
-        "lag": [row for row in found.offsets if row["group"] is not None],
-        "lag_by_group": groups,
-        "sends": found.sends,
-        "end_to_end": found.end_to_end,
-    }
-    if found.routes is not None:
-        summary["routes"] = {
-            "snapshots": found.routes.snapshots,
-            "name_servers": found.routes.name_servers,
-            "unanswered": found.routes.unanswered,
-            "disagreements": [
-                {
-                    "topic": each.topic,
-                    "begin_ms": each.begin_ms,
-                    "healed_ms": each.healed_ms,
-                    "snapshots": each.snapshots,
-                    "differences": each.differences,
-                    "views": each.views,
-                }
-                for each in found.routes.found
-            ],
-            "left_out": found.routes.left_out,
-        }
-    return summary
-
-
-def last_line(found: Findings) -> str:
-    """What the terminal says at the end."""
-    parts = []
-    if found.topics:
-        parts.append(
-            f"{sum(row['messages'] for row in found.topics):,} messages in {len(found.topics)} topics"
-        )
-    behind = sum(row["lag"] for row in found.offsets if row["group"] is not None)
-    if found.offsets:
-        parts.append(f"groups are {behind:,} messages behind")
-    if found.routes is not None:
-        open_now = len(found.routes.open)
-        parts.append(
-            f"name servers disagreed {len(found.routes.found) + found.routes.left_out} times, "
-            f"now on {open_now} topics"
-        )
-    return "; ".join(parts) or "nothing was found"
 
 
 PIPELINE = Pipeline(

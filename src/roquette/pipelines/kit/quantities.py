@@ -1,6 +1,7 @@
-"""Times as people write them: `90s`, `30m`, `24h`, `7d`."""
+"""Times and sizes as people write and read them: `90s`, `30m`, `24h`, `7d`; `1.5 MiB`."""
 
 import re
+from datetime import UTC, datetime
 
 from roquette.errors import ConfigError
 
@@ -16,8 +17,8 @@ def duration_ms(text: str, where: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def shown(milliseconds: float | None) -> str:
-    """A time for people."""
+def duration_text(milliseconds: float | None) -> str:
+    """A span of time for people."""
     if milliseconds is None:
         return "–"
     if abs(milliseconds) < 1_000:
@@ -27,3 +28,21 @@ def shown(milliseconds: float | None) -> str:
         if abs(seconds) >= 2 * bound:
             return f"{seconds / bound:.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def time_text(ms: float) -> str:
+    """Date and time in UTC, of milliseconds since 1970."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def clock_text(ms: float) -> str:
+    """The time of day of `time_text`."""
+    return time_text(ms)[11:]
+
+
+def size_text(count: float) -> str:
+    """Bytes for people."""
+    for bound, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= bound:
+            return f"{count / bound:.1f} {unit}"
+    return f"{count:.0f} B"
