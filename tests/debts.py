@@ -3,7 +3,6 @@
 # Lines.
 FILES = {
     "broker/sending/send.py": 501,
-    "remoting/dispatcher.py": 574,
     "store/message_store.py": 675,
     "store/queues/consume_queue.py": 524,
 }
@@ -43,7 +42,6 @@ CONSTRUCTORS = {
     "client/core/send_window.py:Chunk": 9,
     "client/push_consumer.py:PushConsumer": 7,
     "message/record_layout.py:StoredRecord": 17,
-    "remoting/dispatcher.py:Dispatcher": 8,
     "store/offline/scan.py:Scanner": 8,
     "store/queues/filtered.py:FilteredRead": 10,
     "store/queues/verified.py:VerifiedRead": 13,
@@ -61,9 +59,6 @@ ENTRIES = {"broker": 54}
 CIRCLES = [
     "roquette.client.consume_loop",
     "roquette.client.push_consumer",
-    "roquette.remoting.dispatcher",
-    "roquette.remoting.running",
-    "roquette.remoting.unfinished",
     "roquette.testing.memory_network",
     "roquette.testing.sim_loop",
 ]

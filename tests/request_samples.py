@@ -18,7 +18,7 @@ from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
-from roquette.remoting.dispatcher import Row
+from roquette.remoting.request import Row
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import encode_dict
 

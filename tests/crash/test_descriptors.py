@@ -145,7 +145,8 @@ from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited, configure
 from roquette.apps import running
-from roquette.remoting.dispatcher import Dispatcher, LaneLimits, Row
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits
+from roquette.remoting.request import Row
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.wire.connection import Connection

@@ -10,9 +10,10 @@ from roquette.base.clock import LoopClock
 from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.dispatcher import Dispatcher, Peer, RequestContext, Row
+from roquette.remoting.dispatcher import Dispatcher, Hooks
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
+from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.server import Server
 from roquette.testing.sim_loop import SimLoop, run
 from roquette.wire.command import Command
@@ -46,9 +47,7 @@ class Bench:
             self.clock,
             loop,
             self.tasks,
-            self._end_turn,
-            self._park,
-            self._park,
+            Hooks(self._end_turn, self._park, self._park),
         )
         self.server = Server(
             self.dispatcher,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from roquette.remoting.dispatcher import FAILED, Row
+from roquette.remoting.dispatcher import FAILED
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
+from roquette.remoting.request import Row
 from roquette.wire.header_codec import ext_dict
 
 Run = Callable[..., Any]

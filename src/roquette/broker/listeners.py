@@ -10,7 +10,7 @@ from roquette.broker.config import BrokerConfig
 from roquette.broker.processor_table import fast_table, lane_limits
 from roquette.broker.records.log_sync import LogSync
 from roquette.errors import ConfigError
-from roquette.remoting.dispatcher import Dispatcher, Peer, RequestContext, Row
+from roquette.remoting.dispatcher import Dispatcher, Hooks, Peer, RequestContext, Row
 from roquette.remoting.outcomes import Held, Later
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.remoting.unfinished import PeerLimits
@@ -47,7 +47,8 @@ class Doors:
                 log_sync.park(made, job, outcome)
 
             limits = lane_limits(config)
-            made = Dispatcher(rows, limits, clock, loop, self._tasks, end_turn, later, held)
+            hooks = Hooks(end_turn, later, held)
+            made = Dispatcher(rows, limits, clock, loop, self._tasks, hooks)
             return made
 
         self._main, self._fast = dispatcher(rows), dispatcher(fast_table(rows))

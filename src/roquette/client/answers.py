@@ -12,8 +12,8 @@ from roquette.errors import CorruptRecord, Refused, RemoteProtocolError
 from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.properties import RETRY_TOPIC
 from roquette.message.record import decode_records
-from roquette.remoting.dispatcher import RequestContext, Row
 from roquette.remoting.outcomes import Outcome, Reply, Silent
+from roquette.remoting.request import RequestContext, Row
 from roquette.wire.bodies import (
     ConsumerRunningInfo,
     ConsumeStatus,

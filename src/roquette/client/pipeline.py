@@ -16,7 +16,7 @@ from roquette.client.send_request import Chooser, SendReceipt, SendRequest
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError, RoquetteError
 from roquette.message.message import MessageQueue
-from roquette.remoting.dispatcher import Peer
+from roquette.remoting.request import Peer
 from roquette.wire.command import Command
 
 K = TypeVar("K")

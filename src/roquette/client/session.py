@@ -31,8 +31,8 @@ from roquette.errors import (
 )
 from roquette.message.message import MessageQueue
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.dispatcher import RequestContext, Row
 from roquette.remoting.outcomes import Outcome, Silent
+from roquette.remoting.request import RequestContext, Row
 from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData, canonical
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command

@@ -13,8 +13,9 @@ from roquette.nameserver.processors.kv_config import KvConfigProcessor
 from roquette.nameserver.processors.routes import RouteProcessor
 from roquette.nameserver.processors.settings import SettingsProcessor
 from roquette.nameserver.processors.topics import TopicProcessor
-from roquette.remoting.dispatcher import Dispatcher, Peer, Row
+from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.request import Peer, Row
 from roquette.remoting.server import Server
 from roquette.remoting.transport import hang_up
 from roquette.remoting.unfinished import PeerLimits

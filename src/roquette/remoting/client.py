@@ -9,8 +9,9 @@ from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ClientClosed, ConnectError, RequestTimeout
-from roquette.remoting.dispatcher import Dispatcher, Peer, Row
+from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.request import Peer, Row
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
 from roquette.wire.command import Command
 

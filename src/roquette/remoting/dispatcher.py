@@ -8,37 +8,34 @@ request: a processor is a plain function. HOT: compiled by mypyc in the fast bui
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, overload
-
-import msgspec
+from typing import Final
 
 from roquette.base.clock import Clock
 from roquette.base.descriptors import SHORTAGE, shortage_words
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.errors import ConnectError, LocalProtocolError, Refused
+from roquette.errors import LocalProtocolError, Refused
 from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Held, Later, Outcome, Reply, Silent, Task
-from roquette.remoting.pending import PendingTable
-from roquette.remoting.promises import Promise
+from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
+from roquette.remoting.request import Peer, RequestContext, Row, row
 from roquette.remoting.running import Running
 from roquette.remoting.unfinished import (
     JOIN_BELOW,
     PeerLimits,
-    Unfinished,
     cut,
     make_room,
     note_unsent,
 )
+from roquette.wire.codes import ResponseCode
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
-from roquette.wire.header_codec import NOT_FAST, BadHeader, HeaderDecoder
+from roquette.wire.header_codec import NOT_FAST, BadHeader
 
 log = logging.getLogger("roquette.remoting")
 
-SYSTEM_ERROR: Final = 1
-SYSTEM_BUSY: Final = 2
-NOT_SUPPORTED: Final = 3
+__all__ = ["Dispatcher", "Hooks", "Peer", "RequestContext", "Row", "row"]
+
+SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)
 NO_ROOM: Final = (
     "[OVERLOAD]no memory for this request now: too many are under way; send it again later"
 )
@@ -46,177 +43,6 @@ OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 FAILED: Final = "the request failed inside the server, whose log says why"
 LINGER_S: Final = 10.0
 BACKLOG: Final = 1 << 20  # bytes of answers a peer may have unwritten: its further requests wait
-
-
-class Row:
-    """One served request code: who processes it, what its header is, which lane it queues in, and what its
-    answer promises."""
-
-    __slots__ = ("code", "coerce", "decode", "lane", "process", "promise")
-
-    def __init__(
-        self,
-        code: int,
-        process: Callable[..., Any],
-        header: type[msgspec.Struct] | None,
-        lane: int,
-        promise: Promise = Promise.NOTHING,
-    ) -> None:
-        self.code: int = int(code)
-        self.process: Callable[..., Any] = process
-        decoder = None if header is None else HeaderDecoder(header)
-        self.decode: Callable[..., Any] | None = None if decoder is None else decoder.fast
-        self.coerce: Callable[..., Any] | None = None if decoder is None else decoder.coerce
-        self.lane: int = lane
-        self.promise: Promise = promise
-
-
-class Peer:
-    """One connection as dispatcher and processors see it."""
-
-    __slots__ = (
-        "_dispatcher",
-        "asked",
-        "behind",
-        "closed",
-        "crowded",
-        "dirty",
-        "ending",
-        "half",
-        "host",
-        "id",
-        "last_active",
-        "local",
-        "parked",
-        "paused",
-        "pending",
-        "reads_less",
-        "remote",
-        "running",
-        "transport",
-        "unwritten",
-        "wire",
-    )
-
-    def __init__(
-        self,
-        dispatcher: "Dispatcher",
-        transport: asyncio.Transport,
-        number: int,
-        host: bytes,
-        remote: str,
-        local: str,
-    ) -> None:
-        self.wire: Connection = Connection()
-        self.transport: asyncio.Transport = transport
-        self.id: int = number
-        self.host: bytes = host  # ip and port, as stored in records: 8 or 20 bytes
-        self.remote: str = remote  # "ip:port"
-        self.local: str = local
-        self.pending: PendingTable = PendingTable()
-        self.last_active: float = 0.0  # loop seconds
-        self.dirty: bool = False
-        self.closed: bool = False
-        self.ending: bool = (
-            False  # it broke the protocol: no request more, then see `Dispatcher.finish`
-        )
-        self.asked: int = 0  # requests that are not answered yet
-        self.half: Unfinished | None = None  # its unfinished frame
-        self.behind: Unfinished | None = None  # its answers that wait for it
-        self.paused: bool = False  # it does not read: see `Dispatcher.pause`
-        self.running: int = 0  # its requests that are at work in tasks: see `Running`
-        self.crowded: bool = False  # too many are: its further requests wait
-        self.reads_less: bool = True  # it is not read from then
-        self.unwritten: int = 0  # bytes of bodies in this turn's answers
-        self.parked: list[RequestContext] = []  # requests that wait until it reads again
-        self._dispatcher: Dispatcher = dispatcher
-
-    def notify(self, code: int, ext: bytes = b"", body: bytes = b"") -> None:
-        """Send a one-way request to the peer; nothing happens when it is gone."""
-        if not self.closed:
-            self.wire.send_request(code, ext, body, True)
-            self._dispatcher.mark(self)
-
-    def invoke(
-        self, code: int, ext: bytes, body: bytes, timeout_ms: int
-    ) -> "asyncio.Future[Command]":
-        """Send a request to the peer; the future gets the answer, or RequestTimeout or ConnectError."""
-        loop = self._dispatcher.loop
-        future: asyncio.Future[Command] = loop.create_future()
-        if self.closed:
-            future.set_exception(ConnectError(f"connection to {self.remote} is closed"))
-            return future
-        self.pending.check()
-        opaque = self.wire.send_request(code, ext, body, False)
-        self.pending.add(opaque, future, loop.time() + timeout_ms / 1000)
-        self._dispatcher.mark(self)
-        return future
-
-    def soon(self, call: Callable[..., Any], *args: Any) -> None:
-        """Call in the loop's next turn."""
-        self._dispatcher.loop.call_soon(call, *args)
-
-    def __repr__(self) -> str:
-        return f"<Peer {self.remote}>"
-
-
-class RequestContext:
-    """One request on its way: what a processor may know of it besides header and body.
-
-    Attributes:
-        arrived_ms, steady_ms: steady time of its arrival, and of now. `now_ms`: wall time.
-    """
-
-    __slots__ = (
-        "arrived_ms",
-        "command",
-        "header",
-        "may_hold",
-        "now_ms",
-        "peer",
-        "row",
-        "steady_ms",
-    )
-
-    def __init__(self, peer: Peer, command: Command, row: Row, arrived_ms: int) -> None:
-        self.peer: Peer = peer
-        self.command: Command = command
-        self.row: Row = row
-        self.arrived_ms: int = arrived_ms
-        self.now_ms: int = 0  # until it runs
-        self.steady_ms: int = arrived_ms
-        self.may_hold: bool = True
-        self.header: Any = None
-
-
-H = TypeVar("H", bound=msgspec.Struct)
-
-
-@overload
-def row(
-    code: int,
-    process: Callable[[RequestContext, None, bytes], Outcome],
-    header: None,
-    lane: int,
-    promise: Promise,
-) -> Row: ...
-@overload
-def row(
-    code: int,
-    process: Callable[[RequestContext, H, bytes], Outcome],
-    header: type[H],
-    lane: int,
-    promise: Promise,
-) -> Row: ...
-def row(
-    code: int,
-    process: Callable[..., Outcome],
-    header: type[msgspec.Struct] | None,
-    lane: int,
-    promise: Promise,
-) -> Row:
-    """A `Row` whose processor takes the header that is decoded for it: the type checker refuses another."""
-    return Row(code, process, header, lane, promise)
 
 
 class _Lane:
@@ -231,14 +57,33 @@ def _nothing() -> None:
     return None
 
 
+class Hooks:
+    """What a server does around its requests.
+
+    Args:
+        end_turn: runs after the requests of a turn and before anything is written.
+        later, held: park a request; `Dispatcher.answer` and `rerun` bring it back.
+    """
+
+    __slots__ = ("end_turn", "held", "later")
+
+    def __init__(
+        self,
+        end_turn: Callable[[], None] = _nothing,
+        later: Callable[[RequestContext, Later], None] | None = None,
+        held: Callable[[RequestContext, Held], None] | None = None,
+    ) -> None:
+        self.end_turn: Callable[[], None] = end_turn
+        self.later: Callable[[RequestContext, Later], None] | None = later
+        self.held: Callable[[RequestContext, Held], None] | None = held
+
+
 class Dispatcher:
     """Runs the processors of one server (or of a client, for requests its servers send).
 
     Args:
         rows: what is served.
         lanes: bounds, indexed by `Row.lane`.
-        end_turn: runs after the requests of a turn and before anything is written.
-        on_later, on_held: park a request; `answer` and `rerun` bring it back.
     """
 
     def __init__(
@@ -248,24 +93,20 @@ class Dispatcher:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         tasks: Tasks,
-        end_turn: Callable[[], None] = _nothing,
-        on_later: Callable[[RequestContext, Later], None] | None = None,
-        on_held: Callable[[RequestContext, Held], None] | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
         self.unsupported: int = 0
         self.crashed: int = 0  # requests that failed by a defect of ours
         self.refused: int = 0
         self._rows: dict[int, Row] = {}
-        for row in rows:
-            assert row.code not in self._rows, f"two rows for code {row.code}"
-            self._rows[row.code] = row
+        for served in rows:
+            assert served.code not in self._rows, f"two rows for code {served.code}"
+            self._rows[served.code] = served
         self._lanes: list[_Lane] = [_Lane(limits) for limits in lanes]
         self._clock: Clock = clock
         self._tasks: Tasks = tasks
-        self._end_turn: Callable[[], None] = end_turn
-        self._on_later: Callable[[RequestContext, Later], None] | None = on_later
-        self._on_held: Callable[[RequestContext, Held], None] | None = on_held
+        self._hooks: Hooks = Hooks() if hooks is None else hooks
         self.running: Running = Running()
         self.limits: PeerLimits = PeerLimits()
         self._scheduled: bool = False
@@ -311,7 +152,7 @@ class Dispatcher:
                 self._answer(
                     peer,
                     command,
-                    NOT_SUPPORTED,
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                     f" request type {command.code} not supported",
                     b"",
                     b"",
@@ -360,7 +201,7 @@ class Dispatcher:
                             job.now_ms = now_ms
                             job.steady_ms = steady_ms
                             self._run(job)
-            self._end_turn()
+            self._hooks.end_turn()
         finally:
             self._scheduled = False  # only now: answers of this turn need no turn of their own
         self._flush()
@@ -422,11 +263,11 @@ class Dispatcher:
         if isinstance(outcome, Reply):
             self.answer(job, outcome)
         elif isinstance(outcome, Later):
-            assert self._on_later is not None
-            self._on_later(job, outcome)
+            assert self._hooks.later is not None
+            self._hooks.later(job, outcome)
         elif isinstance(outcome, Held):
-            assert self._on_held is not None
-            self._on_held(job, outcome)
+            assert self._hooks.held is not None
+            self._hooks.held(job, outcome)
         elif isinstance(outcome, Task):
             self.running.began(job.peer)
             self._tasks.start(f"request-{command.code}", self._finish(job, outcome))

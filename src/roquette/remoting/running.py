@@ -1,9 +1,8 @@
 """How many requests are at work in tasks at once, and with them how many jobs wait for the executor."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from roquette.remoting.dispatcher import Peer
+from roquette.remoting.request import Peer
 
 OF_PEER: Final = 256  # of one connection; what it asks further waits, and it is not read from
 RUNNING: Final = (
@@ -25,7 +24,7 @@ class Running:
         self.most = RUNNING
         self.full = False
 
-    def began(self, peer: "Peer") -> None:
+    def began(self, peer: Peer) -> None:
         """A request of a connection goes on in a task."""
         self.count += 1
         peer.running += 1
@@ -35,7 +34,7 @@ class Running:
             if peer.reads_less and not peer.closed:
                 peer.transport.pause_reading()
 
-    def ended(self, peer: "Peer") -> bool:
+    def ended(self, peer: Peer) -> bool:
         """It is over; True when what the connection asked since may go on."""
         self.count -= 1
         peer.running -= 1

@@ -8,7 +8,8 @@ from roquette.base.clock import Clock
 from roquette.base.descriptors import connection_limit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.remoting.dispatcher import Dispatcher, Peer
+from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.request import Peer
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
 from roquette.remoting.unfinished import PeerLimits
 

@@ -8,7 +8,8 @@ from typing import Final, cast
 
 from roquette.base.logs import RateLimited
 from roquette.errors import RemoteProtocolError
-from roquette.remoting.dispatcher import Dispatcher, Peer
+from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.request import Peer
 from roquette.remoting.unfinished import PeerLimits, UnfinishedTable, cut
 
 log = logging.getLogger("roquette.remoting")

@@ -7,32 +7,13 @@ Both have the same two rules. A peer goes on as long as it moves `SLOWEST` bytes
 that hoard go before those that work.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from roquette.base.logs import RateLimited
-
-if TYPE_CHECKING:
-    from roquette.remoting.dispatcher import Peer
+from roquette.remoting.request import Peer, Unfinished
 
 SLOWEST: Final = 1_024  # bytes a second
 JOIN_BELOW: Final = 65_536  # bytes: smaller writes are joined, larger ones handed over in pieces
-
-
-class Unfinished:
-    """One peer's unfinished business.
-
-    size: bytes of memory that count. moved: bytes it has moved since it began. written: bytes it was given.
-    """
-
-    __slots__ = ("looked_s", "moved", "moved_then", "peer", "size", "written")
-
-    def __init__(self, peer: "Peer", now_s: float) -> None:
-        self.peer: Peer = peer
-        self.size: int = 0
-        self.moved: int = 0
-        self.written: int = 0
-        self.looked_s: float = now_s
-        self.moved_then: int = 0
 
 
 class UnfinishedTable:
@@ -54,7 +35,7 @@ class UnfinishedTable:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def begin(self, peer: "Peer", now_s: float) -> Unfinished:
+    def begin(self, peer: Peer, now_s: float) -> Unfinished:
         """`peer` has something unfinished from now on, and nothing else."""
         self.end(peer)
         entry = Unfinished(peer, now_s)
@@ -67,7 +48,7 @@ class UnfinishedTable:
         entry.size = size
         return self.total > self.limit
 
-    def end(self, peer: "Peer") -> None:
+    def end(self, peer: Peer) -> None:
         """`peer` has finished, or is gone."""
         entry = self._entries.pop(peer, None)
         if entry is not None:
@@ -112,9 +93,7 @@ class PeerLimits:
         self.unsent: UnfinishedTable = UnfinishedTable(unsent_timeout_s, unsent_bytes)
 
 
-def note_unsent(
-    table: UnfinishedTable, peer: "Peer", waiting: int, size: int, now_s: float
-) -> bool:
+def note_unsent(table: UnfinishedTable, peer: Peer, waiting: int, size: int, now_s: float) -> bool:
     """`size` bytes were just written behind `waiting` ones; whether all peers' answers are too many now.
 
     What is less than `JOIN_BELOW` and finds nothing waiting is the kernel's, and is not counted.
@@ -151,7 +130,7 @@ def make_room(table: UnfinishedTable) -> list[Unfinished]:
     return taken
 
 
-def cut(peer: "Peer", why: str, noise: RateLimited) -> None:
+def cut(peer: Peer, why: str, noise: RateLimited) -> None:
     """End a connection at once, whatever waits for its peer."""
     noise.warning(why, "connection cut peer=%s why=%s", peer.remote, why)
     peer.closed = True

@@ -11,9 +11,9 @@ from roquette.base.logs import RateLimited
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.nameserver.core import Lane, NameServerCore, decode_or_refuse
 from roquette.nameserver.identity import BrokerIdentity, Registered, Registration
-from roquette.remoting.dispatcher import RequestContext, Row, row
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise as P
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire import headers
 from roquette.wire.bodies import (
     PART,

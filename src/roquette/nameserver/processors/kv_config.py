@@ -8,9 +8,9 @@ from roquette.base.files import Files
 from roquette.errors import ConfigError, Refused, StoreError
 from roquette.nameserver.core import Lane, NameServerCore
 from roquette.nameserver.kv_table import encode
-from roquette.remoting.dispatcher import RequestContext, Row, row
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire import headers
 from roquette.wire.bodies import KVTable
 from roquette.wire.codes import RequestCode as R

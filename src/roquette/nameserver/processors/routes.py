@@ -4,9 +4,9 @@ from roquette.errors import Refused
 from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.core import Lane, NameServerCore
-from roquette.remoting.dispatcher import RequestContext, Row, row
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire import headers
 from roquette.wire.bodies import TopicRouteData
 from roquette.wire.codes import FAQ, ORDER_TOPIC_CONFIG, ResponseCode

@@ -7,9 +7,9 @@ from roquette.base.foreign_keys import NAMESRV
 from roquette.errors import ConfigError, Refused
 from roquette.nameserver.config import forbidden_keys
 from roquette.nameserver.core import Lane, NameServerCore
-from roquette.remoting.dispatcher import RequestContext, Row, row
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise as P
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.codes import ResponseCode
 

@@ -1,0 +1,211 @@
+"""A request on its way: the row that serves it, the connection it came over, its times. HOT: compiled by mypyc."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, overload
+
+import msgspec
+
+from roquette.errors import ConnectError
+from roquette.remoting.outcomes import Outcome
+from roquette.remoting.pending import PendingTable
+from roquette.remoting.promises import Promise
+from roquette.wire.command import Command
+from roquette.wire.connection import Connection
+from roquette.wire.header_codec import HeaderDecoder
+
+
+class Turns(Protocol):
+    """The dispatcher, as a connection sees it."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def mark(self, peer: "Peer") -> None:
+        """`peer` has something to send: one write at the end of the turn."""
+        ...
+
+
+class Row:
+    """One served request code: who processes it, what its header is, which lane it queues in, and what its
+    answer promises."""
+
+    __slots__ = ("code", "coerce", "decode", "lane", "process", "promise")
+
+    def __init__(
+        self,
+        code: int,
+        process: Callable[..., Any],
+        header: type[msgspec.Struct] | None,
+        lane: int,
+        promise: Promise = Promise.NOTHING,
+    ) -> None:
+        self.code: int = int(code)
+        self.process: Callable[..., Any] = process
+        decoder = None if header is None else HeaderDecoder(header)
+        self.decode: Callable[..., Any] | None = None if decoder is None else decoder.fast
+        self.coerce: Callable[..., Any] | None = None if decoder is None else decoder.coerce
+        self.lane: int = lane
+        self.promise: Promise = promise
+
+
+class Unfinished:
+    """One peer's unfinished business.
+
+    size: bytes of memory that count. moved: bytes it has moved since it began. written: bytes it was given.
+    """
+
+    __slots__ = ("looked_s", "moved", "moved_then", "peer", "size", "written")
+
+    def __init__(self, peer: "Peer", now_s: float) -> None:
+        self.peer: Peer = peer
+        self.size: int = 0
+        self.moved: int = 0
+        self.written: int = 0
+        self.looked_s: float = now_s
+        self.moved_then: int = 0
+
+
+class Peer:
+    """One connection as dispatcher and processors see it."""
+
+    __slots__ = (
+        "_turns",
+        "asked",
+        "behind",
+        "closed",
+        "crowded",
+        "dirty",
+        "ending",
+        "half",
+        "host",
+        "id",
+        "last_active",
+        "local",
+        "parked",
+        "paused",
+        "pending",
+        "reads_less",
+        "remote",
+        "running",
+        "transport",
+        "unwritten",
+        "wire",
+    )
+
+    def __init__(
+        self,
+        turns: Turns,
+        transport: asyncio.Transport,
+        number: int,
+        host: bytes,
+        remote: str,
+        local: str,
+    ) -> None:
+        self.wire: Connection = Connection()
+        self.transport: asyncio.Transport = transport
+        self.id: int = number
+        self.host: bytes = host  # ip and port, as stored in records: 8 or 20 bytes
+        self.remote: str = remote  # "ip:port"
+        self.local: str = local
+        self.pending: PendingTable = PendingTable()
+        self.last_active: float = 0.0  # loop seconds
+        self.dirty: bool = False
+        self.closed: bool = False
+        self.ending: bool = False  # it broke the protocol: it asks nothing more, see `finish`
+        self.asked: int = 0  # requests that are not answered yet
+        self.half: Unfinished | None = None  # its unfinished frame
+        self.behind: Unfinished | None = None  # its answers that wait for it
+        self.paused: bool = False  # it does not read its answers, see `Dispatcher.pause`
+        self.running: int = 0  # its requests that are at work in tasks: see `Running`
+        self.crowded: bool = False  # too many are: its further requests wait
+        self.reads_less: bool = True  # it is not read from then
+        self.unwritten: int = 0  # bytes of bodies in this turn's answers
+        self.parked: list[RequestContext] = []  # requests that wait until it reads again
+        self._turns: Turns = turns
+
+    def notify(self, code: int, ext: bytes = b"", body: bytes = b"") -> None:
+        """Send a one-way request to the peer; nothing happens when it is gone."""
+        if not self.closed:
+            self.wire.send_request(code, ext, body, True)
+            self._turns.mark(self)
+
+    def invoke(
+        self, code: int, ext: bytes, body: bytes, timeout_ms: int
+    ) -> "asyncio.Future[Command]":
+        """Send a request to the peer; the future gets the answer, or RequestTimeout or ConnectError."""
+        loop = self._turns.loop
+        future: asyncio.Future[Command] = loop.create_future()
+        if self.closed:
+            future.set_exception(ConnectError(f"connection to {self.remote} is closed"))
+            return future
+        self.pending.check()
+        opaque = self.wire.send_request(code, ext, body, False)
+        self.pending.add(opaque, future, loop.time() + timeout_ms / 1000)
+        self._turns.mark(self)
+        return future
+
+    def soon(self, call: Callable[..., Any], *args: Any) -> None:
+        """Call in the loop's next turn."""
+        self._turns.loop.call_soon(call, *args)
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.remote}>"
+
+
+class RequestContext:
+    """One request on its way: what a processor may know of it besides header and body.
+
+    Attributes:
+        arrived_ms, steady_ms: steady time of its arrival, and of now. `now_ms`: wall time.
+    """
+
+    __slots__ = (
+        "arrived_ms",
+        "command",
+        "header",
+        "may_hold",
+        "now_ms",
+        "peer",
+        "row",
+        "steady_ms",
+    )
+
+    def __init__(self, peer: Peer, command: Command, row: Row, arrived_ms: int) -> None:
+        self.peer: Peer = peer
+        self.command: Command = command
+        self.row: Row = row
+        self.arrived_ms: int = arrived_ms
+        self.now_ms: int = 0  # until it runs
+        self.steady_ms: int = arrived_ms
+        self.may_hold: bool = True
+        self.header: Any = None
+
+
+H = TypeVar("H", bound=msgspec.Struct)
+
+
+@overload
+def row(
+    code: int,
+    process: Callable[[RequestContext, None, bytes], Outcome],
+    header: None,
+    lane: int,
+    promise: Promise,
+) -> Row: ...
+@overload
+def row(
+    code: int,
+    process: Callable[[RequestContext, H, bytes], Outcome],
+    header: type[H],
+    lane: int,
+    promise: Promise,
+) -> Row: ...
+def row(
+    code: int,
+    process: Callable[..., Outcome],
+    header: type[msgspec.Struct] | None,
+    lane: int,
+    promise: Promise,
+) -> Row:
+    """A `Row` whose processor takes the header that is decoded for it: the type checker refuses another."""
+    return Row(code, process, header, lane, promise)
