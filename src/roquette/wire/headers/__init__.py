@@ -1,4 +1,4 @@
-"""Every header as data: the Struct is the single source of wire names, types and defaults."""
+"""Every header as data, named as in Apache: the Struct is the single source of wire names, types and defaults."""
 
 from roquette.wire.headers.ack import (
     AckMessageRequestHeader,

@@ -32,8 +32,6 @@ class ChangeInvisibleTimeRequestHeader(msgspec.Struct, gc=False, kw_only=True, r
 
 
 class ChangeInvisibleTimeResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ChangeInvisibleTimeResponseHeader."""
-
     pop_time: Int64 = 0
     invisible_time: Int64 = 0
     revive_qid: Int32 = 0

@@ -6,44 +6,32 @@ from roquette.wire.numbers import Int32, Int64
 
 
 class UnregisterClientRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's UnregisterClientRequestHeader."""
-
     client_id: str = msgspec.field(name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 
 
 class GetConsumerListByGroupRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetConsumerListByGroupRequestHeader."""
-
     consumer_group: str
 
 
 class NotifyConsumerIdsChangedRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's NotifyConsumerIdsChangedRequestHeader."""
-
     consumer_group: str | None = None
 
 
 class GetConsumerConnectionListRequestHeader(
     msgspec.Struct, gc=False, kw_only=True, rename="camel"
 ):
-    """Apache's GetConsumerConnectionListRequestHeader."""
-
     consumer_group: str
 
 
 class GetProducerConnectionListRequestHeader(
     msgspec.Struct, gc=False, kw_only=True, rename="camel"
 ):
-    """Apache's GetProducerConnectionListRequestHeader."""
-
     producer_group: str
 
 
 class GetConsumerRunningInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetConsumerRunningInfoRequestHeader."""
-
     consumer_group: str
     client_id: str
     jstack_enable: bool = False
@@ -52,8 +40,6 @@ class GetConsumerRunningInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True
 class ConsumeMessageDirectlyResultRequestHeader(
     msgspec.Struct, gc=False, kw_only=True, rename="camel"
 ):
-    """Apache's ConsumeMessageDirectlyResultRequestHeader."""
-
     consumer_group: str
     client_id: str | None = None
     msg_id: str | None = None
@@ -64,8 +50,6 @@ class ConsumeMessageDirectlyResultRequestHeader(
 
 
 class ResetOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ResetOffsetRequestHeader."""
-
     topic: str
     group: str
     queue_id: Int32 = -1
@@ -75,8 +59,6 @@ class ResetOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
 
 class GetConsumerStatusRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetConsumerStatusRequestHeader."""
-
     topic: str
     group: str
     client_addr: str | None = None

@@ -6,8 +6,6 @@ from roquette.wire.numbers import Int32, Int64
 
 
 class QueryConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryConsumerOffsetRequestHeader."""
-
     consumer_group: str
     topic: str
     queue_id: Int32
@@ -16,14 +14,10 @@ class QueryConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, r
 
 
 class QueryConsumerOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryConsumerOffsetResponseHeader."""
-
     offset: Int64
 
 
 class UpdateConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's UpdateConsumerOffsetRequestHeader."""
-
     consumer_group: str
     topic: str
     queue_id: Int32
@@ -32,8 +26,6 @@ class UpdateConsumerOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, 
 
 
 class SearchOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's SearchOffsetRequestHeader."""
-
     topic: str
     queue_id: Int32
     timestamp: Int64
@@ -42,14 +34,10 @@ class SearchOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
 
 class SearchOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's SearchOffsetResponseHeader."""
-
     offset: Int64
 
 
 class GetMaxOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetMaxOffsetRequestHeader."""
-
     topic: str
     queue_id: Int32
     committed: bool = True
@@ -57,34 +45,24 @@ class GetMaxOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
 
 class GetMaxOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetMaxOffsetResponseHeader."""
-
     offset: Int64
 
 
 class GetMinOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetMinOffsetRequestHeader."""
-
     topic: str
     queue_id: Int32
     bname: str | None = None
 
 
 class GetMinOffsetResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetMinOffsetResponseHeader."""
-
     offset: Int64
 
 
 class GetEarliestMsgStoretimeRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetEarliestMsgStoretimeRequestHeader."""
-
     topic: str
     queue_id: Int32
     bname: str | None = None
 
 
 class GetEarliestMsgStoretimeResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetEarliestMsgStoretimeResponseHeader."""
-
     timestamp: Int64

@@ -6,51 +6,37 @@ from roquette.wire.numbers import Int32, Int64
 
 
 class GetAllTopicConfigRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetAllTopicConfigRequestHeader."""
-
     topic_seq: Int32 | None = None
     data_version: str | None = None
     max_topic_num: Int32 | None = None
 
 
 class GetBrokerConfigResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetBrokerConfigResponseHeader."""
-
     version: str
 
 
 class GetAllSubscriptionGroupRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetAllSubscriptionGroupRequestHeader."""
-
     group_seq: Int32 | None = None
     data_version: str | None = None
     max_group_num: Int32 | None = None
 
 
 class GetAllSubscriptionGroupResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetAllSubscriptionGroupResponseHeader."""
-
     total_group_num: Int32
 
 
 class QueryConsumeTimeSpanRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryConsumeTimeSpanRequestHeader."""
-
     topic: str
     group: str
 
 
 class QueryCorrectionOffsetHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryCorrectionOffsetHeader."""
-
     filter_groups: str | None = None
     compare_group: str
     topic: str
 
 
 class CloneGroupOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's CloneGroupOffsetRequestHeader."""
-
     src_group: str
     dest_group: str
     topic: str | None = None
@@ -58,21 +44,15 @@ class CloneGroupOffsetRequestHeader(msgspec.Struct, gc=False, kw_only=True, rena
 
 
 class ViewBrokerStatsDataRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ViewBrokerStatsDataRequestHeader."""
-
     stats_name: str
     stats_key: str
 
 
 class GetConsumeStatsInBrokerHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetConsumeStatsInBrokerHeader."""
-
     is_order: bool
 
 
 class UpdateGroupForbiddenRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's UpdateGroupForbiddenRequestHeader."""
-
     group: str
     topic: str
     readable: bool | None = None
@@ -81,8 +61,6 @@ class UpdateGroupForbiddenRequestHeader(msgspec.Struct, gc=False, kw_only=True, 
 class CheckRocksdbCqWriteProgressRequestHeader(
     msgspec.Struct, gc=False, kw_only=True, rename="camel"
 ):
-    """Apache's CheckRocksdbCqWriteProgressRequestHeader."""
-
     topic: str
     check_store_time: Int64 = 0
 
@@ -90,42 +68,30 @@ class CheckRocksdbCqWriteProgressRequestHeader(
 class ExportRocksDBConfigToJsonRequestHeader(
     msgspec.Struct, gc=False, kw_only=True, rename="camel"
 ):
-    """Apache's ExportRocksDBConfigToJsonRequestHeader."""
-
     config_type: str
 
 
 class AddBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's AddBrokerRequestHeader."""
-
     config_path: str | None = None
 
 
 class RemoveBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's RemoveBrokerRequestHeader."""
-
     broker_name: str
     broker_cluster_name: str
     broker_id: Int64
 
 
 class ExchangeHAInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ExchangeHAInfoRequestHeader."""
-
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
     master_address: str | None = None
 
 
 class ExchangeHAInfoResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ExchangeHAInfoResponseHeader."""
-
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
     master_address: str | None = None
 
 
 class ResetMasterFlushOffsetHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ResetMasterFlushOffsetHeader."""
-
     master_flush_offset: Int64

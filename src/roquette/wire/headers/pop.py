@@ -36,8 +36,6 @@ class PopMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
 
 class PeekMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's PeekMessageRequestHeader."""
-
     topic: str
     queue_id: Int32
     max_msg_nums: Int32
@@ -46,8 +44,6 @@ class PeekMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
 
 class NotificationRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's NotificationRequestHeader."""
-
     consumer_group: str
     topic: str
     queue_id: Int32
@@ -61,15 +57,11 @@ class NotificationRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
 
 class NotificationResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's NotificationResponseHeader."""
-
     has_msg: bool = False
     polling_full: bool = False
 
 
 class PollingInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's PollingInfoRequestHeader."""
-
     consumer_group: str
     topic: str
     queue_id: Int32
@@ -77,6 +69,4 @@ class PollingInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
 
 class PollingInfoResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's PollingInfoResponseHeader."""
-
     polling_num: Int32 = 0

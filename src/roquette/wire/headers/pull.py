@@ -6,8 +6,6 @@ from roquette.wire.numbers import Int32, Int64
 
 
 class PullMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's PullMessageRequestHeader."""
-
     consumer_group: str
     topic: str
     queue_id: Int32
@@ -26,8 +24,6 @@ class PullMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
 
 class PullMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's PullMessageResponseHeader."""
-
     suggest_which_broker_id: Int64
     next_begin_offset: Int64
     min_offset: Int64

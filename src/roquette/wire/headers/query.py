@@ -6,8 +6,6 @@ from roquette.wire.numbers import Int32, Int64
 
 
 class QueryMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryMessageRequestHeader."""
-
     topic: str
     key: str
     max_num: Int32
@@ -16,22 +14,16 @@ class QueryMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
 
 class QueryMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryMessageResponseHeader."""
-
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
 
 
 class ViewMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ViewMessageRequestHeader."""
-
     topic: str | None = None
     offset: Int64
 
 
 class QueryConsumeQueueRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryConsumeQueueRequestHeader."""
-
     topic: str
     queue_id: Int32
     index: Int64

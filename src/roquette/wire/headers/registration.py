@@ -6,8 +6,6 @@ from roquette.wire.numbers import Int32, Int64
 
 
 class RegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's RegisterBrokerRequestHeader."""
-
     broker_name: str
     broker_addr: str
     cluster_name: str
@@ -20,15 +18,11 @@ class RegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename
 
 
 class RegisterBrokerResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's RegisterBrokerResponseHeader."""
-
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
 class UnRegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's UnRegisterBrokerRequestHeader."""
-
     broker_name: str
     broker_addr: str
     cluster_name: str
@@ -36,8 +30,6 @@ class UnRegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rena
 
 
 class QueryDataVersionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryDataVersionRequestHeader."""
-
     broker_name: str
     broker_addr: str
     cluster_name: str
@@ -45,21 +37,15 @@ class QueryDataVersionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rena
 
 
 class QueryDataVersionResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryDataVersionResponseHeader."""
-
     changed: bool
 
 
 class GetBrokerMemberGroupRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetBrokerMemberGroupRequestHeader."""
-
     cluster_name: str
     broker_name: str
 
 
 class BrokerHeartbeatRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's BrokerHeartbeatRequestHeader."""
-
     cluster_name: str
     broker_addr: str
     broker_name: str
@@ -72,8 +58,6 @@ class BrokerHeartbeatRequestHeader(msgspec.Struct, gc=False, kw_only=True, renam
 
 
 class NotifyMinBrokerIdChangeRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's NotifyMinBrokerIdChangeRequestHeader."""
-
     min_broker_id: Int64 | None = None
     broker_name: str | None = None
     min_broker_addr: str | None = None

@@ -29,8 +29,6 @@ _LETTERS = dict(
 
 
 class SendMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's SendMessageRequestHeader."""
-
     producer_group: str
     topic: str
     default_topic: str
@@ -67,8 +65,6 @@ class SendMessageRequestHeaderV2(msgspec.Struct, gc=False, kw_only=True, rename=
 
 
 class SendMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's SendMessageResponseHeader."""
-
     msg_id: str
     queue_id: Int32
     queue_offset: Int64
@@ -78,8 +74,6 @@ class SendMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
 
 class ConsumerSendMsgBackRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ConsumerSendMsgBackRequestHeader."""
-
     offset: Int64
     group: str
     delay_level: Int32

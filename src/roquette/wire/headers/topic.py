@@ -6,8 +6,6 @@ from roquette.wire.numbers import Int32
 
 
 class CreateTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's CreateTopicRequestHeader."""
-
     topic: str
     default_topic: str | None = None
     read_queue_nums: Int32
@@ -21,50 +19,34 @@ class CreateTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
 
 
 class DeleteTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's DeleteTopicRequestHeader."""
-
     topic: str
 
 
 class DeleteTopicFromNamesrvRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's DeleteTopicFromNamesrvRequestHeader."""
-
     topic: str
     cluster_name: str | None = None
 
 
 class RegisterTopicRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's RegisterTopicRequestHeader."""
-
     topic: str
 
 
 class GetAllTopicConfigResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetAllTopicConfigResponseHeader."""
-
     total_topic_num: Int32 | None = None
 
 
 class GetTopicStatsInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetTopicStatsInfoRequestHeader."""
-
     topic: str
 
 
 class GetTopicConfigRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetTopicConfigRequestHeader."""
-
     topic: str
     lo: bool | None = None
 
 
 class GetTopicsByClusterRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's GetTopicsByClusterRequestHeader."""
-
     cluster: str
 
 
 class QueryTopicConsumeByWhoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's QueryTopicConsumeByWhoRequestHeader."""
-
     topic: str

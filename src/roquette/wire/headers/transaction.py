@@ -6,8 +6,6 @@ from roquette.wire.numbers import Int32, Int64
 
 
 class EndTransactionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's EndTransactionRequestHeader."""
-
     topic: str | None = None
     producer_group: str
     tran_state_table_offset: Int64
@@ -19,8 +17,6 @@ class EndTransactionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename
 
 
 class CheckTransactionStateRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's CheckTransactionStateRequestHeader."""
-
     topic: str | None = None
     tran_state_table_offset: Int64
     commit_log_offset: Int64
@@ -30,15 +26,11 @@ class CheckTransactionStateRequestHeader(msgspec.Struct, gc=False, kw_only=True,
 
 
 class ResumeCheckHalfMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ResumeCheckHalfMessageRequestHeader."""
-
     topic: str | None = None
     msg_id: str | None = None
 
 
 class ReplyMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's ReplyMessageRequestHeader."""
-
     producer_group: str
     topic: str
     default_topic: str
@@ -56,14 +48,10 @@ class ReplyMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
 
 class RecallMessageRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's RecallMessageRequestHeader."""
-
     producer_group: str | None = None
     topic: str
     recall_handle: str
 
 
 class RecallMessageResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Apache's RecallMessageResponseHeader."""
-
     msg_id: str
