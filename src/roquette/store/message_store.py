@@ -6,7 +6,6 @@ It is synchronous. What blocks (sync, allocation, deletion) leaves as a plan: th
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from mypy_extensions import i64
 
@@ -16,6 +15,7 @@ from roquette.errors import StoreClosed, StoreError, StoreFull, StoreShort
 from roquette.message.properties import TAGS, property_value
 from roquette.message.record import encode_record
 from roquette.message.record_layout import MAX_PROPERTIES
+from roquette.message.record_view import RecordView
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.foreign_parts import refuse_other_kinds
@@ -29,17 +29,15 @@ from roquette.store.log.log_mark import begin_mark
 from roquette.store.queues import reading
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
-from roquette.store.queues.filtered import Predicate, Source, read_filtered
-from roquette.store.queues.verified import read_verified
+from roquette.store.queues.queue_read import QueueRead, QueueReader, ReadRequest
+from roquette.store.queues.reading import FileSource, LogSource, SpansRead
 from roquette.store.recovery import Recovery, RecoveryReport
-from roquette.store.results import Appended, Arrival, BatchAppended, Found, GetStatus
+from roquette.store.results import Appended, Arrival, BatchAppended, Found
 from roquette.store.upkeep.disk_guard import DiskGuard
 from roquette.store.upkeep.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.upkeep.upkeep import Upkeep
 
 log = logging.getLogger("roquette.store")
-
-_EVERYTHING: Final = 1 << 62  # a physical offset behind every log's end
 
 
 class MessageStore:
@@ -68,8 +66,9 @@ class MessageStore:
         )
         self._arrivals: list[Arrival] = []
         self._sync_flush: bool = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._memory_size: i64 = files.memory_size()
-        self._hot_bytes: i64 = self._memory_size * config.memory_ratio // 100
+        self._reader: QueueReader = QueueReader(
+            self._log, self._queues, config, files.memory_size()
+        )
         self._max_body: i64 = config.max_message_size
         self._max_record: i64 = config.segment_size - BLANK_SIZE
         self._last_store_ms: i64 = 0
@@ -85,7 +84,7 @@ class MessageStore:
         """Take over settings that may change while the store is open; the others stay what they were."""
         self.config = config
         self._max_body = config.max_message_size
-        self._hot_bytes = self._memory_size * config.memory_ratio // 100
+        self._reader.reconfigure(config)
         self._upkeep.config = config
         self.disk.reconfigure(config)
 
@@ -378,86 +377,20 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return queue.next_offset if queue is not None else 0
 
-    def read_queue(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_count: int,
-        max_bytes: int,
-        codes: set[int] | frozenset[int] | None,
-        defer_cold: bool = False,
-        predicate: Predicate | None = None,
-    ) -> Found:
-        """Read records from a queue offset on (Apache: DefaultMessageStore.getMessage).
+    def read_queue(self, request: ReadRequest) -> Found:
+        """Read records of a queue, also where the disk must be asked."""
+        found = self._reader.read(request, False)
+        assert isinstance(found, Found)
+        return found
 
-        Args:
-            codes: tags codes to let pass; None lets all pass.
-            defer_cold: leave records that may have to come from the disk to `plan_cold_read`, or with a
-                predicate to `Found.plan`.
-            predicate: asked about the properties of each record instead of `codes`.
-        """
-        queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return Found(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        min_physical: i64 = self._log.min_offset
-        first: i64 = queue.min_offset(min_physical)
-        last: i64 = queue.next_offset
-        if last == 0:
-            return Found(GetStatus.NO_MESSAGE_IN_QUEUE, 0, first, last)
-        if queue_offset < first:
-            return Found(GetStatus.OFFSET_TOO_SMALL, first, first, last)
-        if queue_offset == last:
-            return Found(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, first, last)
-        if queue_offset > last:
-            return Found(GetStatus.OFFSET_OVERFLOW_BADLY, last, first, last)
-        if queue_offset < queue.opened_end:
-            return read_verified(
-                self.config,
-                self._log,
-                queue,
-                queue_offset,
-                max_count,
-                max_bytes,
-                codes,
-                predicate,
-                self._hot_bytes,
-                self._log.synced if self._sync_flush else _EVERYTHING,
-                defer_cold,
-            )
-        if predicate is not None:
-            return read_filtered(
-                self.config,
-                self._log,
-                queue,
-                queue_offset,
-                max_count,
-                max_bytes,
-                predicate,
-                self._hot_bytes,
-                self._log.synced if self._sync_flush else _EVERYTHING,
-                defer_cold,
-            )
-        return reading.read_units(
-            self.config,
-            self._log,
-            queue,
-            queue_offset,
-            max_count,
-            max_bytes,
-            codes,
-            self._hot_bytes,
-            self._log.synced if self._sync_flush else _EVERYTHING,
-            defer_cold,
-        )
+    def begin_read(self, request: ReadRequest) -> Found | QueueRead:
+        """Read records of a queue, but return a read that may have to wait for the disk: run it in the executor."""
+        return self._reader.read(request, True)
 
     def properties_at(self, physical_offset: int, size: int) -> bytes:
         """Property bytes of one record, as `Arrival` names it; empty when it is gone."""
-        return Source(self._log).properties(physical_offset, size)
-
-    def plan_cold_read(self, found: Found) -> Callable[[], list[bytes]]:
-        """What gets the runs of a deferred cold read; blocks, for the executor."""
-        return reading.plan_pread(self._log, found.spans)
+        source = LogSource(self._log, self._log.end_offset)
+        return source.properties(RecordView(), physical_offset, size)
 
     def read_log(self, start: int, end: int) -> bytes:
         """The log's bytes of a range within one file; shorter (or empty) where it has no more of them."""
@@ -465,11 +398,11 @@ class MessageStore:
 
     def is_cold(self, physical_offset: int) -> bool:
         """May a read there have to wait for the disk? (Apache: checkInDiskByCommitOffset)."""
-        return self._log.end_offset - physical_offset > self._hot_bytes
+        return self._reader.is_cold(physical_offset)
 
     def plan_spans(self, spans: list[tuple[i64, i64]]) -> Callable[[], list[bytes]]:
         """What reads ranges of the log in the executor; ranges the log has lost are left out."""
-        return reading.plan_pread(self._log, spans)
+        return SpansRead(FileSource(self._log, self._log.end_offset), spans).run
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store time of a queue's message, epoch ms; -1 when there is none."""

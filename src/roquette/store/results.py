@@ -1,7 +1,6 @@
 """What the store hands out: plain values of the hot path. HOT."""
 
 import enum
-from collections.abc import Callable
 
 from mypy_extensions import i64
 
@@ -85,10 +84,10 @@ class Arrival:
 class Found:
     """The answer to one read of a queue.
 
-    `runs` are whole records as stored, neighbours joined. `spans` are their (start, end) in the
-    log. `cold`: the records lie so far back that the disk may have to be asked; when the caller
-    said `defer_cold`, `runs` is empty then and `MessageStore.plan_cold_read` gets them. Of a filtered read that
-    is deferred nothing is known yet: `plan` makes it, and blocks.
+    Attributes:
+        runs: whole records as stored; neighbours in the log are joined.
+        count, size: of the records.
+        cold: the records lie so far back that the disk may have had to be asked.
     """
 
     __slots__ = (
@@ -97,10 +96,8 @@ class Found:
         "max_offset",
         "min_offset",
         "next_begin_offset",
-        "plan",
         "runs",
         "size",
-        "spans",
         "status",
     )
 
@@ -112,8 +109,6 @@ class Found:
         self.min_offset: i64 = min_offset
         self.max_offset: i64 = max_offset
         self.runs: list[bytes] = []
-        self.spans: list[tuple[i64, i64]] = []
         self.count: i64 = 0
         self.size: i64 = 0
         self.cold: bool = False
-        self.plan: Callable[[], Found] | None = None

@@ -1,6 +1,5 @@
-"""Reading the log behind a queue: records, store times, searches by time. HOT."""
+"""Reading the log: its bytes as one read sees them, records, store times, searches by time. HOT."""
 
-from collections.abc import Callable
 from typing import Final
 
 from librt.strings import read_i32_be, read_i64_be
@@ -9,92 +8,78 @@ from mypy_extensions import i64
 from roquette.base.files import File
 from roquette.message.record_layout import HEAD_SIZE, SMALLEST_RECORD
 from roquette.message.record_view import SOUND, RecordView
-from roquette.store.config import StoreConfig
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, scan_units
-from roquette.store.results import Found, GetStatus
+from roquette.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 
-_FILTER_SCAN_BYTES: Final = 16_000  # of units: so far one filtered read looks ahead
-
-
-def read_units(
-    config: StoreConfig,
-    commit_log: CommitLog,
-    queue: ConsumeQueue,
-    queue_offset: i64,
-    max_count: i64,
-    max_bytes: i64,
-    codes: set[int] | frozenset[int] | None,
-    hot_bytes: i64,
-    visible_end: i64,
-    defer_cold: bool,
-) -> Found:
-    """One read of a queue whose offset is known to be within it.
-
-    Records behind `visible_end` are not there yet for readers.
-
-    Cold means farther back than the page cache is assumed to reach (Apache:
-    checkInDiskByCommitOffset): smaller limits then.
-    """
-    min_physical: i64 = commit_log.min_offset
-    end: i64 = commit_log.end_offset
-    cold = end - queue.physical_at(queue_offset) > hot_bytes
-    count_limit: i64 = config.max_count_on_disk if cold else config.max_count_in_memory
-    bytes_limit: i64 = config.max_bytes_on_disk if cold else config.max_bytes_in_memory
-    max_count = max(max_count, 1)
-    unit_limit: i64 = max_count
-    if codes is not None:
-        unit_limit = _FILTER_SCAN_BYTES // UNIT_SIZE + 1
-        unit_limit = max(unit_limit, max_count)
-    units = queue.read_units(queue_offset, unit_limit)
-    scan = scan_units(
-        units,
-        codes,
-        max_count if max_count < count_limit else count_limit,
-        max_bytes if max_bytes < bytes_limit else bytes_limit,
-        min_physical,
-        visible_end,
-    )
-    status = GetStatus.FOUND
-    if scan.count == 0 and scan.scanned == 0:
-        status = GetStatus.OFFSET_OVERFLOW_ONE  # the next record is not visible yet: wait for it
-    elif scan.count == 0:
-        status = GetStatus.MESSAGE_WAS_REMOVING if scan.removed else GetStatus.NO_MATCHED_MESSAGE
-    first: i64 = queue.min_offset(min_physical)
-    found = Found(status, queue_offset + scan.scanned, first, queue.next_offset)
-    found.count = scan.count
-    found.size = scan.size
-    found.spans = scan.spans
-    found.cold = cold
-    if not (cold and defer_cold):
-        runs: list[bytes] = []
-        for span in scan.spans:
-            runs.append(commit_log.read(span[0], span[1]))
-        found.runs = runs
-    return found
+_WHOLE: Final = 1024  # a record up to this size is taken in one piece
 
 
-class ColdRead:
-    """Reads spans of the log with pread: called in the executor, where blocking is fine."""
+class LogSource:
+    """The log as one read sees it: how far it reaches, and its bytes by the map."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ("_log", "end", "min_physical", "segment_size", "visible_end")
 
-    def __init__(self, pieces: list[tuple[File, int, int]]) -> None:
-        self._pieces: list[tuple[File, int, int]] = pieces  # keeps deleted files readable
+    def __init__(self, commit_log: CommitLog, visible_end: i64) -> None:
+        """`visible_end`: records that end behind it are not there yet for readers."""
+        self._log: CommitLog = commit_log
+        self.segment_size: i64 = commit_log.segment_size
+        self.min_physical: i64 = commit_log.min_offset
+        self.end: i64 = commit_log.end_offset
+        self.visible_end: i64 = visible_end
+
+    def read(self, start: i64, end: i64) -> bytes:
+        """Bytes of one segment; fewer where the log has no more."""
+        return self._log.read(start, end)
+
+    def properties(self, view: RecordView, offset: i64, size: i64) -> bytes:
+        """Property bytes of the record at a physical offset, without its body when that is long."""
+        if size <= _WHOLE:
+            if view.find(self.read(offset, offset + size), 0) != SOUND:
+                return b""
+        elif view.find_head(self.read(offset, offset + HEAD_SIZE), 0) != SOUND or (
+            view.find_tail(self.read(offset + view.body_at + view.body_size, offset + size))
+            != SOUND
+        ):
+            return b""
+        return view.properties()
+
+
+class FileSource(LogSource):
+    """The same by pread, for the executor: a page fault on the loop would stop the whole process."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, commit_log: CommitLog, visible_end: i64) -> None:
+        super().__init__(commit_log, visible_end)
+        # Kept here, deleted files stay readable.
+        self._files: list[File] = [segment.file for segment in commit_log.segments]
+
+    def read(self, start: i64, end: i64) -> bytes:
+        """Blocks."""
+        base: i64 = self.min_physical
+        index: i64 = (start - base) // self.segment_size
+        if start < base or index >= len(self._files) or end <= start:
+            return b""
+        return self._files[index].pread(end - start, (start - base) % self.segment_size)
+
+
+class SpansRead:
+    """Reads spans of the log in the executor; those the log has lost are left out."""
+
+    __slots__ = ("_source", "_spans")
+
+    def __init__(self, source: FileSource, spans: list[tuple[i64, i64]]) -> None:
+        self._source: FileSource = source
+        self._spans: list[tuple[i64, i64]] = spans
 
     def run(self) -> list[bytes]:
         """Block until the bytes are here."""
-        return [file.pread(size, position) for file, size, position in self._pieces]
-
-
-def plan_pread(commit_log: CommitLog, spans: list[tuple[i64, i64]]) -> Callable[[], list[bytes]]:
-    """What reads spans without touching a map: a page fault there would stop the whole process."""
-    pieces: list[tuple[File, int, int]] = []
-    for start, end in spans:
-        segment = commit_log.find_segment(start)
-        if segment is not None:
-            pieces.append((segment.file, end - start, start - segment.base_offset))
-    return ColdRead(pieces).run
+        found: list[bytes] = []
+        for start, end in self._spans:
+            data = self._source.read(start, end)
+            if data:
+                found.append(data)
+        return found
 
 
 def record_at(commit_log: CommitLog, offset: int, size: int | None) -> bytes | None:

@@ -14,7 +14,7 @@ from roquette.message.record_layout import (
     RECORD_MAGIC_V2,
 )
 from roquette.message.record_view import RecordView, is_of_queue
-from roquette.store.queues.filtered import Source
+from roquette.store.queues.reading import LogSource
 
 WARM_BYTES: Final = 8 << 20  # gone through on the loop for one unit
 COLD_BYTES: Final = 256 << 20  # and in the executor
@@ -26,14 +26,12 @@ class UnitSearch:
 
     __slots__ = ("_budget", "_queue_id", "_segment_size", "_source", "_topic", "_view", "found_at")
 
-    def __init__(
-        self, source: Source, topic: bytes, queue_id: int, segment_size: i64, budget: i64
-    ) -> None:
-        self._source: Source = source
+    def __init__(self, source: LogSource, topic: bytes, queue_id: int, budget: i64) -> None:
+        self._source: LogSource = source
         self._view: RecordView = RecordView()
         self._topic: bytes = topic
         self._queue_id: int = queue_id
-        self._segment_size: i64 = segment_size
+        self._segment_size: i64 = source.segment_size
         self._budget: i64 = budget
         self.found_at: i64 = -1  # of the record last found
 
