@@ -103,7 +103,6 @@ BOUNDED: dict[str, str] = {
     "store/queues/consume_queues.py:queues topics new_directories": "queues on the disk: topics and their queues",
     "store/upkeep/upkeep.py:new_directories": "queues on the disk",
     "store/queues/consume_queue.py:checked_codes": "_MAX_CHECKED",
-    "store/queues/verified.py:_checked": "_MAX_CHECKED",
     "store/index/keys.py:_known": "64 tags of 128 characters of a topic that has queues",
     "store/queues/queue_file.py:_row": "most files that are open: the settings say",
     "store/log/durability.py:_waiting": "sends that wait for a sync: answers of the lanes' requests",

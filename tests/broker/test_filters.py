@@ -6,7 +6,6 @@ import json
 import pytest
 
 from roquette.broker.pulling.filters import (
-    MATCH_ALL,
     SQL_CHARACTERS,
     SQL_EXPRESSIONS,
     RetryPredicate,
@@ -14,6 +13,7 @@ from roquette.broker.pulling.filters import (
 )
 from roquette.errors import ExpressionError
 from roquette.message.record import decode_records
+from roquette.store.queues.queue_read import MATCH_ALL
 
 NO_SQL = "The broker does not support consumer to filter message by SQL92"
 SQL = {"expressionType": "SQL92"}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.broker.pop_frames import pop, pop_ext
 from tests.broker.test_transactions import COMMIT, QUICK, end, prepare, register
+from tests.store.calls import read_queue
 
 from roquette.broker.records.set_aside import FILE, LIMIT, Entry, SetAside, SetAsideFile
 from roquette.errors import RefusedForNow, StoreFull
@@ -137,7 +138,7 @@ async def some(case: Any, topic: str, mark: str, queue: int | None = None) -> li
     for number in store.queues_of(topic) if queue is None else [queue]:
         offset = store.min_offset(topic, number)
         while offset < store.max_offset(topic, number):
-            read = store.read_queue(topic, number, offset, 32, 1 << 20, None)
+            read = read_queue(store, topic, number, offset, 32, 1 << 20, None)
             found += decode_records(b"".join(read.runs))
             offset = read.next_begin_offset
     return [record for record in found if record.body == mark.encode()]
@@ -190,7 +191,7 @@ async def popped_and_returned(case: Any, client: Any, topic: str) -> None:
     offsets = []
     for queue in case.broker.store.queues_of(topic):
         for offset in range(case.broker.store.max_offset(topic, queue)):
-            read = case.broker.store.read_queue(topic, queue, offset, 1, 1 << 20, None)
+            read = read_queue(case.broker.store, topic, queue, offset, 1, 1 << 20, None)
             offsets += [record.physical_offset for record in decode_records(b"".join(read.runs))]
     for offset in offsets:
         ext = {"offset": offset, "group": "back", "delayLevel": 1, "originTopic": "T"}
@@ -320,7 +321,7 @@ def test_what_was_taken_is_delivered_whatever_the_limits_are_now(
             assert reply.code == 0, reply.remark
         for way, level in (("back", 1), ("dead", -1)):
             for offset in range(1, kept["count"] + 1):
-                read = store.read_queue(f"To-{way}", 0, offset, 1, 1 << 20, None)
+                read = read_queue(store, f"To-{way}", 0, offset, 1, 1 << 20, None)
                 [record] = decode_records(b"".join(read.runs))
                 ext = {"offset": record.physical_offset, "group": way, "delayLevel": level}
                 reply = await client.call(36, ext | {"originTopic": f"To-{way}"})
@@ -410,7 +411,7 @@ def test_a_damaged_entry_is_noted_and_passed_over(
         await asyncio.sleep(2)
         for offset in range(3):
             queue = 2 if topic == LEVELS else 0
-            read = case.broker.store.read_queue(topic, queue, offset, 1, 1 << 20, None)
+            read = read_queue(case.broker.store, topic, queue, offset, 1, 1 << 20, None)
             places.append(decode_records(b"".join(read.runs))[0].physical_offset)
 
     async def again(case: Any) -> None:

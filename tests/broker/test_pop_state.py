@@ -13,9 +13,9 @@ from roquette.broker.pop.checkpoint import Ack, CheckPoint, decode, encode
 from roquette.broker.pop.modes import RequestModes, assign
 from roquette.broker.pop.order import ILLEGAL, NO_COMMIT, OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
-from roquette.broker.pulling.filters import MATCH_ALL, SubscriptionFilter
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
+from roquette.store.queues.queue_read import MATCH_ALL, RecordFilter
 from roquette.store.results import Arrival
 from roquette.wire.bodies import SetMessageRequestModeRequestBody
 
@@ -298,7 +298,7 @@ def test_a_retry_wakes_whoever_waits_for_the_group():
 
 def test_a_message_nobody_wants_wakes_nobody():
     table = polls()
-    table.hold(hold(chosen=SubscriptionFilter(frozenset((7,)), None)), ())
+    table.hold(hold(chosen=RecordFilter(frozenset((7,)), None)), ())
 
     assert table.on_arrival(arrival(code=6)) == []
     assert len(table.on_arrival(arrival(code=7))) == 1

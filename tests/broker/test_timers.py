@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import pytest
+from tests.store.calls import read_queue
 
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_records
@@ -26,7 +27,7 @@ def stored(store: MessageStore, topic: str, queue_id: int = 0) -> list[StoredRec
     found: list[StoredRecord] = []
     offset = store.min_offset(topic, queue_id)
     while offset < store.max_offset(topic, queue_id):
-        read = store.read_queue(topic, queue_id, offset, 32, 1 << 20, None)
+        read = read_queue(store, topic, queue_id, offset, 32, 1 << 20, None)
         found += decode_records(b"".join(read.runs))
         offset = read.next_begin_offset
     return found

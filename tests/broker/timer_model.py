@@ -6,6 +6,8 @@ crash can come between any two steps.
 
 import random
 
+from tests.store.calls import read_queue
+
 from roquette.broker.records.writer import MessageWriter
 from roquette.broker.timers.delivery import Timers
 from roquette.broker.timers.timer_rules import TimerRules, delete_key
@@ -202,7 +204,7 @@ class TimerModel:
         found: list[StoredRecord] = []
         offset = self.store.min_offset(topic, 0)
         while offset < self.store.max_offset(topic, 0):
-            read = self.store.read_queue(topic, 0, offset, 32, 1 << 20, None)
+            read = read_queue(self.store, topic, 0, offset, 32, 1 << 20, None)
             found += decode_records(b"".join(read.runs))
             offset = read.next_begin_offset
         return found

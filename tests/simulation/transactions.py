@@ -8,6 +8,8 @@ import asyncio
 import contextlib
 from typing import Any
 
+from tests.store.calls import read_queue
+
 from roquette.broker.service import Broker
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import decode_records
@@ -277,7 +279,7 @@ def read(broker: Broker, topic: str, queue_id: int) -> list[StoredRecord]:
     end = broker.store.max_offset(topic, queue_id)
     offset = broker.store.min_offset(topic, queue_id)
     while offset < end:
-        part = broker.store.read_queue(topic, queue_id, offset, 32, 1 << 20, None)
+        part = read_queue(broker.store, topic, queue_id, offset, 32, 1 << 20, None)
         found += decode_records(b"".join(part.runs), True)
         offset = part.next_begin_offset
     return found

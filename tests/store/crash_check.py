@@ -3,6 +3,7 @@
 import random
 from bisect import bisect_left
 
+from tests.store.calls import read_queue
 from tests.store.crash_workload import (
     BORN,
     HOST,
@@ -124,8 +125,8 @@ class Check:
                 self.read(message)
 
     def read(self, message: Message) -> None:
-        found = self.store.read_queue(
-            message.topic, message.queue_id, message.queue_offset, 1, 1, None
+        found = read_queue(
+            self.store, message.topic, message.queue_id, message.queue_offset, 1, 1, None
         )
         assert found.status is GetStatus.FOUND, (message.key, found.status)
         assert found.runs == [message.data]

@@ -1,5 +1,7 @@
 """A store under random load, cut off at random moments, compared with what it promised."""
 
+from tests.store.calls import read_queue
+
 from roquette.base.entropy import Entropy
 from roquette.message.record import decode_record
 from roquette.store.config import StoreConfig
@@ -164,7 +166,7 @@ class CrashModel:
             assert data is not None, f"acknowledged {sent.key} is lost"
             record = decode_record(data, 0, True)
             assert record.body == sent.body
-            found = store.read_queue(sent.topic, sent.queue_id, sent.queue_offset, 1, 1, None)
+            found = read_queue(store, sent.topic, sent.queue_id, sent.queue_offset, 1, 1, None)
             assert found.runs == [data], f"acknowledged {sent.key} is not in its queue"
             assert data in store.query(sent.topic, sent.key, 64, 0, 1 << 60), sent.key
         for topic in store.topics():
@@ -177,7 +179,7 @@ class CrashModel:
         offset = store.min_offset(topic, queue_id)
         end = store.max_offset(topic, queue_id)
         while offset < end:
-            found = store.read_queue(topic, queue_id, offset, 1, 1, None)
+            found = read_queue(store, topic, queue_id, offset, 1, 1, None)
             assert found.status is GetStatus.FOUND, (topic, queue_id, offset, found.status)
             record = decode_record(found.runs[0], 0, True)
             assert (record.topic, record.queue_id, record.queue_offset) == (topic, queue_id, offset)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import pytest
+from tests.store.calls import read_queue
 from tests.store.crash_workload import HOST, Message, Workload
 
 from roquette.errors import StoreError
@@ -82,7 +83,7 @@ def classify(
     for topic, queue_id in sorted({key[:2] for key in wanted}):
         offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         while offset < end:
-            found = store.read_queue(topic, queue_id, offset, 32, 1 << 20, None)
+            found = read_queue(store, topic, queue_id, offset, 32, 1 << 20, None)
             for record in decode_records(b"".join(found.runs), True):
                 key = (record.topic, record.queue_id, record.queue_offset)
                 assert key[:2] == (topic, queue_id), what
@@ -163,6 +164,6 @@ def test_every_bit_of_a_message_is_guarded_or_known_not_to_be(
             store.open(LATER_MS)
         except StoreError:
             continue
-        found = store.read_queue("A", message.queue_id, message.queue_offset, 1, 1, None)
+        found = read_queue(store, "A", message.queue_id, message.queue_offset, 1, 1, None)
         served = found.runs == [bytes(data[message.physical - base :][: message.size])]
         assert served <= (place in free), f"byte {place} is not guarded"

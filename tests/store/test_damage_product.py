@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from tests.store.calls import read_queue
 from tests.store.crash_workload import HOST, ROOT, Message
 from tests.store.damage import KINDS, WHOLE, Field, damage, damage_whole
 from tests.store.test_bit_flips import LATER_MS, Pristine, pristine
@@ -69,7 +70,7 @@ def reads(store: MessageStore, good: Pristine) -> dict[tuple[str, int, int], byt
     for topic, queue_id in sorted({key[:2] for key in good.messages}):
         offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         while offset < end:
-            found = store.read_queue(topic, queue_id, offset, 32, 1 << 20, None)
+            found = read_queue(store, topic, queue_id, offset, 32, 1 << 20, None)
             for record in decode_records(b"".join(found.runs), True):
                 key = (record.topic, record.queue_id, record.queue_offset)
                 assert key[:2] == (topic, queue_id)
@@ -88,7 +89,7 @@ def by_tag(store: MessageStore, wanted: list[Message]) -> set[tuple[str, int, in
         for code in codes:
             offset = store.min_offset(topic, queue_id)
             while offset < store.max_offset(topic, queue_id):
-                read = store.read_queue(topic, queue_id, offset, 32, 1 << 20, {code})
+                read = read_queue(store, topic, queue_id, offset, 32, 1 << 20, {code})
                 for record in decode_records(b"".join(read.runs), True):
                     found.add((topic, queue_id, record.queue_offset))
                 offset = read.next_begin_offset

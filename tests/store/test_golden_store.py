@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.calls import read_queue
 
 from roquette.base.files import OsFiles
 from roquette.message.properties import property_value
@@ -115,7 +116,7 @@ def test_a_store_of_apache_opens_and_reads(tmp_path: Path) -> None:
         assert record is not None
         assert decode_record(record, 0, True).body == put["body"].encode()
         if put["sysFlag"] not in (4, 12):
-            found = store.read_queue(put["topic"], put["queueId"], put["queueOffset"], 1, 1, None)
+            found = read_queue(store, put["topic"], put["queueId"], put["queueOffset"], 1, 1, None)
             assert found.runs == [record]
         keys = property_value(put["properties"], "KEYS") or ""
         hits = store.query(put["topic"], keys.split()[0], 10, 0, 1 << 60)

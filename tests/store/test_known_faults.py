@@ -7,6 +7,7 @@ remoting's.
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store.calls import read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.broker.files.config_files import ConfigFiles
@@ -39,7 +40,7 @@ def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[int
     """What a reader gets from the queue's first offset on."""
     found = []
     for offset in range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)):
-        runs = store.read_queue(topic, queue_id, offset, 1, 1, None).runs
+        runs = read_queue(store, topic, queue_id, offset, 1, 1, None).runs
         found.append(int(decode_record(runs[0], 0, True).body))
     return found
 
@@ -244,7 +245,7 @@ def test_damage_below_what_was_synced_is_not_cut_off() -> None:
     store = opened(files)
 
     assert store.max_offset("T", 0) == 20
-    found = [store.read_queue("T", 0, n, 1, 1, None) for n in range(20)]
+    found = [read_queue(store, "T", 0, n, 1, 1, None) for n in range(20)]
     assert [one.count for one in found] == [1] * 18 + [0, 1]
     assert put(store, 20) == 20
 

@@ -42,7 +42,7 @@ def look(count):
         topic, queue_id = f"topic{number // 16}", number % 16
         assert store.max_offset(topic, queue_id) == count, (topic, queue_id)
         if number % 11 == 0:
-            assert store.read_queue(topic, queue_id, count - 1, 32, 1 << 20, None).count == 1
+            assert read_queue(store, topic, queue_id, count - 1, 32, 1 << 20, None).count == 1
 
 if life == "first":
     write(b"a" * 40)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.store.calls import read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
@@ -18,6 +19,7 @@ from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
 from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import QueueRead, ReadRequest
 from roquette.store.results import Appended, GetStatus
 from roquette.testing.faulty_files import FaultyFiles
 
@@ -37,7 +39,7 @@ def put(
 
 
 def status(store: MessageStore, offset: int) -> tuple[GetStatus, int]:
-    found = store.read_queue("T", 0, offset, 32, 1 << 20, None)
+    found = read_queue(store, "T", 0, offset, 32, 1 << 20, None)
     return found.status, found.next_begin_offset
 
 
@@ -59,7 +61,7 @@ def test_neighbours_in_the_log_are_one_run() -> None:
     for number in range(5):
         put(store, b"%d" % number)
 
-    found = store.read_queue("T", 0, 0, 32, 1 << 20, None)
+    found = read_queue(store, "T", 0, 0, 32, 1 << 20, None)
 
     assert len(found.runs) == 1
     assert found.count == 5
@@ -71,7 +73,7 @@ def test_the_first_message_always_fits_the_byte_limit() -> None:
     put(store, b"x" * 500)
     put(store)
 
-    found = store.read_queue("T", 0, 0, 32, 1, None)
+    found = read_queue(store, "T", 0, 0, 32, 1, None)
 
     assert found.count == 1
 
@@ -81,8 +83,8 @@ def test_a_filter_compares_tags_codes_as_signed_int32() -> None:
     put(store, b"a", tags=-5)
     put(store, b"b", tags=7)
 
-    found = store.read_queue("T", 0, 0, 32, 1 << 20, frozenset({-5}))
-    none = store.read_queue("T", 0, 0, 32, 1 << 20, {1})
+    found = read_queue(store, "T", 0, 0, 32, 1 << 20, frozenset({-5}))
+    none = read_queue(store, "T", 0, 0, 32, 1 << 20, {1})
 
     assert [decode_record(run, 0, True).body for run in found.runs] == [b"a"]
     assert found.next_begin_offset == 2
@@ -94,7 +96,7 @@ def test_a_filtered_read_looks_at_a_bounded_number_of_units() -> None:
     for _ in range(1000):
         put(store, b"", tags=1)
 
-    found = store.read_queue("T", 0, 0, 32, 1 << 20, {2})
+    found = read_queue(store, "T", 0, 0, 32, 1 << 20, {2})
 
     assert found.next_begin_offset == 801
 
@@ -104,13 +106,14 @@ def test_a_cold_read_can_be_left_to_the_executor() -> None:
     for number in range(40):
         put(store, b"%d" % number)
 
-    found = store.read_queue("T", 0, 0, 32, 1 << 20, None, defer_cold=True)
-    direct = store.read_queue("T", 0, 0, 32, 1 << 20, None)
+    later = store.begin_read(ReadRequest("T", 0, 0, 32, 1 << 20))
+    direct = read_queue(store, "T", 0, 0, 32, 1 << 20, None)
 
+    assert isinstance(later, QueueRead)
+    found = later.run()
     assert found.cold
-    assert found.runs == []
     assert found.count == 8  # maxTransferCountOnMessageInDisk
-    assert store.plan_cold_read(found)() == direct.runs
+    assert found.runs == direct.runs
 
 
 def test_searches_by_time_follow_both_boundaries() -> None:
@@ -266,7 +269,7 @@ def test_a_deleted_topic_starts_again_at_zero_even_after_a_crash() -> None:
 
     store = opened(files.crash())
 
-    found = store.read_queue("T", 0, 0, 1, 1, None)
+    found = read_queue(store, "T", 0, 0, 1, 1, None)
     assert store.max_offset("T", 0) == 1
     assert decode_record(found.runs[0], 0, True).body == b"new"
 
@@ -409,7 +412,7 @@ def test_a_message_that_is_not_synced_yet_is_waited_for_behind_old_ones_too() ->
     assert status(store, 0) == (GetStatus.FOUND, 3)
     assert status(store, 2) == (GetStatus.FOUND, 3)
     assert status(store, 3) == (GetStatus.OFFSET_OVERFLOW_ONE, 3)
-    codes = store.read_queue("T", 0, 0, 32, 1 << 20, {0})
+    codes = read_queue(store, "T", 0, 0, 32, 1 << 20, {0})
     assert (codes.count, codes.next_begin_offset) == (3, 3)
     plan = store.plan_sync()
     assert plan is not None

@@ -1,6 +1,7 @@
 """Opening what others left behind: garbage, holes, prefixes, missing files."""
 
 import pytest
+from tests.store.calls import read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.errors import StoreError
@@ -36,7 +37,7 @@ def reopened(files: FaultyFiles) -> MessageStore:
 
 def readable(store: MessageStore) -> int:
     return sum(
-        store.read_queue("T", queue_id, offset, 1, 1, None).count
+        read_queue(store, "T", queue_id, offset, 1, 1, None).count
         for queue_id in store.queues_of("T")
         for offset in range(store.max_offset("T", queue_id))
     )

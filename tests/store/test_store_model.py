@@ -3,6 +3,7 @@
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.store.calls import read_queue
 from tests.store.crash_workload import BORN, HOST, ROOT, crash_config
 
 from roquette.message.batch import encode_batch
@@ -84,7 +85,7 @@ class ListModel(RuleBasedStateMachine):
     def read(self, queue: tuple[str, int], start: int, count: int) -> None:
         wanted = self.lists[queue]
         self.store.flush_all()  # a reader sees what is on the disk
-        found = self.store.read_queue(*queue, start, count, 1 << 20, None)
+        found = read_queue(self.store, *queue, start, count, 1 << 20, None)
         bodies = [record.body for record in decode_records(b"".join(found.runs), True)]
         if start < len(wanted):
             assert found.status is GetStatus.FOUND

@@ -56,6 +56,7 @@ from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds
 from roquette.remoting.outcomes import Later, Reply
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import QueueRead
 from roquette.store.results import Found
 from roquette.store.upkeep.disk_guard import Usage
 from roquette.wire.bodies import SubscriptionData
@@ -94,7 +95,7 @@ class Parts:
     host: str  # the advertised host
     store_host: bytes  # host and port as records carry them
     sync_flush: bool
-    read_cold: Callable[[Found], Awaitable[list[bytes]]]
+    read_cold: Callable[[QueueRead], Awaitable[Found]]
     lanes: Callable[[], list[tuple[str, int, int, int]]]
     disk: Callable[[], tuple[Usage, Usage]]  # of the commit log's disk, of the root's
     address: Callable[[], str]  # host:port, as clients know it

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import pytest
+from tests.store.calls import read_queue
 from tests.store.crash_check import LATER_MS, Check
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 from tests.store.crash_workload import Owed, Workload
@@ -186,7 +187,7 @@ def sound(good: Stopped, images: dict[str, bytes]) -> list[Sent]:
 
 def check_served(store: MessageStore, owed: list[Sent], known: list[Sent]) -> None:
     for one in owed:
-        found = store.read_queue(one.topic, one.queue_id, one.offset, 1, 1, None)
+        found = read_queue(store, one.topic, one.queue_id, one.offset, 1, 1, None)
         assert found.status is GetStatus.FOUND, (one.topic, one.queue_id, one.offset, found.status)
         assert found.runs == [one.data]
     bodies = {
@@ -197,7 +198,7 @@ def check_served(store: MessageStore, owed: list[Sent], known: list[Sent]) -> No
     for topic, queue_id in QUEUES:
         offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         while offset < end:
-            found = store.read_queue(topic, queue_id, offset, 1, 1, None)
+            found = read_queue(store, topic, queue_id, offset, 1, 1, None)
             for run in found.runs:
                 record = decode_record(run, 0, True)
                 assert bodies[record.topic, record.queue_id, record.queue_offset] == record.body
@@ -433,7 +434,7 @@ def test_a_bit_of_a_queues_last_unit_costs_nothing_after_a_kill(bit: int) -> Non
 
     store = opened(remade(good, **{path[3:]: bytes(image)}))
 
-    found = store.read_queue(*QUEUES[1], one.offset, 1, 1, None)
+    found = read_queue(store, *QUEUES[1], one.offset, 1, 1, None)
     assert found.runs == [one.data]
     assert store.max_offset(*QUEUES[1]) == one.offset + 1
 
@@ -549,7 +550,7 @@ class DamagedStates(Explorer):
             if m.end > limit or not intact or m.physical < owed.floor or m.queue_offset < 0:
                 continue
             if m.topic not in life.gone:
-                found = store.read_queue(m.topic, m.queue_id, m.queue_offset, 1, 1, None)
+                found = read_queue(store, m.topic, m.queue_id, m.queue_offset, 1, 1, None)
                 assert found.runs == [m.data], (kind, path, at, size, m.key)
                 assert store.max_offset(m.topic, m.queue_id) > m.queue_offset
 

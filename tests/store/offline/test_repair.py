@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.store.calls import read_queue
 from tests.store.offline.stores import (
     HOST,
     READER,
@@ -119,7 +120,7 @@ def test_damage_is_mended_and_what_is_sound_stays(root: Path, name: str, in_plac
         if name not in {"no queues", "torn tail"}:
             assert store.max_offset(topic, queue_id) == end, (topic, queue_id)
         for offset in range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)):
-            served += store.read_queue(topic, queue_id, offset, 1, 1 << 20, None).count
+            served += read_queue(store, topic, queue_id, offset, 1, 1 << 20, None).count
     assert served == len(sound)
     append(store, 500)
     store.write_pending()
@@ -191,10 +192,10 @@ def test_times_are_found_across_what_is_lost(root: Path, name: str) -> None:
     sound = [record for record in records(mended) if record.topic != "LOST_TO_DAMAGE"]
     for record in sound:
         place = store.offset_by_time(record.topic, record.queue_id, record.store_timestamp_ms)
-        first = store.read_queue(record.topic, record.queue_id, place, 1, 1 << 20, None)
+        first = read_queue(store, record.topic, record.queue_id, place, 1, 1 << 20, None)
         while not first.count:
             place = first.next_begin_offset
-            first = store.read_queue(record.topic, record.queue_id, place, 1, 1 << 20, None)
+            first = read_queue(store, record.topic, record.queue_id, place, 1, 1 << 20, None)
         assert place == record.queue_offset
     store.close(0)
 

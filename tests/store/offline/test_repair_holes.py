@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.calls import read_queue
 from tests.store.offline.stores import (
     READER,
     SEGMENT,
@@ -109,8 +110,8 @@ def judge(root: Path, mended: Path, *, place: bool = True) -> None:
     report = store.open(0)
     assert not report.abnormal and report.dropped_bytes == 0
     for record in found:
-        read = store.read_queue(
-            record.topic, record.queue_id, record.queue_offset, 1, 1 << 20, None
+        read = read_queue(
+            store, record.topic, record.queue_id, record.queue_offset, 1, 1 << 20, None
         )
         assert b"".join(read.runs) == store.record_at(record.physical_offset)
         assert read.count == 1

@@ -4,6 +4,7 @@ import errno
 import logging
 
 import pytest
+from tests.store.calls import read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
@@ -33,7 +34,7 @@ def bodies(store: MessageStore, queue_id: int) -> list[bytes]:
     """Every message of a queue, CRC checked."""
     found: list[bytes] = []
     for offset in range(store.min_offset("T", queue_id), store.max_offset("T", queue_id)):
-        read = store.read_queue("T", queue_id, offset, 1, 1, None)
+        read = read_queue(store, "T", queue_id, offset, 1, 1, None)
         found.append(decode_record(read.runs[0], 0, True).body)
     return found
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.store.calls import read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
@@ -328,7 +329,7 @@ def test_a_log_larger_than_allowed_loses_its_oldest_files_at_any_hour() -> None:
     while delete(one, START_MS, elapsed_ms=0):
         pass
     assert one.max_physical_offset - one.min_physical_offset <= 4096, "the file in use stays"
-    assert one.read_queue("T", 0, one.max_offset("T", 0) - 1, 1, 1, None).count == 1
+    assert read_queue(one, "T", 0, one.max_offset("T", 0) - 1, 1, 1, None).count == 1
 
 
 def test_queue_and_index_files_go_with_the_log() -> None:
@@ -388,7 +389,7 @@ def test_the_space_of_deleted_files_comes_back_at_once(tmp_path) -> None:
     store.open(START_MS)
     fill(store, 300, START_MS)
     for offset in range(0, 300, 7):
-        store.read_queue("T", 0, offset, 32, 1 << 20, None)
+        read_queue(store, "T", 0, offset, 32, 1 << 20, None)
     assert delete(store, START_MS) > 10 * 4096
     held = [
         line for line in Path("/proc/self/maps").read_text().splitlines()

@@ -76,7 +76,7 @@ except StoreFull as error:
     print(error)
 assert done > 1000, done
 store.flush_all()
-read = sum(store.read_queue("T", 0, n, 1, 1, None).count for n in range(done))
+read = sum(read_queue(store, "T", 0, n, 1, 1, None).count for n in range(done))
 assert read == done, (read, done)
 store.close(0)
 assert opened().max_offset("T", 0) == done
@@ -95,13 +95,13 @@ store.close(0)
 punch("/consumequeue")
 fill()
 store = opened()
-assert store.read_queue("T", 0, 0, 1, 1, None).count == 1
+assert read_queue(store, "T", 0, 0, 1, 1, None).count == 1
 try:
     put(store)
     raise SystemExit("nothing was refused")
 except StoreFull as error:
     print(error)
-assert store.read_queue("T", 0, 0, 1, 1, None).count == 1
+assert read_queue(store, "T", 0, 0, 1, 1, None).count == 1
 os.remove(root + "/ballast")
 store.check_disk(100 << 20, 90 << 20)
 store.check_send()

@@ -18,6 +18,7 @@ from roquette.message.properties import decode_properties
 from roquette.message.record_layout import StoredRecord
 from roquette.store.log.delivery_marks import Copy
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import ReadRequest
 from roquette.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 
 log = logging.getLogger("roquette.broker.delay")
@@ -139,7 +140,7 @@ class DelayLevels:
         budget = _STEP_BUDGET
         while budget > 0:
             found = self._store.read_queue(
-                names.SCHEDULE_TOPIC, queue_id, offset, _READ_COUNT, _READ_BYTES, None
+                ReadRequest(names.SCHEDULE_TOPIC, queue_id, offset, _READ_COUNT, _READ_BYTES)
             )
             if not found.count:
                 moved = found.next_begin_offset

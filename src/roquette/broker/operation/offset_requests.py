@@ -11,6 +11,8 @@ from roquette.errors import Refused
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import ReadRequest
+from roquette.store.results import Found
 from roquette.wire.codes import ResponseCode
 from roquette.wire.headers import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -45,8 +47,8 @@ class OffsetProcessor:
                 ResponseCode.QUERY_NOT_FOUND,
                 "Not found, do not set to zero, maybe this group boot first",
             )
-        first = self._store.read_queue(header.topic, header.queue_id, 0, 1, 1, None, True)
-        if first.count and not first.cold and first.min_offset <= 0:
+        first = self._store.begin_read(ReadRequest(header.topic, header.queue_id, 0, 1, 1))
+        if isinstance(first, Found) and first.count and first.min_offset <= 0:
             return _offset(0)
         raise Refused(
             ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first"

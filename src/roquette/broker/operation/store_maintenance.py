@@ -7,6 +7,7 @@ from roquette.broker.operation.stats import BrokerStats
 from roquette.broker.records.log_sync import LogSync
 from roquette.errors import StoreError
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import QueueRead
 from roquette.store.results import Found
 
 
@@ -39,12 +40,12 @@ class StoreWork:
             await run_blocking(plan.run)
             self._store.allocated(plan)
 
-    async def read_cold(self, found: Found) -> list[bytes]:
+    async def read_cold(self, read: QueueRead) -> Found:
         """Read messages that are not in memory."""
         began_ms = self._clock.steady_ms()
-        runs = await run_blocking(self._store.plan_cold_read(found))
+        found = await run_blocking(read.run)
         self._stats.get_durations.add(self._clock.steady_ms() - began_ms, 1)
-        return runs
+        return found
 
     def check(self) -> None:
         """After a failed sync, of whatever file, nobody knows what the disk holds: nothing more is accepted."""

@@ -6,7 +6,6 @@ Apache: PopMessageProcessor; refusals carry its texts.
 from collections.abc import Awaitable, Callable, Generator
 
 from roquette.base.entropy import Entropy
-from roquette.base.executor import run_blocking
 from roquette.broker.config import LiveConfig
 from roquette.broker.operation.stats import BrokerStats
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, CheckPoint
@@ -15,7 +14,7 @@ from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.reading import PopOffsets, as_of_topic, drawn_queues, queue_offsets
 from roquette.broker.pop.receipt import message_offset_info, start_offset_info
 from roquette.broker.pop.state import PopState
-from roquette.broker.pulling.filters import MATCH_ALL, SubscriptionFilter, SubscriptionFilters
+from roquette.broker.pulling.filters import SubscriptionFilters
 from roquette.broker.records.retries import RETRY_PERM
 from roquette.broker.tables.offsets import OffsetTable
 from roquette.broker.tables.topics import Topic, TopicTable
@@ -24,6 +23,7 @@ from roquette.message.names import pop_retry_topic
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Held, Later, Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.store.results import Found, GetStatus
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext
@@ -41,8 +41,8 @@ _PASSED = (
     GetStatus.MESSAGE_WAS_REMOVING,
     GetStatus.NO_MATCHED_LOGIC_QUEUE,
 )
-Work = Generator[Found, Found, Outcome]
-Part = Generator[Found, Found, None]
+Work = Generator[QueueRead, Found, Outcome]
+Part = Generator[QueueRead, Found, None]
 
 
 class _Batch:
@@ -53,7 +53,7 @@ class _Batch:
         "overruled", "pop_time", "rest", "revive_qid", "runs", "starts",
     )  # fmt: skip
 
-    def __init__(self, chosen: SubscriptionFilter, pop_time: int, revive_qid: int) -> None:
+    def __init__(self, chosen: RecordFilter, pop_time: int, revive_qid: int) -> None:
         self.chosen = chosen
         self.pop_time = pop_time
         self.revive_qid = revive_qid
@@ -73,7 +73,7 @@ class PopProcessor:
     """Serves the pops.
 
     Args:
-        read_cold: reads records far behind the tail in the executor and returns their bytes.
+        read_cold: runs a read of records far behind the tail in the executor.
         durable: waits for a log offset to be on the disk; False when that took too long.
         sync_flush: answers wait until their check-points are on the disk.
     """
@@ -91,7 +91,7 @@ class PopProcessor:
         places: PopOffsets,
         filters: SubscriptionFilters,
         *,
-        read_cold: Callable[[Found], Awaitable[list[bytes]]],
+        read_cold: Callable[[QueueRead], Awaitable[Found]],
         durable: Callable[[int], Awaitable[bool]],
         sync_flush: bool,
     ) -> None:
@@ -137,17 +137,13 @@ class PopProcessor:
         except StopIteration as done:
             outcome: Outcome = done.value
             return outcome
-        return Task(self._beside(work, cold))
+        return Task(self._finish_with_cold_reads(work, cold))
 
-    async def _beside(self, work: Work, cold: Found) -> Reply:
+    async def _finish_with_cold_reads(self, work: Work, cold: QueueRead) -> Reply:
         """A pop that needs records the disk may have to be asked for."""
         try:
             while True:
-                if cold.plan is not None:
-                    cold = await run_blocking(cold.plan)
-                else:
-                    cold.runs = await self._read_cold(cold)
-                cold = work.send(cold)
+                cold = work.send(await self._read_cold(cold))
         except StopIteration as done:
             outcome = done.value
         finally:
@@ -164,7 +160,7 @@ class PopProcessor:
         ctx: RequestContext,
         header: PopMessageRequestHeader,
         topic: Topic,
-        chosen: SubscriptionFilter,
+        chosen: RecordFilter,
     ) -> Work:
         config = self._live.current
         draw = self._entropy.below(100)
@@ -242,11 +238,11 @@ class PopProcessor:
             self._pop.orders.make_room(name, group, queue_id)
         chosen = MATCH_ALL if retry else batch.chosen
         found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
-        if found.status in _MOVED:
+        if isinstance(found, Found) and found.status in _MOVED:
             offset = found.next_begin_offset
             self._places.correct(name, group, queue_id, offset, ctx.now_ms)
             found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
-        if found.plan is not None or (found.count and not found.runs):
+        if isinstance(found, QueueRead):
             batch.cold = True
             overruled = self._offsets.overruled
             self._pop.locked.add(key)
@@ -267,18 +263,9 @@ class PopProcessor:
         batch.rest += max(0, found.max_offset - found.next_begin_offset)
 
     def _read(
-        self, key: tuple[str, str, int], offset: int, count: int, chosen: SubscriptionFilter
-    ) -> Found:
-        return self._store.read_queue(
-            key[0],
-            key[2],
-            offset,
-            count,
-            MAX_BYTES,
-            chosen.codes,
-            defer_cold=True,
-            predicate=chosen.predicate,
-        )
+        self, key: tuple[str, str, int], offset: int, count: int, chosen: RecordFilter
+    ) -> Found | QueueRead:
+        return self._store.begin_read(ReadRequest(key[0], key[2], offset, count, MAX_BYTES, chosen))
 
     def _hand_out(
         self,
@@ -405,7 +392,7 @@ class PopProcessor:
 
 def build_filter(
     filters: SubscriptionFilters, expression: str | None, kind: str | None, ext: bytes
-) -> SubscriptionFilter:
+) -> RecordFilter:
     """The filter a request brings; none lets every message through.
 
     Raises:

@@ -17,12 +17,13 @@ from roquette.broker.pop.hand_out import (
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.reading import PopOffsets, drawn_queues
 from roquette.broker.pop.state import PopState
-from roquette.broker.pulling.filters import MATCH_ALL, SubscriptionFilter, SubscriptionFilters
+from roquette.broker.pulling.filters import SubscriptionFilters
 from roquette.broker.tables.topics import Topic, TopicTable
 from roquette.message.names import pop_retry_topic
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Held, Outcome, Reply
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.store.results import GetStatus
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext
@@ -87,12 +88,11 @@ class PopInfoProcessor:
             rest += self._store.max_offset(name, queue_id) - offset
             if count >= wanted:
                 continue
-            found = self._store.read_queue(name, queue_id, offset, wanted - count, MAX_BYTES, None)
+            request = ReadRequest(name, queue_id, offset, wanted - count, MAX_BYTES)
+            found = self._store.read_queue(request)
             if found.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
-                offset = found.next_begin_offset
-                found = self._store.read_queue(
-                    name, queue_id, offset, wanted - count, MAX_BYTES, None
-                )
+                request.offset = found.next_begin_offset
+                found = self._store.read_queue(request)
             runs += found.runs
             count += found.count
         self._stats.get(count)
@@ -138,7 +138,7 @@ class PopInfoProcessor:
         self,
         ctx: RequestContext,
         header: NotificationRequestHeader,
-        chosen: SubscriptionFilter,
+        chosen: RecordFilter,
         name: str,
         queue_id: int,
     ) -> bool:
@@ -156,17 +156,8 @@ class PopInfoProcessor:
         end = self._store.max_offset(name, queue_id)
         if end <= offset or chosen is MATCH_ALL or name != header.topic:
             return end > offset
-        found = self._store.read_queue(
-            name,
-            queue_id,
-            offset,
-            1,
-            1,
-            chosen.codes,
-            defer_cold=True,
-            predicate=chosen.predicate,
-        )
-        return found.plan is not None or found.count > 0 or found.next_begin_offset < end
+        found = self._store.begin_read(ReadRequest(name, queue_id, offset, 1, 1, chosen))
+        return isinstance(found, QueueRead) or found.count > 0 or found.next_begin_offset < end
 
     def polling_info(
         self, ctx: RequestContext, header: PollingInfoRequestHeader, body: bytes

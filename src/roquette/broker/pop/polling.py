@@ -9,7 +9,7 @@ from bisect import insort
 from collections.abc import Callable
 from typing import Final
 
-from roquette.broker.pulling.filters import SubscriptionFilter
+from roquette.store.queues.queue_read import RecordFilter
 from roquette.store.results import Arrival
 
 ANY_QUEUE: Final = -1
@@ -26,7 +26,7 @@ class PollHold:
         topic: str,
         group: str,
         queue_id: int,
-        chosen: SubscriptionFilter,
+        chosen: RecordFilter,
         deadline_ms: int,
         *,
         notice: bool = False,
@@ -159,7 +159,7 @@ class PollTable:
         self._drop(entry)
         return hold
 
-    def _wanted(self, chosen: SubscriptionFilter, message: Arrival) -> bool:
+    def _wanted(self, chosen: RecordFilter, message: Arrival) -> bool:
         if chosen.predicate is not None:
             where = (message.physical_offset, message.size)
             return chosen.predicate.matches(self._properties_at(*where))

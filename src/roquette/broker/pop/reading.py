@@ -16,6 +16,8 @@ from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import encode_record
 from roquette.message.record_layout import MAX_PROPERTIES
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import ReadRequest
+from roquette.store.results import Found
 
 INIT_MIN = 0
 _QUEUE_OFFSET_AT = 20
@@ -83,8 +85,8 @@ class PopOffsets:
     def _in_memory(self, topic: str, queue_id: int) -> bool:
         if not self._live.current.init_pop_offset_by_check_msg_in_mem:
             return False
-        found = self._store.read_queue(topic, queue_id, 0, 1, 1, None, defer_cold=True)
-        return bool(found.count) and not found.cold
+        found = self._store.begin_read(ReadRequest(topic, queue_id, 0, 1, 1))
+        return isinstance(found, Found) and found.count > 0
 
 
 def queue_offsets(runs: list[bytes]) -> list[int]:

@@ -40,6 +40,7 @@ from roquette.message import names, properties
 from roquette.message.properties import decode_properties, property_value
 from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import ReadRequest
 
 log = logging.getLogger("roquette.broker.pop")
 
@@ -258,7 +259,9 @@ class Reviver:
 
         A damaged record is passed over, it alone.
         """
-        found = self._store.read_queue(self._log.topic, number, offset, count, _READ_BYTES, None)
+        found = self._store.read_queue(
+            ReadRequest(self._log.topic, number, offset, count, _READ_BYTES)
+        )
         if not found.count:
             return [], max(offset, found.next_begin_offset)
         return sound_records(b"".join(found.runs)), found.next_begin_offset
@@ -333,7 +336,7 @@ class Reviver:
         return len(revived)
 
     def _message(self, topic: str, queue_id: int, offset: int) -> StoredRecord | None:
-        found = self._store.read_queue(topic, queue_id, offset, 1, _READ_BYTES, None)
+        found = self._store.read_queue(ReadRequest(topic, queue_id, offset, 1, _READ_BYTES))
         if not found.count:
             return None
         record = sound_record(b"".join(found.runs))

@@ -12,7 +12,7 @@ from roquette.errors import ExpressionError
 from roquette.filter.sql_compile import compile_sql
 from roquette.filter.tags import tag_codes
 from roquette.message.properties import property_value
-from roquette.store.queues.filtered import Predicate
+from roquette.store.queues.queue_read import MATCH_ALL, RecordFilter
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
@@ -21,24 +21,6 @@ TAG_CHARACTERS: Final = 1_024  # none longer than that
 SQL_EXPRESSIONS: Final = 1_000  # selectors kept, compiled or with what is wrong with them,
 SQL_CHARACTERS: Final = 1 << 20  # and what they may amount to
 RETRY_WEIGHT: Final = 64  # the selectors behind it are not known beforehand
-
-
-class SubscriptionFilter:
-    """One subscription's filter: at most one of the two is set, neither lets every message through.
-
-    Attributes:
-        codes: hashes of the wanted tags.
-        predicate: asked about the properties of each message.
-    """
-
-    __slots__ = ("codes", "predicate")
-
-    def __init__(self, codes: frozenset[int] | None, predicate: Predicate | None) -> None:
-        self.codes: frozenset[int] | None = codes
-        self.predicate: Predicate | None = predicate
-
-
-MATCH_ALL: Final = SubscriptionFilter(None, None)
 
 
 def is_tag_type(kind: str | None) -> bool:
@@ -52,11 +34,11 @@ class SubscriptionFilters:
     __slots__ = ("_characters", "_sql", "_tags")
 
     def __init__(self) -> None:
-        self._tags: dict[str, SubscriptionFilter] = {}
-        self._sql: dict[str, SubscriptionFilter | str] = {}
+        self._tags: dict[str, RecordFilter] = {}
+        self._sql: dict[str, RecordFilter | str] = {}
         self._characters: int = 0
 
-    def build(self, expression: str | None, kind: str | None) -> SubscriptionFilter:
+    def build(self, expression: str | None, kind: str | None) -> RecordFilter:
         """The filter of an expression (FilterAPI.build, ConsumerFilterManager.build).
 
         Raises:
@@ -70,7 +52,7 @@ class SubscriptionFilters:
             return MATCH_ALL
         known = self._tags.get(expression)
         if known is None:
-            known = SubscriptionFilter(tag_codes(expression), None)
+            known = RecordFilter(tag_codes(expression))
             if len(self._tags) < TAG_EXPRESSIONS and len(expression) <= TAG_CHARACTERS:
                 self._tags[expression] = known
         return known
@@ -83,13 +65,13 @@ class SubscriptionFilters:
             self._build_sql(expression)
         return True
 
-    def _build_sql(self, expression: str | None) -> SubscriptionFilter:
+    def _build_sql(self, expression: str | None) -> RecordFilter:
         if not expression:
             raise ExpressionError("the expression is empty")
         known = self._sql.get(expression)
         if known is None:
             try:
-                known = SubscriptionFilter(None, compile_sql(expression))
+                known = RecordFilter(None, compile_sql(expression))
             except ExpressionError as error:
                 known = str(error)
             self._keep(expression, known)
@@ -97,7 +79,7 @@ class SubscriptionFilters:
             raise ExpressionError(known)
         return known
 
-    def _keep(self, expression: str, known: SubscriptionFilter | str) -> None:
+    def _keep(self, expression: str, known: RecordFilter | str) -> None:
         size = len(expression)
         if size > SQL_CHARACTERS:
             return
@@ -119,8 +101,8 @@ class RetryPredicate:
 
     __slots__ = ("_find", "_group", "weight")
 
-    def __init__(self, find: Callable[[str, str], SubscriptionFilter | None], group: str) -> None:
-        self._find: Callable[[str, str], SubscriptionFilter | None] = find
+    def __init__(self, find: Callable[[str, str], RecordFilter | None], group: str) -> None:
+        self._find: Callable[[str, str], RecordFilter | None] = find
         self._group: str = group
         self.weight: int = RETRY_WEIGHT
 

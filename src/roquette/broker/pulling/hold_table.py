@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
-from roquette.store.queues.filtered import Predicate
+from roquette.store.queues.queue_read import Predicate
 
 
 class HeldPull:

@@ -8,13 +8,10 @@ from typing import Final
 
 import msgspec
 
-from roquette.base.executor import run_blocking
 from roquette.broker.config import LiveConfig
 from roquette.broker.operation.stats import BrokerStats
 from roquette.broker.pulling.filters import (
-    MATCH_ALL,
     RetryPredicate,
-    SubscriptionFilter,
     SubscriptionFilters,
     is_tag_type,
 )
@@ -28,6 +25,7 @@ from roquette.message.names import PREDEFINED_GROUPS, RETRY_PREFIX, is_system_gr
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Held, Outcome, Reply, Task
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.store.results import Found, GetStatus
 from roquette.wire.bodies import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -78,7 +76,7 @@ class PullProcessor:
     """Serves the pulls.
 
     Args:
-        read_cold: reads records far behind the tail in the executor and returns their bytes.
+        read_cold: runs a read of records far behind the tail in the executor.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class PullProcessor:
         stats: BrokerStats,
         *,
         broker_address: str,
-        read_cold: Callable[[Found], Awaitable[list[bytes]]],
+        read_cold: Callable[[QueueRead], Awaitable[Found]],
     ) -> None:
         self._live: LiveConfig = live
         self._store: MessageStore = store
@@ -104,7 +102,7 @@ class PullProcessor:
         self._filters: SubscriptionFilters = filters
         self._stats: BrokerStats = stats
         self._broker_address: str = broker_address
-        self._read_cold: Callable[[Found], Awaitable[list[bytes]]] = read_cold
+        self._read_cold: Callable[[QueueRead], Awaitable[Found]] = read_cold
 
     def pull_message(
         self, ctx: RequestContext, header: PullMessageRequestHeader, body: bytes
@@ -186,30 +184,26 @@ class PullProcessor:
         header: PullMessageRequestHeader,
         topic: Topic,
         group: SubscriptionGroupConfig,
-        chosen: SubscriptionFilter,
+        chosen: RecordFilter,
     ) -> Outcome:
-        wanted_offset: int = header.queue_offset
-        found = self._store.read_queue(
-            topic.name,
-            header.queue_id,
-            wanted_offset,
-            max(1, header.max_msg_nums),
-            header.max_msg_bytes or DEFAULT_MAX_BYTES,
-            chosen.codes,
-            defer_cold=True,
-            predicate=chosen.predicate,
+        found = self._store.begin_read(
+            ReadRequest(
+                topic.name,
+                header.queue_id,
+                header.queue_offset,
+                header.max_msg_nums,
+                header.max_msg_bytes or DEFAULT_MAX_BYTES,
+                chosen,
+            )
         )
-        if found.plan is not None:
-            return Task(self._cold_filtered(header, topic, group, found.plan))
+        if isinstance(found, QueueRead):
+            return Task(self._cold(header, topic, group, found))
         code, code_at_zero = CODES[found.status]
-        if wanted_offset == 0:
+        if header.queue_offset == 0:
             code = code_at_zero
         if code == NOT_FOUND and ctx.may_hold and header.sys_flag & SUSPEND_FLAG:
             return Held(self._hold(ctx, header, topic, chosen))
-        reply = self._answer(header, topic, group, found, code)
-        if found.count and not found.runs:
-            return Task(self._cold(reply, found))
-        return reply
+        return self._answer(header, topic, group, found, code)
 
     def _answer(
         self,
@@ -251,21 +245,15 @@ class PullProcessor:
         )
         return Reply(ext, None, OFFSET_MOVED, STATUS_NAMES[GetStatus.OFFSET_RESET])
 
-    async def _cold(self, reply: Reply, found: Found) -> Reply:
-        """Records the disk may have to be asked for are read beside the loop."""
-        reply.body = await self._read_cold(found)
-        return reply
-
-    async def _cold_filtered(
+    async def _cold(
         self,
         header: PullMessageRequestHeader,
         topic: Topic,
         group: SubscriptionGroupConfig,
-        plan: Callable[[], Found],
+        read: QueueRead,
     ) -> Reply:
-        """Records of which the disk may have to be asked whether they are wanted are judged beside the loop."""
-        found = await run_blocking(plan)
-        found.cold = True
+        """Read records that may have to come from the disk in the executor, and filter them there."""
+        found = await self._read_cold(read)
         return self._answer(header, topic, group, found, CODES[found.status][0])
 
     def _hold(
@@ -273,7 +261,7 @@ class PullProcessor:
         ctx: RequestContext,
         header: PullMessageRequestHeader,
         topic: Topic,
-        chosen: SubscriptionFilter,
+        chosen: RecordFilter,
     ) -> HeldPull:
         config = self._live.current
         wait_ms: int = min(header.suspend_timeout_millis, MAX_HOLD_MS)
@@ -288,7 +276,7 @@ class PullProcessor:
             chosen.predicate,
         )
 
-    def _brought(self, header: PullMessageRequestHeader) -> SubscriptionFilter:
+    def _brought(self, header: PullMessageRequestHeader) -> RecordFilter:
         """The filter a pull brings with it."""
         kind = header.expression_type
         if not is_tag_type(kind) and not self._live.current.enable_property_filter:
@@ -315,21 +303,19 @@ class PullProcessor:
                 f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}",
             )
 
-    def _for_topic(
-        self, chosen: SubscriptionFilter, header: PullMessageRequestHeader
-    ) -> SubscriptionFilter:
+    def _for_topic(self, chosen: RecordFilter, header: PullMessageRequestHeader) -> RecordFilter:
         """On a retry topic selectors do not fit, unless filterSupportRetry asks those of the topics before."""
         if not (self._live.current.filter_support_retry and header.topic.startswith(RETRY_PREFIX)):
             return chosen
         group = header.topic[len(RETRY_PREFIX) :]
-        return SubscriptionFilter(None, RetryPredicate(self._consumers.filter_of, group))
+        return RecordFilter(None, RetryPredicate(self._consumers.filter_of, group))
 
     def _subscribed(
         self,
         ctx: RequestContext,
         header: PullMessageRequestHeader,
         group: SubscriptionGroupConfig,
-    ) -> SubscriptionFilter:
+    ) -> RecordFilter:
         """What the group's heartbeats subscribed to."""
         online = self._consumers.find(header.consumer_group)
         if online is None:

@@ -9,14 +9,13 @@ from typing import Protocol
 
 from roquette.base.bounds import Bound, unbounded
 from roquette.broker.pulling.filters import (
-    MATCH_ALL,
-    SubscriptionFilter,
     SubscriptionFilters,
     is_tag_type,
 )
 from roquette.broker.tables.bounds import CHANNELS_OF_PEER, NAME
 from roquette.errors import ExpressionError
 from roquette.remoting.dispatcher import Peer
+from roquette.store.queues.queue_read import MATCH_ALL, RecordFilter
 from roquette.wire.bodies import SubscriptionData
 
 log = logging.getLogger("roquette.broker.tables.consumers")
@@ -76,7 +75,7 @@ class ConsumerGroup:
         self.channels: dict[int, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
         # Topic -> what is let through; a topic whose selector cannot be used is not in it.
-        self.filters: dict[str, SubscriptionFilter] = {}
+        self.filters: dict[str, RecordFilter] = {}
         self.fingerprint: int | None = None  # of the last heartbeat of any member; 0: version 1
         self.signatures: dict[str, int] = {}  # how many members subscribe to what
 
@@ -174,7 +173,7 @@ class ConsumerTable:
         """The group, when at least one member is connected."""
         return self._groups.get(group)
 
-    def filter_of(self, group: str, topic: str) -> SubscriptionFilter | None:
+    def filter_of(self, group: str, topic: str) -> RecordFilter | None:
         """What a group that is online lets through of a topic."""
         online = self._groups.get(group)
         return online.filters.get(topic) if online is not None else None
@@ -286,13 +285,13 @@ class ConsumerTable:
             return False
         return self._filters.prepare(data.sub_string, data.expression_type)
 
-    def _filter_of(self, data: SubscriptionData) -> SubscriptionFilter:
+    def _filter_of(self, data: SubscriptionData) -> RecordFilter:
         if data.class_filter_mode:
             return MATCH_ALL
         if not is_tag_type(data.expression_type):
             return self._filters.build(data.sub_string, data.expression_type)
         codes = codes_of(data)
-        return MATCH_ALL if codes is None else SubscriptionFilter(codes, None)
+        return MATCH_ALL if codes is None else RecordFilter(codes)
 
     def unregister(self, name: str, peer: Peer) -> bool:
         """A client leaves a group on its own connection; True when others must rebalance.

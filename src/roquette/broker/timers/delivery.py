@@ -21,6 +21,7 @@ from roquette.message.record import decode_record
 from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.consume_queue import FILLER_FROM
+from roquette.store.queues.queue_read import ReadRequest
 from roquette.store.timer.timer_due import CurrentSlot, DueSlot
 from roquette.store.timer.timer_log import TimerUnit
 from roquette.store.timer.timer_store import TimerStore
@@ -217,7 +218,7 @@ class Timers:
 
     def _by_place(self, queue_offset: int) -> StoredRecord | None:
         """The message at an offset of the timer queue, whatever its unit says."""
-        found = self._store.read_queue(names.TIMER_TOPIC, 0, queue_offset, 1, 1, None)
+        found = self._store.read_queue(ReadRequest(names.TIMER_TOPIC, 0, queue_offset, 1, 1))
         return _decode(found.runs[0], -1) if found.count else None
 
     def _enqueue_one(self, record: StoredRecord, size: int, now_ms: int) -> bool:

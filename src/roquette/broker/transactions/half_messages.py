@@ -21,7 +21,8 @@ from roquette.message import names, properties, sysflag
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
-from roquette.store.results import Appended, GetStatus
+from roquette.store.queues.queue_read import ReadRequest
+from roquette.store.results import Appended, Found, GetStatus
 from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.broker.transactions.half_messages")
@@ -88,9 +89,7 @@ class Transactions:
         offset = self.state.op_offset
         end = self._store.max_offset(names.TRANS_OP_HALF_TOPIC, HALF_QUEUE)
         while offset < end:
-            found = self._store.read_queue(
-                names.TRANS_OP_HALF_TOPIC, HALF_QUEUE, offset, _READ_COUNT, _READ_BYTES, None
-            )
+            found = self._read(names.TRANS_OP_HALF_TOPIC, offset)
             for record in sound_records(b"".join(found.runs)) if found.count else ():
                 for ended in op_offsets(record):
                     if ended < limit:
@@ -191,14 +190,17 @@ class Transactions:
 
     def read(self, offset: int) -> tuple[list[StoredRecord], int]:
         """Some half messages from a queue offset on, and the offset to go on with; itself at the end."""
-        found = self._store.read_queue(
-            names.TRANS_HALF_TOPIC, HALF_QUEUE, offset, _READ_COUNT, _READ_BYTES, None
-        )
+        found = self._read(names.TRANS_HALF_TOPIC, offset)
         if found.status is GetStatus.OFFSET_TOO_SMALL:
             log.warning("half messages expired from=%d to=%d", offset, found.min_offset)
             self.state.skip(found.min_offset)
         records = sound_records(b"".join(found.runs)) if found.count else []
         return records, max(found.next_begin_offset, offset)
+
+    def _read(self, topic: str, offset: int) -> Found:
+        return self._store.read_queue(
+            ReadRequest(topic, HALF_QUEUE, offset, _READ_COUNT, _READ_BYTES)
+        )
 
     @property
     def end_offset(self) -> int:
