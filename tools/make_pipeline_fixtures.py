@@ -22,7 +22,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.message.message import MessageQueue
 from roquette.pipelines.archive import pipeline as archive
-from roquette.pipelines.dlq.audit_table import Audit
+from roquette.pipelines.dlq.audit_table import AuditTable
 from roquette.pipelines.kit.running import run_pipeline
 from roquette.pipelines.replay.pipeline import ReplayOptions, _identity
 from roquette.pipelines.replay.source import TopicSource
@@ -145,7 +145,7 @@ def states(root: Path, namesrv: str, spark: Any) -> None:
         step = source.next_step(state, 25)
         assert step is not None
         state.advance(step.after, 25)
-    audit = Audit(spark, str(root / "audit"), OsFiles(), SystemClock())
+    audit = AuditTable(spark, str(root / "audit"), OsFiles(), SystemClock())
     columns = "id string, group string, origin_topic string, origin_msg_id string, target string"
     letters = spark.createDataFrame([(f"id{i}", "g", "T", f"m{i}", "T") for i in range(5)], columns)
     audit.append(letters, "planned")

@@ -15,7 +15,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.message.message import MessageQueue
 from roquette.pipelines.archive import pipeline as archive
-from roquette.pipelines.dlq.audit_table import Audit, with_letter
+from roquette.pipelines.dlq.audit_table import AuditTable, with_letter
 from roquette.pipelines.kit.running import run_pipeline
 from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.replay.pipeline import ReplayOptions, _identity
@@ -189,7 +189,7 @@ def test_an_old_replay_goes_on(cluster: FakeCluster, tmp_path: Path) -> None:
 
 
 def test_an_old_audit_of_dead_letters_goes_on(spark: Any, tmp_path: Path) -> None:
-    audit = Audit(spark, str(unpack("states", tmp_path) / "audit"), OsFiles(), SystemClock())
+    audit = AuditTable(spark, str(unpack("states", tmp_path) / "audit"), OsFiles(), SystemClock())
 
     assert audit.rows().count() == 8
     assert sorted(row.letter for row in audit.settled().collect()) == ["id0|m0", "id1|m1", "id2|m2"]

@@ -9,7 +9,7 @@ from tests.interop.peers import call, start_broker, start_namesrv
 
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
-from roquette.spark.source.topic_ranges import queue_bounds
+from roquette.spark.source.queues import queue_bounds
 
 
 def environment() -> dict[str, str]:

@@ -20,7 +20,7 @@ from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
 from roquette.spark import plain_message
 from roquette.spark.datasource import RocketmqDataSource
-from roquette.spark.plain_errors import plain_errors
+from roquette.spark.errors import plain_errors
 from roquette.spark.sink import writer as writer_module
 from roquette.spark.sink.writer import SentPartition
 

@@ -24,7 +24,7 @@ from roquette.store.queues.reading import record_at, store_time_at
 np = pytest.importorskip("numpy", reason="Spark's readers need it")
 pytest.importorskip("pyarrow")
 
-from roquette.spark.commitlog.walk import flaw, store_time  # noqa: E402
+from roquette.spark.commitlog.walk import defect_in, store_time  # noqa: E402
 from roquette.spark.source.decode import RecordColumns  # noqa: E402
 
 BASE = 1 << 20
@@ -86,7 +86,7 @@ def verdicts(data: bytes) -> Iterator[tuple[str, bool, bool]]:
         yield "recovery, quick", scan_sound(data, 0, BASE, True, scanned) == len(data), sound
     scanner = Scanner(File(data), BASE, True)
     yield "fsck, repair", scanner.advance() == RECORD and scanner.position == 0, sound
-    yield "Spark, one", flaw(data, 0, BASE, True) == "", sound
+    yield "Spark, one", defect_in(data, 0, BASE, True) == "", sound
     try:
         RecordColumns(data, positions=np.array([0])).check(BASE, crc=True)
         columns = True

@@ -13,7 +13,6 @@ from typer.core import TyperGroup
 
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError, RoquetteError
-from roquette.pipelines.kit.failure import explain
 from roquette.pipelines.kit.frame import Pipeline, Plan
 from roquette.pipelines.kit.options import (
     OptionField,
@@ -22,6 +21,7 @@ from roquette.pipelines.kit.options import (
     read_options_file,
 )
 from roquette.pipelines.registry import MODULES, find_pipeline
+from roquette.spark.errors import explain
 
 HELP = (
     "Data pipelines over topics, on PySpark. Each can be stopped, or killed, and started again with the "

@@ -14,9 +14,9 @@ _PLACES = {
     "frozen_options": "source.batch_reader",
     "RocketMQOffsetCommitter": "offsets.committer",
     "remove_duplicates": "sink.duplicates",
-    "kafka_compatible_view": "source.kafka_view",
-    "plain_message": "plain_errors",
-    "tell_in_one_line": "local.script_errors",
+    "kafka_compatible_view": "schema",
+    "plain_message": "errors",
+    "tell_in_one_line": "errors",
 }
 
 

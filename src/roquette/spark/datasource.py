@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError
-from roquette.spark.plain_errors import plain_errors
+from roquette.spark.errors import plain_errors
 from roquette.spark.schema import check_schema, default_schema
 from roquette.spark.source.options import ReadOptions, read_options, refuse_ending
 from roquette.spark.source.positions import require_queues
@@ -46,7 +46,7 @@ class RocketmqDataSource(DataSource):
                 include_properties=options.include_properties,
                 body_as_string=options.body_as_string,
             )
-        with plain_errors(options):
+        with plain_errors(options.namesrv_addr):
             require_queues(open_reader(options), options)
         return columns
 

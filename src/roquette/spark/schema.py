@@ -1,4 +1,4 @@
-"""The columns of a RocketMQ message in Spark, and the subset a query asks for."""
+"""The columns of a RocketMQ message in Spark, the subset a query asks for, and Kafka's names for them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,6 +9,7 @@ from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 # Spark's type text by column, in the order of the default schema.
 COLUMNS: dict[str, str] = {
@@ -73,3 +74,25 @@ def arrow_schema(schema: StructType) -> "pa.Schema":
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def kafka_compatible_view(frame: "DataFrame") -> "DataFrame":
+    """Key, value, topic, partition, offset, timestamp, timestampType and headers, with Kafka's types.
+
+    `broker_name` stays as a last column: queue numbers, which stand as partitions, begin at 0 on each broker.
+    The frame needs all of our columns that appear here.
+    """
+    from pyspark.sql import functions as f
+
+    header = "transform(map_entries(properties), p -> struct(p.key AS key, cast(p.value AS binary) AS value))"
+    return frame.select(
+        f.col("key").cast("binary").alias("key"),
+        f.col("body").cast("binary").alias("value"),
+        f.col("topic"),
+        f.col("queue_id").alias("partition"),
+        f.col("queue_offset").alias("offset"),
+        f.col("store_timestamp").alias("timestamp"),
+        f.lit(1).alias("timestampType"),  # the log's time, not the producer's
+        f.expr(header).alias("headers"),
+        f.col("broker_name"),
+    )

@@ -12,10 +12,10 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.pipelines.audit import frames as ask
-from roquette.pipelines.audit.frames import Check
+from roquette.pipelines.audit.frames import AuditCheck
 from roquette.pipelines.audit.pipeline import (
-    Audit,
     AuditOptions,
+    AuditRun,
     _holes,
     certificate_of,
     check_options,
@@ -212,8 +212,10 @@ def job(folder: Path) -> Job:
 
 def test_a_certificate_names_what_was_looked_at_and_can_be_checked(tmp_path: Path) -> None:
     queue = {**span(0, 0, 9, 10), "first_ms": 1, "last_ms": 2, "fingerprint": "AB"}
-    audit = Audit(
-        5, [queue], [Check("holes", "none", 1), Check("unfinished", "t", skipped="no broker")]
+    audit = AuditRun(
+        5,
+        [queue],
+        [AuditCheck("holes", "none", 1), AuditCheck("unfinished", "t", skipped="no broker")],
     )
     options = AuditOptions(topics=("pay",))
 
@@ -226,15 +228,15 @@ def test_a_certificate_names_what_was_looked_at_and_can_be_checked(tmp_path: Pat
     assert result.last_line == f"certified: 10 messages, {written['digest'][:16]}"
     assert "Certificate" in render(result.report)
     assert "not made: no broker" in render(result.report)
-    other = Audit(5, [{**queue, "fingerprint": "AC"}], audit.checks)
+    other = AuditRun(5, [{**queue, "fingerprint": "AC"}], audit.checks)
     assert certificate_of(other, options)["digest"] != written["digest"]
 
 
 def test_exceptions_are_listed_and_the_run_fails(tmp_path: Path) -> None:
-    check = Check(
+    check = AuditCheck(
         "lost", "meant, not there", 10, 2, [{"id": "<a>", "meant": 1}, {"id": "b", "meant": 1}]
     )
-    result = finish(Audit(5, [], [check]), AuditOptions(topics=("pay",)), job(tmp_path))
+    result = finish(AuditRun(5, [], [check]), AuditOptions(topics=("pay",)), job(tmp_path))
 
     assert not result.ok
     lines = (tmp_path / "exceptions.jsonl").read_text().splitlines()

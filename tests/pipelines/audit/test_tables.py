@@ -34,7 +34,7 @@ def cluster() -> Iterator[FakeCluster]:
         yield cluster
 
 
-def checks(spark: Any, address: str, path: Path) -> dict[str, ask.Check]:
+def checks(spark: Any, address: str, path: Path) -> dict[str, ask.AuditCheck]:
     given = {"namesrvAddr": address, "subscribe": "T", "includeSystemProperties": "true"}
     messages = spark.read.format("rocketmq").schema(ask.COLUMNS).options(**given).load()
     rows = read_rows(spark, str(path))
@@ -76,7 +76,7 @@ def test_a_table_of_archive(spark: Any, cluster: FakeCluster, tmp_path: Path) ->
     assert empty["table_files"].exceptions == len(files)
 
 
-def places_of(check: ask.Check) -> list[tuple[str, int, int]]:
+def places_of(check: ask.AuditCheck) -> list[tuple[str, int, int]]:
     rows = [{name: row[name] for name in ask.PLACE} for row in check.examples]
     assert len(rows) == check.exceptions
     return places(rows)

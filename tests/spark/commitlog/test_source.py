@@ -13,7 +13,7 @@ from roquette.message.record import encode_blank
 from roquette.spark.commitlog.files import LocalFiles
 from roquette.spark.commitlog.options import commitlog_options
 from roquette.spark.commitlog.plan import plan, plan_log
-from roquette.spark.commitlog.source import STRETCHES, CommitLogDataSource, CommitLogReader
+from roquette.spark.commitlog.source import GAP_SCHEMA, CommitLogDataSource, CommitLogReader
 from roquette.spark.schema import COLUMNS
 
 SEGMENT = 4000
@@ -58,13 +58,13 @@ def offsets(path: Path | str, **given: str) -> list[int]:
 
 def stretches(path: Path | str, **given: str) -> list[tuple[str, int, int]]:
     options = commitlog_options({"path": str(path), "rows": "stretches"} | given)
-    names = [field.split()[0] for field in STRETCHES.split(", ")]
-    reader = CommitLogReader(struct_of(**stretch_types(names)), options)
+    names = [field.split()[0] for field in GAP_SCHEMA.split(", ")]
+    reader = CommitLogReader(struct_of(**gap_types(names)), options)
     rows = [r for part in reader.partitions() for b in reader.read(part) for r in b.to_pylist()]
     return [(row["kind"], row["physical_offset"], row["size"]) for row in rows]
 
 
-def stretch_types(names: list[str]) -> dict[str, str]:
+def gap_types(names: list[str]) -> dict[str, str]:
     return {n: "bigint" if n in ("physical_offset", "size") else "string" for n in names}
 
 
@@ -273,7 +273,7 @@ def test_the_source_has_the_broker_sources_columns() -> None:
     source = CommitLogDataSource({"path": "x"})
     assert source.name() == "rocketmq_commitlog"
     assert source.schema() == ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
-    assert CommitLogDataSource({"path": "x", "rows": "stretches"}).schema() == STRETCHES
+    assert CommitLogDataSource({"path": "x", "rows": "stretches"}).schema() == GAP_SCHEMA
     assert CommitLogDataSource({"path": "x", "columns": "body,topic"}).schema() == (
         "`body` binary, `topic` string"
     )

@@ -10,8 +10,8 @@ from tests.spark.records import make_log, make_record
 
 from roquette.message.message_id import host_bytes
 from roquette.message.record import decode_record, encode_blank
-from roquette.spark.commitlog.walk import Split, Stretch, Walk, store_time
-from roquette.spark.source.record_run import record_run
+from roquette.spark.commitlog.walk import Gap, Split, Walk, store_time
+from roquette.spark.source.columns import leading_records
 
 V6_HOST = bytes(range(16)) + (10911).to_bytes(4, "big")
 Found = tuple[list[int], list[tuple[str, int, int]]]
@@ -36,7 +36,7 @@ def walk(
         for found in Walk(
             split, lambda at, n: data[at : at + n], read_bytes=read_bytes, rows=rows, check_crc=crc
         ):
-            if isinstance(found, Stretch):
+            if isinstance(found, Gap):
                 stretches.append((found.kind, found.physical_offset, found.size))
             else:
                 assert 0 < found.count <= rows
@@ -192,7 +192,7 @@ def test_sizes_that_lead_nowhere_end_a_run() -> None:
     record = make_record(0)
 
     def run(data: bytes, stop: int) -> tuple[list[int], int]:
-        starts, end = record_run(data, stop)
+        starts, end = leading_records(data, stop)
         return starts.tolist(), end
 
     assert run(record + record, 1000) == ([0, len(record)], 2 * len(record))

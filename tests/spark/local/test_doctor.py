@@ -16,7 +16,7 @@ from roquette.spark.local.doctor import (
     BAD,
     GOOD,
     WARNING,
-    Finding,
+    Diagnosis,
     Probes,
     ask_name_server,
     connect,
@@ -43,7 +43,9 @@ HEALTHY = Probes(
 )
 
 
-def find(check: str, environ: Mapping[str, str], probes: Probes = HEALTHY, **more: str) -> Finding:
+def find(
+    check: str, environ: Mapping[str, str], probes: Probes = HEALTHY, **more: str
+) -> Diagnosis:
     servers = [more["namesrv"]] if "namesrv" in more else []
     found = diagnose(environ, probes, name_servers=servers, master=more.get("master", ""))
     return next(each for each in found if each.check == check)

@@ -10,7 +10,7 @@ from pyspark import TaskContext
 
 from roquette.spark.local.jdk import spark_session
 from roquette.spark.sink.duplicates import remove_duplicates
-from roquette.spark.source.topic_ranges import queue_bounds
+from roquette.spark.source.queues import queue_bounds
 
 
 def until_some_are_stored(namesrv: str, topic: str) -> None:

@@ -15,7 +15,7 @@ from tests.spark.places import Place, environment
 from tests.spark.sink.test_sink_jobs import read, sink
 
 from roquette.spark.sink.duplicates import remove_duplicates
-from roquette.spark.source.topic_ranges import queue_bounds
+from roquette.spark.source.queues import queue_bounds
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 

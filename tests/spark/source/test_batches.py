@@ -8,7 +8,7 @@ from tests.spark.records import ListReader, make_record, struct_of
 from roquette.client.blocking import PullFilter
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
-from roquette.spark.plain_errors import SourceError
+from roquette.spark.errors import SourceError
 from roquette.spark.schema import arrow_schema
 from roquette.spark.source.batches import exact_tags, read_batches
 from roquette.spark.source.offsets import DataLoss, QueueRange

@@ -16,8 +16,8 @@ from roquette.message.message import received
 from roquette.message.message_id import host_bytes
 from roquette.message.record import decode_records
 from roquette.spark.schema import COLUMNS, arrow_schema
+from roquette.spark.source.columns import record_starts
 from roquette.spark.source.decode import RecordColumns, RecordDecoder
-from roquette.spark.source.record_run import record_positions
 
 V6_HOST = bytes(range(16)) + (10911).to_bytes(4, "big")
 
@@ -337,7 +337,7 @@ sizes_in_a_row = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 400)), min
 def test_positions_of_runs_and_of_single_records(runs: list[tuple[int, int]]) -> None:
     records = [make_record(0, b"x" * size) for size, count in runs for _ in range(count)]
 
-    found = record_positions(b"".join(records))
+    found = record_starts(b"".join(records))
 
     ends = list(itertools.accumulate(map(len, records)))
     assert found.tolist() == [0, *ends[:-1]]
@@ -348,4 +348,4 @@ def test_a_cut_run_is_refused(count: int) -> None:
     data = make_record(0, b"x") * count
 
     with pytest.raises(CorruptRecord, match=f"record at {len(data)} of {len(data) + 50} bytes"):
-        record_positions(data + make_record(0, b"x")[:50])
+        record_starts(data + make_record(0, b"x")[:50])

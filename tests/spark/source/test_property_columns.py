@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 
 from roquette.message.properties import decode_properties
 from roquette.spark.source import property_columns as module
-from roquette.spark.source.property_columns import AnyNames, Properties, property_columns
-from roquette.spark.source.same_names import SameNames
+from roquette.spark.source.property_columns import (
+    Properties,
+    UniformProperties,
+    VariedProperties,
+    property_columns,
+)
 
 FILLER = b"\x01filler\x02"  # stands between the strings: nothing may be read of it
 
@@ -67,9 +71,11 @@ def test_the_same_names_in_the_same_order_are_read_by_counting(
     sections: list[bytes], by_columns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    monkeypatch.setattr(module, "by_marks", lambda *a, f=module.by_marks: calls.append(a) or f(*a))
+    monkeypatch.setattr(
+        module, "from_separators", lambda *a, f=module.from_separators: calls.append(a) or f(*a)
+    )
 
-    assert isinstance(check(sections), SameNames)
+    assert isinstance(check(sections), UniformProperties)
 
     assert (not calls) == by_columns
 
@@ -88,7 +94,7 @@ def test_the_same_names_in_the_same_order_are_read_by_counting(
     ],
 )
 def test_other_names_are_read_by_name(sections: list[bytes]) -> None:
-    assert isinstance(check(sections), AnyNames)
+    assert isinstance(check(sections), VariedProperties)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roquette.message.record_layout import SMALLEST_RECORD
-from roquette.spark.source.record_run import record_run
+from roquette.spark.source.columns import leading_records
 
 
 def plain_run(data: bytes, stop: int) -> tuple[list[int], int]:
@@ -39,7 +39,7 @@ def test_a_run_equals_a_plain_walk(runs: list[tuple[int, int]], stop: int, cut: 
     data = sized(*runs)
     data = data[: max(0, len(data) - cut)]
 
-    starts, end = record_run(data, stop)
+    starts, end = leading_records(data, stop)
 
     assert (starts.tolist(), end) == plain_run(data, stop)
     assert starts.dtype == "int64"
@@ -49,7 +49,7 @@ def test_a_run_equals_a_plain_walk(runs: list[tuple[int, int]], stop: int, cut: 
 def test_a_record_of_another_size_within_a_run_is_seen(count: int) -> None:
     data = sized((100, count), (101, 1), (100, count), (7, 1), (100, 20))
 
-    starts, end = record_run(data, len(data))
+    starts, end = leading_records(data, len(data))
 
     assert len(starts) == 2 * count + 1
     assert end == 200 * count + 101

@@ -13,7 +13,7 @@ from tests.spark.records import ListReader, make_record, struct_of
 
 from roquette.errors import ConfigError, ConnectError
 from roquette.message.message import MessageQueue
-from roquette.spark.plain_errors import SourceError
+from roquette.spark.errors import SourceError
 from roquette.spark.source import batch_reader, stream_reader
 from roquette.spark.source.batch_reader import RocketmqBatchReader, frozen_options
 from roquette.spark.source.offsets import DataLoss, QueueRange, encode_offsets

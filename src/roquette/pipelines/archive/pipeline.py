@@ -25,13 +25,6 @@ from roquette.pipelines.archive.report import QueueCount, TopicResult, build_res
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions, option
-from roquette.pipelines.kit.source import (
-    beginning_at,
-    checkpoint_offsets,
-    read_sample,
-    start_stream,
-    stream_options,
-)
 from roquette.pipelines.kit.stream import Batches, await_end
 from roquette.pipelines.kit.table import Compaction, Table, open_table
 from roquette.pipelines.kit.table_log import Commit
@@ -42,7 +35,17 @@ from roquette.pipelines.kit.table_place import (
     TOPIC_SETTING,
     Owner,
 )
-from roquette.pipelines.kit.topics import QueueState, describe, find_topics, folder_name
+from roquette.pipelines.kit.topics import (
+    QueueBounds,
+    beginning_at,
+    checkpoint_offsets,
+    describe,
+    find_topics,
+    folder_name,
+    read_sample,
+    start_stream,
+    stream_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -227,7 +230,7 @@ class TopicArchive:
     def __init__(
         self,
         topic: str,
-        states: list[QueueState],
+        states: list[QueueBounds],
         options: ArchiveOptions,
         job: Job,
         spark: "SparkSession",
@@ -289,17 +292,9 @@ class TopicArchive:
         if options.schema:
             return forms.schema_of_text(self._spark, options.schema), ""
         self._job.progress.step(f"looking at messages of {self.topic} for their columns")
-        return self._inferred(), ""
-
-    def _inferred(self) -> str:
-        sample = read_sample(
-            self._spark,
-            stream_options(self._options),
-            self.topic,
-            self._states,
-            rows=self._options.sample,
-        )
-        return forms.infer_json_schema(self._spark, sample, self.topic)
+        given = stream_options(options)
+        sample = read_sample(self._spark, given, self.topic, self._states, rows=options.sample)
+        return forms.infer_json_schema(self._spark, sample, self.topic), ""
 
     def _prepare(self) -> str:
         """Create the tables where they are missing; returns the id of the stream that fills them."""

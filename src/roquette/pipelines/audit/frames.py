@@ -21,7 +21,7 @@ _OP_TAG = "d"
 
 
 @dataclass(slots=True)
-class Check:
+class AuditCheck:
     """One check: how much was looked at, how many exceptions there are, and some of them.
 
     Attributes:
@@ -98,9 +98,11 @@ def queues_of(messages: "DataFrame") -> list[dict[str, Any]]:
     return _rows(queues.orderBy("topic", "broker_name", "queue_id"), MOST_QUEUES)
 
 
-def holes(queues: Sequence[Mapping[str, Any]], most: int) -> Check:
+def holes(queues: Sequence[Mapping[str, Any]], most: int) -> AuditCheck:
     """Offsets between a queue's first and last message that nobody has."""
-    check = Check("holes", "offsets within a queue that have no message", looked_at=len(queues))
+    check = AuditCheck(
+        "holes", "offsets within a queue that have no message", looked_at=len(queues)
+    )
     for row in queues:
         missing = row["last_offset"] - row["first_offset"] + 1 - row["offsets"]
         if missing:
@@ -117,7 +119,7 @@ def holes(queues: Sequence[Mapping[str, Any]], most: int) -> Check:
     return check
 
 
-def against_manifest(messages: "DataFrame", manifest: "DataFrame", most: int) -> list[Check]:
+def against_manifest(messages: "DataFrame", manifest: "DataFrame", most: int) -> list[AuditCheck]:
     """Lost, sent twice, never meant: ids of messages beside ids of the manifest (columns topic, id, meant).
 
     A manifest's topic may be null: the id may then be in any of the topics.
@@ -149,17 +151,17 @@ def against_manifest(messages: "DataFrame", manifest: "DataFrame", most: int) ->
             total = hit.agg(F.sum(F.expr(amount))).first()
             count = int(total[0] or 0) if total is not None else 0
             rows = _rows(hit.orderBy(*on), most) if count else []
-            checks.append(Check(name, meaning, looked_at, count, [_flat(row) for row in rows]))
+            checks.append(AuditCheck(name, meaning, looked_at, count, [_flat(row) for row in rows]))
         return checks
     finally:
         both.unpersist()
 
 
-def repeated_ids(messages: "DataFrame", most: int) -> Check:
+def repeated_ids(messages: "DataFrame", most: int) -> AuditCheck:
     """Without a manifest: one id in several messages of a topic."""
     from pyspark.sql import functions as F
 
-    check = Check("duplicates", "one id in several messages of a topic")
+    check = AuditCheck("duplicates", "one id in several messages of a topic")
     check.looked_at = messages.where("id is not null").count()
     hit = (
         messages.where("id is not null")
@@ -173,13 +175,15 @@ def repeated_ids(messages: "DataFrame", most: int) -> Check:
     return _counted(check, hit, ["topic", "id"], "there - 1", most)
 
 
-def inversions(messages: "DataFrame", most: int) -> Check:
+def inversions(messages: "DataFrame", most: int) -> AuditCheck:
     """A message whose sequence is smaller than that of one before it, of the same key and in the same queue."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     ordered = messages.where("order_key is not null and sequence is not null")
-    check = Check("inversions", "a key's messages stand in another order than they were made in")
+    check = AuditCheck(
+        "inversions", "a key's messages stand in another order than they were made in"
+    )
     check.looked_at = ordered.count()
     before = (
         Window.partitionBy("topic", "broker_name", "queue_id", "order_key")
@@ -193,12 +197,12 @@ def inversions(messages: "DataFrame", most: int) -> Check:
     return _counted(check, hit, ["topic", *PLACE], "1", most)
 
 
-def scattered_keys(messages: "DataFrame", most: int) -> Check:
+def scattered_keys(messages: "DataFrame", most: int) -> AuditCheck:
     """Keys with messages in more than one queue: nothing keeps these in order."""
     from pyspark.sql import functions as F
 
     keyed = messages.where("order_key is not null")
-    check = Check("scattered", "a key's messages lie in more than one queue")
+    check = AuditCheck("scattered", "a key's messages lie in more than one queue")
     found = keyed.groupBy("topic", "order_key").agg(
         F.count_distinct("broker_name", "queue_id").alias("queues"), F.count("*").alias("messages")
     )
@@ -206,7 +210,9 @@ def scattered_keys(messages: "DataFrame", most: int) -> Check:
     return _counted(check, found.where("queues > 1"), ["topic", "order_key"], "1", most)
 
 
-def against_table(topic: str, messages: "DataFrame", table: "DataFrame", most: int) -> list[Check]:
+def against_table(
+    topic: str, messages: "DataFrame", table: "DataFrame", most: int
+) -> list[AuditCheck]:
     """A topic beside a table of it, by place: missing from the table, twice in it, not in the topic (any more).
 
     Rows of messages that are older than all of the topic are fine: the broker no longer has these.
@@ -225,7 +231,7 @@ def against_table(topic: str, messages: "DataFrame", table: "DataFrame", most: i
         looked_at = both.count()
         return [
             _counted(
-                Check(name, f"{meaning} (table of {topic})", looked_at),
+                AuditCheck(name, f"{meaning} (table of {topic})", looked_at),
                 both.where(condition).select(F.lit(topic).alias("topic"), *PLACE, "in_table"),
                 list(PLACE),
                 amount,
@@ -246,9 +252,11 @@ def against_table(topic: str, messages: "DataFrame", table: "DataFrame", most: i
         both.unpersist()
 
 
-def unconsumed(offsets: Sequence[Mapping[str, Any]], groups: Sequence[str], most: int) -> Check:
+def unconsumed(
+    offsets: Sequence[Mapping[str, Any]], groups: Sequence[str], most: int
+) -> AuditCheck:
     """Queues in which a group has still to consume; `offsets` are rows of rocketmq_offsets."""
-    check = Check("unconsumed", f"not yet consumed by {', '.join(groups)}")
+    check = AuditCheck("unconsumed", f"not yet consumed by {', '.join(groups)}")
     for row in offsets:
         if row["group"] is None:
             continue
@@ -271,7 +279,7 @@ def unconsumed(offsets: Sequence[Mapping[str, Any]], groups: Sequence[str], most
 
 def unfinished(
     halves: "DataFrame", ops: "DataFrame", topics: Sequence[str], before_ms: int, most: int
-) -> Check:
+) -> AuditCheck:
     """Half messages that no op message ends, of these topics, stored before a moment.
 
     An op message has the tag `d` and, in its body, the half queue's offsets it ends, with commas (Apache:
@@ -296,7 +304,7 @@ def unfinished(
     )
     if topics:
         open_halves = open_halves.where(F.col("topic").isin(list(topics)))
-    check = Check("unfinished", "transactions that were neither committed nor rolled back")
+    check = AuditCheck("unfinished", "transactions that were neither committed nor rolled back")
     check.looked_at = open_halves.count()
     hit = open_halves.where(F.col("stored_ms") < before_ms).join(
         ended, ["broker_name", "queue_offset"], "left_anti"
@@ -351,7 +359,9 @@ def places_of(frame: "DataFrame", path: str) -> "DataFrame":
     )
 
 
-def _counted(check: Check, hit: "DataFrame", order: list[str], amount: str, most: int) -> Check:
+def _counted(
+    check: AuditCheck, hit: "DataFrame", order: list[str], amount: str, most: int
+) -> AuditCheck:
     from pyspark.sql import functions as F
 
     total = hit.agg(F.sum(F.expr(amount))).first()

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from roquette.errors import ClientError, ConfigError
 from roquette.pipelines.audit import frames as ask
-from roquette.pipelines.audit.frames import Check
+from roquette.pipelines.audit.frames import AuditCheck
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions, option
 from roquette.pipelines.kit.quantities import duration_ms
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
-from roquette.pipelines.kit.source import beginning_at
+from roquette.pipelines.kit.topics import beginning_at
 from roquette.pipelines.traffic.frames import lag
 from roquette.spark.commitlog.plan import describe_store
 from roquette.spark.offsets.route_snapshots import all_topics
@@ -91,12 +91,12 @@ class AuditOptions(PipelineOptions):
 
 
 @dataclass(slots=True)
-class Audit:
+class AuditRun:
     """What was found."""
 
     at_ms: int
     queues: list[dict[str, Any]] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[AuditCheck] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -166,7 +166,7 @@ def run(options: AuditOptions, job: Job) -> Result:
             raise ConfigError(f"audit: no topic {', '.join(missing)} at {options.namesrv}")
     job.progress.step("starting Spark")
     spark = job.open_spark()
-    audit = Audit(job.clock.now_ms())
+    audit = AuditRun(job.clock.now_ms())
     offsets = _offsets(options, spark)
     messages = _messages(options, spark, options.topics, audit.at_ms)
     slim = ask.slim(messages, options.id_field, options.order_key, options.sequence).persist()
@@ -185,7 +185,9 @@ def run(options: AuditOptions, job: Job) -> Result:
     if options.groups:
         audit.checks.append(ask.unconsumed(offsets, options.groups, options.most))
     if job.stop.is_set():
-        audit.checks.append(Check("stopped", "the audit was stopped before its end", exceptions=1))
+        audit.checks.append(
+            AuditCheck("stopped", "the audit was stopped before its end", exceptions=1)
+        )
     return finish(audit, options, job)
 
 
@@ -194,7 +196,7 @@ def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_m
     most = options.most
     if options.manifest:
 
-        def manifest() -> list[Check]:
+        def manifest() -> list[AuditCheck]:
             meant = ask.read_manifest(spark, options.manifest, options.manifest_id)
             return ask.against_manifest(slim, meant, most)
 
@@ -205,7 +207,7 @@ def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_m
         yield "checking order", lambda: [ask.inversions(slim, most), ask.scattered_keys(slim, most)]
     for topic, path in tables_of(options).items():
 
-        def compare(topic: str = topic, path: str = path) -> list[Check]:
+        def compare(topic: str = topic, path: str = path) -> list[AuditCheck]:
             from roquette.pipelines.audit.tables import lost_files, read_rows
 
             rows = read_rows(spark, path)
@@ -252,7 +254,7 @@ def _offsets(options: AuditOptions, spark: "SparkSession") -> list[dict[str, Any
 
 def _holes(
     options: AuditOptions, queues: list[dict[str, Any]], offsets: Sequence[Mapping[str, Any]]
-) -> Check:
+) -> AuditCheck:
     """Holes between messages and, where brokers say how far a queue goes, at its ends."""
     if options.since:
         return ask.holes(queues, options.most)
@@ -276,9 +278,9 @@ def _holes(
     return ask.holes([spans[key] for key in sorted(spans)], options.most)
 
 
-def _unfinished(options: AuditOptions, spark: "SparkSession", at_ms: int) -> Check:
+def _unfinished(options: AuditOptions, spark: "SparkSession", at_ms: int) -> AuditCheck:
     if not options.store and ask.HALF_TOPIC not in _known(options.namesrv):
-        check = Check("unfinished", "transactions that were neither committed nor rolled back")
+        check = AuditCheck("unfinished", "transactions that were neither committed nor rolled back")
         check.skipped = "no broker has had a transaction"
         return check
     halves = _messages(options, spark, [ask.HALF_TOPIC], at_ms)
@@ -295,7 +297,7 @@ def _known(namesrv: str) -> list[str]:
         raise ConfigError(f"audit: no name server answers at {namesrv}: {error}") from None
 
 
-def finish(audit: Audit, options: AuditOptions, job: Job) -> Result:
+def finish(audit: AuditRun, options: AuditOptions, job: Job) -> Result:
     """Write the certificate or the exceptions; the command's result."""
     certificate = certificate_of(audit, options)
     name = CERTIFICATE if audit.ok else EXCEPTIONS
@@ -317,7 +319,7 @@ def finish(audit: Audit, options: AuditOptions, job: Job) -> Result:
     )
 
 
-def certificate_of(audit: Audit, options: AuditOptions) -> dict[str, Any]:
+def certificate_of(audit: AuditRun, options: AuditOptions) -> dict[str, Any]:
     """What was looked at and what came of it; `digest` is the SHA-256 of all the rest as canonical JSON."""
     found: dict[str, Any] = {
         "form": FORM,
@@ -348,7 +350,7 @@ def certificate_of(audit: Audit, options: AuditOptions) -> dict[str, Any]:
     return found | {"digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def report_of(audit: Audit, certificate: Mapping[str, Any]) -> Report:
+def report_of(audit: AuditRun, certificate: Mapping[str, Any]) -> Report:
     """For people."""
     count = sum(check.exceptions for check in audit.checks)
     checks = table_of(

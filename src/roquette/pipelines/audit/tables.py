@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from roquette.errors import ConfigError
-from roquette.pipelines.audit.frames import Check, places_of
+from roquette.pipelines.audit.frames import AuditCheck, places_of
 from roquette.pipelines.kit.table import data_files, open_table, read_table
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def _read_one(spark: "SparkSession", path: str) -> TableRows | None:
     return TableRows(places_of(spark.read.parquet(path), path))
 
 
-def lost_files(topic: str, rows: TableRows, most: int) -> Check:
+def lost_files(topic: str, rows: TableRows, most: int) -> AuditCheck:
     """Files that a table's log names and that are not there."""
-    check = Check(
+    check = AuditCheck(
         "table_files",
         f"files that the table's log names and that are not there (table of {topic})",
         rows.files,

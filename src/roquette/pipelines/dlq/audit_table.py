@@ -62,7 +62,7 @@ def with_letter(rows: "DataFrame") -> "DataFrame":
     return rows.withColumn("letter", f.concat_ws("|", "id", "origin_msg_id"))
 
 
-class Audit:
+class AuditTable:
     """Rows in a directory; only appended to. One run at a time may use it."""
 
     def __init__(self, spark: "SparkSession", directory: str, files: Files, clock: Clock) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from roquette.errors import ConfigError
-from roquette.pipelines.dlq.audit_table import Audit, check_place
+from roquette.pipelines.dlq.audit_table import AuditTable, check_place
 from roquette.pipelines.dlq.report import make_result
 from roquette.pipelines.dlq.send import Sent, send_back
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
@@ -99,7 +99,7 @@ def run(options: DlqOptions, job: Job) -> Result:
         sent: Sent | None = None
         if options.send:
             job.progress.step("send back")
-            audit = Audit(spark, options.audit, job.files, job.clock)
+            audit = AuditTable(spark, options.audit, job.files, job.clock)
             sent = send_back(
                 chosen, audit, job, namesrv=options.namesrv, to_topic=options.to_topic,
                 rate=options.rate, limit=options.limit,

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from roquette.errors import ConfigError
-from roquette.pipelines.dlq.audit_table import FOUND, SENT, Audit, with_letter
+from roquette.pipelines.dlq.audit_table import FOUND, SENT, AuditTable, with_letter
 from roquette.pipelines.kit.frame import Job
-from roquette.pipelines.kit.source import beginning_at
+from roquette.pipelines.kit.topics import beginning_at
 from roquette.spark.sink.duplicates import spark_id
 from roquette.spark.source.dead_letters import own_properties
-from roquette.spark.source.topic_ranges import writable_queues
+from roquette.spark.source.queues import writable_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,7 @@ class Sent:
 
 def send_back(
     chosen: "DataFrame",
-    audit: Audit,
+    audit: AuditTable,
     job: Job,
     *,
     namesrv: str,
@@ -86,7 +86,7 @@ def _check_targets(letters: "DataFrame", namesrv: str) -> None:
         )
 
 
-def _settle_doubt(letters: "DataFrame", audit: Audit, namesrv: str) -> int:
+def _settle_doubt(letters: "DataFrame", audit: AuditTable, namesrv: str) -> int:
     """Planned by a run that was killed: those that lie in their target are noted as found."""
     from pyspark.sql import functions as f
 

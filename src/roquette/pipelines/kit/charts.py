@@ -10,7 +10,7 @@ LEFT, WIDTH = 205, 900  # of charts with names at the left
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Shape:
     """An SVG element: attributes, the text in it, and what hovering over it shows."""
 
     tag: str
@@ -24,7 +24,7 @@ class Chart:
     """A drawing of `WIDTH` by `height`; `label` is for people who cannot see it."""
 
     height: float
-    marks: list[Mark]
+    marks: list[Shape]
     label: str
     width: int = WIDTH
 
@@ -85,8 +85,8 @@ def lines(
         x = left + index * 150
         legend = {"x": x, "y": height - 16, "width": 14, "height": 4, "fill": colour}
         marks += [
-            Mark("polyline", {"class": "line", "stroke": colour, "points": path}),
-            Mark("rect", legend),
+            Shape("polyline", {"class": "line", "stroke": colour, "points": path}),
+            Shape("rect", legend),
             _text(x + 20, height - 10, name[:18]),
         ]
     return Chart(height, marks, label)
@@ -128,21 +128,21 @@ def heat_map(
     return Chart(y + 22, marks, label)
 
 
-def _text(x: float, y: float, text: str, *, anchor: str | None = None, soft: bool = True) -> Mark:
+def _text(x: float, y: float, text: str, *, anchor: str | None = None, soft: bool = True) -> Shape:
     style = "soft" if soft else None  # the template leaves out what is None
     place = {"x": round(x, 1), "y": round(y, 1), "text-anchor": anchor}
-    return Mark("text", {"class": style, **place}, text)
+    return Shape("text", {"class": style, **place}, text)
 
 
 def _box(
     style: str, x: float, y: float, width: float, height: float, *, radius: int = 3, title: str = ""
-) -> Mark:
+) -> Shape:
     place = {"x": x, "y": y, "width": width, "height": height}
     rounded = {name: round(value, 1) for name, value in place.items()}
-    return Mark("rect", {"class": style, **rounded, "rx": radius}, title=title)
+    return Shape("rect", {"class": style, **rounded, "rx": radius}, title=title)
 
 
-def _grid(left: float, base: float, largest: float) -> tuple[list[Mark], float]:
+def _grid(left: float, base: float, largest: float) -> tuple[list[Shape], float]:
     """Lines with their values up to the first at or over `largest`, and the height of one unit."""
     step, top = _steps(largest)
     scale = (base - 20) / top
@@ -150,7 +150,7 @@ def _grid(left: float, base: float, largest: float) -> tuple[list[Mark], float]:
     for index in range(round(top / step) + 1):
         y = round(base - index * step * scale, 1)
         marks += [
-            Mark("line", {"class": "axis", "x1": left, "x2": WIDTH, "y1": y, "y2": y}),
+            Shape("line", {"class": "axis", "x1": left, "x2": WIDTH, "y1": y, "y2": y}),
             _text(left - 8, y + 4, _short(index * step), anchor="end"),
         ]
     return marks, scale

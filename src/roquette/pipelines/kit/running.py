@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.files import Files, OsFiles
 from roquette.errors import ConfigError, RoquetteError
-from roquette.pipelines.kit.failure import explain
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Progress, Quiet, Result
 from roquette.pipelines.kit.options import PipelineOptions, shown_options
 from roquette.pipelines.kit.report import render
 from roquette.pipelines.kit.session import open_session
+from roquette.spark.errors import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

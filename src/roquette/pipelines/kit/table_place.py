@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.source import checkpoint_offsets
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_log import LOG_FOLDER, Snapshot
+from roquette.pipelines.kit.topics import checkpoint_offsets
 
 OWN_FOLDER = (
     "_roquette"  # lock, staging, checkpoint of the stream; readers pass over names with "_"

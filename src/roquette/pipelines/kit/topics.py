@@ -1,15 +1,22 @@
-"""What a cluster has of some topics, asked without Spark: so that a wrong address or name is told at once."""
+"""Topics in pipelines: their queues (asked before Spark starts), a sample, a stream, how far its checkpoint has come."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from roquette.errors import ConfigError
-from roquette.spark.source.options import read_options
-from roquette.spark.source.queues import open_reader
+from roquette.pipelines.kit.message_rows import source_schema
+from roquette.pipelines.kit.table_files import TableFiles
+from roquette.spark.source.queues import queue_bounds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 
 @dataclass(frozen=True, slots=True)
-class QueueState:
+class QueueBounds:
     """One queue and its offsets; `end` is exclusive."""
 
     topic: str
@@ -21,25 +28,18 @@ class QueueState:
 
 def find_topics(
     namesrv: str, topics: Sequence[str], options: Mapping[str, str] | None = None
-) -> list[QueueState]:
-    """The queues of topics, sorted.
-
-    Args:
-        options: more options of the source, such as access keys.
-
-    Raises:
-        ClientError: no name server answers, or a topic does not exist.
-    """
-    given = {"namesrvAddr": namesrv, "subscribe": ",".join(topics), **(options or {})}
-    reader = open_reader(read_options(given))
-    queues = [queue for topic in topics for queue in reader.queues(topic)]
-    starts, ends = reader.min_offsets(queues), reader.max_offsets(queues)
-    return [QueueState(q.topic, q.broker_name, q.queue_id, starts[q], ends[q]) for q in queues]
+) -> list[QueueBounds]:
+    """The queues of topics, as `queue_bounds` finds them."""
+    starts, ends = queue_bounds(namesrv, topics, options=options)
+    return [
+        QueueBounds(q.topic, q.broker_name, q.queue_id, start, ends[q])
+        for q, start in starts.items()
+    ]
 
 
-def describe(states: Iterable[QueueState]) -> list[str]:
+def describe(states: Iterable[QueueBounds]) -> list[str]:
     """One line per topic, for plans."""
-    found: dict[str, list[QueueState]] = {}
+    found: dict[str, list[QueueBounds]] = {}
     for state in states:
         found.setdefault(state.topic, []).append(state)
     return [
@@ -63,3 +63,86 @@ def pairs(settings: Iterable[str], flag: str) -> dict[str, str]:
             raise ConfigError(f"{flag} {setting!r} is not of the form key=value")
         found[name.strip()] = value
     return found
+
+
+class SourceSettings(Protocol):
+    """The options that pipelines over topics share."""
+
+    @property
+    def namesrv(self) -> str:
+        """Name servers."""
+
+    @property
+    def source_option(self) -> tuple[str, ...]:
+        """KEY=VALUE words."""
+
+
+def stream_options(options: SourceSettings) -> dict[str, str]:
+    """What every read of the source is given. Raises ConfigError for malformed words."""
+    return {
+        "namesrvAddr": options.namesrv,
+        **pairs(options.source_option, "--source-option"),
+    }
+
+
+def beginning_at(at_ms: int) -> dict[str, str]:
+    """Options of a read of what was stored then (milliseconds since 1970) or later.
+
+    A queue that was given nothing since then has nothing to read; to the source by itself that is an error.
+    """
+    return {"startingTimestamp": str(at_ms), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def read_sample(
+    spark: "SparkSession",
+    options: Mapping[str, str],
+    topic: str,
+    states: Sequence[QueueBounds],
+    *,
+    rows: int,
+) -> "DataFrame":
+    """The first messages of each queue, about `rows` together; one column `body`."""
+    each = max(1, rows // max(1, len(states)))
+    ends: dict[str, dict[str, int]] = {}
+    for state in states:
+        end = min(state.end, state.start + each)
+        ends.setdefault(state.broker_name, {})[str(state.queue_id)] = end
+    reader = spark.read.format("rocketmq").options(**options).option("subscribe", topic)
+    return reader.option("endingOffsets", json.dumps({topic: ends})).schema("body binary").load()
+
+
+def start_stream(
+    spark: "SparkSession",
+    options: Mapping[str, str],
+    write: "Callable[[DataFrame, int], None]",
+    *,
+    checkpoint: str,
+    interval_s: int | None,
+) -> "StreamingQuery":
+    """A query that gives `write` one batch after another; without an interval it ends when it has caught up."""
+    stream = spark.readStream.format("rocketmq").options(**options).schema(source_schema()).load()
+    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    if interval_s is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{interval_s} seconds").start()
+
+
+def checkpoint_offsets(files: TableFiles, checkpoint: str) -> dict[str, dict[tuple[str, int], int]]:
+    """How far a stream has planned: by topic, then by broker and queue. Empty for a new one."""
+    names = [
+        file.path
+        for file in files.list_tree(f"{checkpoint}/offsets")
+        if file.path.rpartition("/")[2].isdigit()
+    ]
+    if not names:
+        return {}
+    newest = max(names, key=lambda path: int(path.rpartition("/")[2]))
+    found = json.loads(files.read(newest).decode().splitlines()[-1])["offsets"]
+    return {
+        topic: {
+            (broker, int(queue)): int(offset)
+            for broker, queues in brokers.items()
+            for queue, offset in queues.items()
+        }
+        for topic, brokers in found.items()
+    }

@@ -14,7 +14,7 @@ _SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReplayCheck:
     """What was found.
 
     Attributes:
@@ -42,7 +42,7 @@ class Check:
         return same and self.inversions == 0
 
 
-def check_replay(wanted: "DataFrame", stored: "DataFrame", prefix: str) -> Check:
+def check_replay(wanted: "DataFrame", stored: "DataFrame", prefix: str) -> ReplayCheck:
     """Compare.
 
     Args:
@@ -63,7 +63,7 @@ def check_replay(wanted: "DataFrame", stored: "DataFrame", prefix: str) -> Check
             gone = wanted.select(ID).join(stored.select(ID), ID, "left_anti").limit(_SHOWN)
             missing = tuple(sorted(row[0] for row in gone.collect()))
         queues = once.groupBy("topic", "broker_name", "queue_id").count().collect()
-        return Check(
+        return ReplayCheck(
             wanted=wanted_count,
             found=found_count,
             copies=all_of_them - found_count,

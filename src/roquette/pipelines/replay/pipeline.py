@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions, option
-from roquette.pipelines.replay.check import Check, check_replay
+from roquette.pipelines.replay.check import ReplayCheck, check_replay
 from roquette.pipelines.replay.report import make_result
 from roquette.pipelines.replay.source import TableSource, TopicSource
 from roquette.pipelines.replay.state import ReplayState, check_place, open_state
@@ -106,7 +106,7 @@ def run(options: ReplayOptions, job: Job) -> Result:
         job.progress.update(source.done(state), total, f"{state.rows:,} sent")
     seconds = (job.clock.now_ms() - began_ms) / 1000
     complete = source.next_step(state, 1) is None
-    check: Check | None = None
+    check: ReplayCheck | None = None
     if complete and options.verify:
         job.progress.step("compare")
         source.check(state)

@@ -6,7 +6,7 @@ from typing import Any
 from roquette.pipelines.kit.charts import bars
 from roquette.pipelines.kit.frame import Result
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section
-from roquette.pipelines.replay.check import Check
+from roquette.pipelines.replay.check import ReplayCheck
 from roquette.pipelines.replay.state import ReplayState
 
 
@@ -19,7 +19,7 @@ def make_result(
     resumed: int,
     seconds: float,
     complete: bool,
-    check: Check | None,
+    check: ReplayCheck | None,
     asked_to_verify: bool,
 ) -> Result:
     """The result of a run.
@@ -58,7 +58,7 @@ def make_result(
     )
 
 
-def _sections(check: Check) -> list[Section]:
+def _sections(check: ReplayCheck) -> list[Section]:
     same = check.wanted_sum == check.found_sum
     rows = [
         ("messages", check.wanted, check.found, _cell(check.wanted == check.found)),
@@ -90,7 +90,9 @@ def _cell(good: bool) -> Cell:
     return Cell("the same" if good else "DIFFERENT", good)
 
 
-def _line(source: str, target: str, state: ReplayState, complete: bool, check: Check | None) -> str:
+def _line(
+    source: str, target: str, state: ReplayState, complete: bool, check: ReplayCheck | None
+) -> str:
     head = f"{source} -> {target}: {state.rows:,} messages sent"
     if not complete:
         return f"{head}, stopped; the same command goes on"

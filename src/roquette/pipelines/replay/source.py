@@ -19,8 +19,8 @@ from roquette.spark.source.offsets import (
     encode_offsets,
     share_limit,
 )
+from roquette.spark.source.queues import queue_bounds, reader_of
 from roquette.spark.source.topic_life import check_lives, lives_before
-from roquette.spark.source.topic_ranges import queue_bounds, reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

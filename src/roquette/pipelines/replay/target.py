@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquette.errors import ConfigError
 from roquette.spark.sink.duplicates import spark_id
 from roquette.spark.source.offsets import decode_offsets, encode_offsets
-from roquette.spark.source.topic_ranges import create_topic, queue_bounds, writable_queues
+from roquette.spark.source.queues import create_topic, queue_bounds, writable_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ TIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangeForm:
     """How a body becomes a change; kept with the table."""
 
     body_schema: str
@@ -30,7 +30,7 @@ class Changes:
     envelope: str
 
     @classmethod
-    def of_settings(cls, text: str) -> "Changes":
+    def of_settings(cls, text: str) -> "ChangeForm":
         """From a table's settings."""
         found = {name: value for name, value in json.loads(text).items() if name != forms.NEWER}
         return cls(**{**found, "key": tuple(found["key"])})
@@ -40,7 +40,7 @@ class Changes:
         return json.dumps({**{n: getattr(self, n) for n in self.__slots__}, forms.NEWER: True})
 
 
-def mark_changes(messages: "DataFrame", changes: Changes) -> "DataFrame":
+def mark_changes(messages: "DataFrame", changes: ChangeForm) -> "DataFrame":
     """Messages with the parsed body, and BAD where a body or its key cannot be read.
 
     Raises:
@@ -76,7 +76,7 @@ def mark_changes(messages: "DataFrame", changes: Changes) -> "DataFrame":
     return rows.withColumn(forms.BAD, reason)
 
 
-def _column(changes: Changes, root: str, name: str) -> Any:
+def _column(changes: ChangeForm, root: str, name: str) -> Any:
     from pyspark.sql import functions as f
 
     if changes.envelope == "none":
@@ -84,7 +84,7 @@ def _column(changes: Changes, root: str, name: str) -> Any:
     return f.coalesce(f.col(f"{root}.after.`{name}`"), f.col(f"{root}.before.`{name}`"))
 
 
-def changes_of(rows: "DataFrame", changes: Changes) -> "DataFrame":
+def changes_of(rows: "DataFrame", changes: ChangeForm) -> "DataFrame":
     """The columns of the table, one row per change.
 
     Raises:

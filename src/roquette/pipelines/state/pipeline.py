@@ -19,12 +19,6 @@ from roquette.pipelines.kit.charts import lines
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions, option
 from roquette.pipelines.kit.report import Report, ReportTable, Section
-from roquette.pipelines.kit.source import (
-    checkpoint_offsets,
-    read_sample,
-    start_stream,
-    stream_options,
-)
 from roquette.pipelines.kit.stream import Batches, await_end, rates, summary_of
 from roquette.pipelines.kit.table import Table, open_table
 from roquette.pipelines.kit.table_log import Commit
@@ -35,10 +29,18 @@ from roquette.pipelines.kit.table_place import (
     TOPIC_SETTING,
     Owner,
 )
-from roquette.pipelines.kit.topics import QueueState, describe, find_topics
+from roquette.pipelines.kit.topics import (
+    QueueBounds,
+    checkpoint_offsets,
+    describe,
+    find_topics,
+    read_sample,
+    start_stream,
+    stream_options,
+)
 from roquette.pipelines.state.change_rows import (
     DELETED,
-    Changes,
+    ChangeForm,
     changes_of,
     latest,
     mark_changes,
@@ -122,7 +124,7 @@ def _places(options: CurrentStateOptions) -> list[str]:
     return [*lines, f"{bad[0]}, for messages that cannot be read", *bad[1:]]
 
 
-def kept_changes(table: Table, options: CurrentStateOptions) -> Changes | None:
+def kept_changes(table: Table, options: CurrentStateOptions) -> ChangeForm | None:
     """How a table's changes are read; None for a new one.
 
     Raises:
@@ -131,7 +133,7 @@ def kept_changes(table: Table, options: CurrentStateOptions) -> Changes | None:
     kept = table.snapshot.settings.get(CHANGES_SETTING)
     if kept is None:
         return None
-    changes = Changes.of_settings(kept)
+    changes = ChangeForm.of_settings(kept)
     given = (options.key, options.version, options.delete_when, options.envelope)
     if given != (changes.key, changes.version, changes.delete_when, changes.envelope):
         raise ConfigError(
@@ -163,7 +165,7 @@ class CurrentState:
 
     def __init__(
         self,
-        states: list[QueueState],
+        states: list[QueueBounds],
         options: CurrentStateOptions,
         job: Job,
         spark: "SparkSession",
@@ -194,7 +196,7 @@ class CurrentState:
         self.table.close()
         self.quarantine.close()
 
-    def _find_changes(self) -> Changes:
+    def _find_changes(self) -> ChangeForm:
         options = self._options
         changes = kept_changes(self.table, options)
         if changes is not None:
@@ -211,7 +213,9 @@ class CurrentState:
                 rows=options.sample,
             )
             schema = forms.infer_json_schema(self._spark, sample, options.topic)
-        return Changes(schema, options.key, options.version, options.delete_when, options.envelope)
+        return ChangeForm(
+            schema, options.key, options.version, options.delete_when, options.envelope
+        )
 
     def _prepare(self) -> str:
         """Create the tables where they are missing; returns the stream's id."""

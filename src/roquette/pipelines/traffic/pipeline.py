@@ -15,7 +15,7 @@ from roquette.errors import ClientError, ConfigError
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions, option
 from roquette.pipelines.kit.quantities import duration_ms
-from roquette.pipelines.kit.source import beginning_at
+from roquette.pipelines.kit.topics import beginning_at
 from roquette.pipelines.traffic import frames as ask
 from roquette.pipelines.traffic.report import TrafficFindings, last_line, report_of, summary_of
 from roquette.pipelines.traffic.route_history import RouteHistory, history, read_lines

@@ -21,18 +21,18 @@ from roquette.spark.commitlog.plan import plan
 from roquette.spark.commitlog.walk import (
     DAMAGED,
     MISSING,
+    Gap,
     Split,
-    Stretch,
     Walk,
     rows_wanted,
 )
-from roquette.spark.plain_errors import plain_errors
+from roquette.spark.errors import plain_errors
 from roquette.spark.schema import arrow_schema, check_schema, default_schema
 from roquette.spark.source.decode import RecordColumns, RecordDecoder
 
 log = logging.getLogger("roquette.spark")
 
-STRETCHES = "kind string, path string, broker_name string, physical_offset bigint, size bigint, reason string"
+GAP_SCHEMA = "kind string, path string, broker_name string, physical_offset bigint, size bigint, reason string"
 _BODY_BYTES = 32 << 20  # of one batch, where compressed bodies grow
 _LOST = (DAMAGED, MISSING)
 
@@ -45,7 +45,7 @@ class SplitPartition(InputPartition):
 
 
 class CommitLogDataSource(DataSource):
-    """Options: roquette.spark.commitlog.options; columns: roquette.spark.schema, or STRETCHES."""
+    """Options: roquette.spark.commitlog.options; columns: roquette.spark.schema, or GAP_SCHEMA."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,7 +57,7 @@ class CommitLogDataSource(DataSource):
         with plain_errors():
             options = commitlog_options(self.options)
             if options.stretches:
-                return STRETCHES
+                return GAP_SCHEMA
             return default_schema(options.columns, include_properties=options.include_properties)
 
     def reader(self, schema: StructType) -> "CommitLogReader":
@@ -87,17 +87,17 @@ class CommitLogReader(DataSourceReader):
         if partition is None or partition.value is None:
             return
         schema = arrow_schema(self._schema)
-        work = stretch_batches if self._options.stretches else message_batches
+        work = gap_batches if self._options.stretches else message_batches
         with plain_errors():
             yield from work(partition.value, self._options, schema)
 
 
-def walk_split(split: Split, options: CommitLogOptions) -> Iterator[RecordColumns | Stretch]:
+def walk_split(split: Split, options: CommitLogOptions) -> Iterator[RecordColumns | Gap]:
     """The records of a split and what lies between them."""
     if split.missing:
         start = split.base - split.missing
         reason = f"no file holds the {split.missing} bytes before it"
-        yield Stretch(MISSING, split.path, start, split.missing, reason)
+        yield Gap(MISSING, split.path, start, split.missing, reason)
         return
     files = open_files(options.paths[split.root], options.storage_options, options.read_bytes)
     yield from Walk(
@@ -126,7 +126,7 @@ def message_batches(
     )
     topic_wanted = wanted_topics(options)
     for found in walk_split(split, options):
-        if isinstance(found, Stretch):
+        if isinstance(found, Gap):
             if found.kind in _LOST:
                 _damaged(found, options)
             continue
@@ -160,17 +160,17 @@ def _decode(
     rest = records.part(done, records.count)
     if rest.count == 1:
         place, size = int(rest.physical_offsets[0]), int(rest.sizes[0])
-        _damaged(Stretch(DAMAGED, split.path, place, size, reason), options)
+        _damaged(Gap(DAMAGED, split.path, place, size, reason), options)
         return
     half = rest.count // 2
     yield from _decode(decoder, rest.part(0, half), split, options)
     yield from _decode(decoder, rest.part(half, rest.count), split, options)
 
 
-def _damaged(stretch: Stretch, options: CommitLogOptions) -> None:
+def _damaged(gap: Gap, options: CommitLogOptions) -> None:
     text = (
-        f"{SOURCE}: {stretch.path} is {stretch.kind} at physical offset {stretch.physical_offset}, "
-        f"{stretch.size} bytes: {stretch.reason}"
+        f"{SOURCE}: {gap.path} is {gap.kind} at physical offset {gap.physical_offset}, "
+        f"{gap.size} bytes: {gap.reason}"
     )
     if options.fail_on_corrupt_record:
         raise CorruptRecord(
@@ -179,14 +179,14 @@ def _damaged(stretch: Stretch, options: CommitLogOptions) -> None:
     log.warning("%s; skipped", text)
 
 
-def stretch_batches(
+def gap_batches(
     split: Split, options: CommitLogOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """What is no record, as rows; whatever the options want of messages."""
     rows = [
         found._asdict() | {"broker_name": options.broker_name(split.root)}
         for found in walk_split(split, options)
-        if isinstance(found, Stretch)
+        if isinstance(found, Gap)
     ]
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema=schema)

@@ -26,8 +26,8 @@ from roquette.message.record_layout import (
     SMALLEST_RECORD,
 )
 from roquette.message.record_view import CUT, FAULT_WORDS, SOUND, RecordView
+from roquette.spark.source.columns import leading_records
 from roquette.spark.source.decode import RecordColumns
-from roquette.spark.source.record_run import record_run
 
 BLANK, EMPTY, TORN, DAMAGED, MISSING = "blank", "empty", "torn", "damaged", "missing"
 _MAGICS = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
@@ -40,7 +40,7 @@ _read_physical = struct.Struct(">q").unpack_from
 Read = Callable[[int, int], bytes]  # (position, size) of the split's file
 
 
-class Stretch(NamedTuple):
+class Gap(NamedTuple):
     """Bytes that are no record: a blank at a file's end, an unused rest, a torn tail, damage, a missing file."""
 
     kind: str
@@ -67,7 +67,7 @@ class Split:
 
 
 class Walk:
-    """Iterate over a split: `RecordColumns` of at most `rows` records, and `Stretch`es, in the log's order.
+    """Iterate over a split: `RecordColumns` of at most `rows` records, and `Gap`s, in the log's order.
 
     Args:
         read: bytes of the file by position and size.
@@ -84,7 +84,7 @@ class Walk:
         self._rows = rows
         self._check_crc = check_crc
 
-    def __iter__(self) -> Iterator[RecordColumns | Stretch]:
+    def __iter__(self) -> Iterator[RecordColumns | Gap]:
         split = self._split
         position = 0 if split.start == 0 else self._find(split.start, split.end)
         if position is None:
@@ -96,17 +96,17 @@ class Walk:
                 reached = position + end
                 yield records
             if reached == position:
-                after = yield from self._pass_over(position)
+                after = yield from self._skip_gap(position)
                 if after is None:
                     return
                 reached = after
             position = reached
         if position < split.size and not self._stands_at(position):
-            yield from self._pass_over(position)
+            yield from self._skip_gap(position)
 
     def _runs(self, data: bytes, position: int) -> Iterator[tuple[RecordColumns, int]]:
         """The sound records at the begin of `data`, and where in it each group ends."""
-        starts, end = record_run(data, self._split.end - position)
+        starts, end = leading_records(data, self._split.end - position)
         base = self._split.base + position
         for first in range(0, len(starts), self._rows):
             part = starts[first : first + self._rows]
@@ -124,7 +124,7 @@ class Walk:
     def _sound_count(self, data: bytes, starts: np.ndarray, base: int) -> int:
         """How many records are sound before the first one that is not."""
         for index, start in enumerate(starts.tolist()):
-            if flaw(data, start, base + start, self._check_crc):
+            if defect_in(data, start, base + start, self._check_crc):
                 return index
         raise AssertionError("the two ways to read a record disagree")
 
@@ -141,7 +141,7 @@ class Walk:
     def _stands_at(self, position: int) -> bool:
         """Does a sound record begin there?"""
         data = self._load(position, _PEEK)
-        return not flaw(data, 0, self._split.base + position, self._check_crc)
+        return not defect_in(data, 0, self._split.base + position, self._check_crc)
 
     def _find(self, start: int, stop: int) -> int | None:
         """Where the first sound record begins in `start` to `stop`."""
@@ -174,28 +174,28 @@ class Walk:
             return False
         if at + size > len(data):
             data, at = self._read(position, size), 0
-        return not flaw(data, at, self._split.base + position, self._check_crc)
+        return not defect_in(data, at, self._split.base + position, self._check_crc)
 
-    def _pass_over(self, position: int) -> Generator[Stretch, None, int | None]:
+    def _skip_gap(self, position: int) -> Generator[Gap, None, int | None]:
         """Tell what stands at `position`; the value is where the next record begins, None at the end."""
         split = self._split
         rest = split.size - position
         data = self._load(position, _PEEK)
         if len(data) >= 8 and _read_start(data)[1] == BLANK_MAGIC:
-            yield self._stretch(BLANK, position, split.size, "")
+            yield self._gap(BLANK, position, split.size, "")
             return None
         if split.last and self._is_zero(position):
-            yield self._stretch(EMPTY, position, split.size, "")
+            yield self._gap(EMPTY, position, split.size, "")
             return None
-        reason = flaw(data, 0, split.base + position, self._check_crc) or "no record"
+        reason = defect_in(data, 0, split.base + position, self._check_crc) or "no record"
         after = self._find(position + 1, split.size)
         if after is not None:
-            yield self._stretch(DAMAGED, position, after, reason)
+            yield self._gap(DAMAGED, position, after, reason)
             return after
         if split.last:
-            yield self._stretch(TORN, position, split.size, reason)
+            yield self._gap(TORN, position, split.size, reason)
         elif rest:
-            yield self._stretch(DAMAGED, position, split.size, reason)
+            yield self._gap(DAMAGED, position, split.size, reason)
         return None
 
     def _is_zero(self, position: int) -> bool:
@@ -206,8 +206,8 @@ class Walk:
             position += len(data)
         return True
 
-    def _stretch(self, kind: str, start: int, end: int, reason: str) -> Stretch:
-        return Stretch(kind, self._split.path, self._split.base + start, end - start, reason)
+    def _gap(self, kind: str, start: int, end: int, reason: str) -> Gap:
+        return Gap(kind, self._split.path, self._split.base + start, end - start, reason)
 
 
 def is_zero(data: bytes) -> bool:
@@ -219,7 +219,7 @@ def is_zero(data: bytes) -> bool:
     )
 
 
-def flaw(data: bytes, at: int, physical_offset: int, check_crc: bool) -> str:
+def defect_in(data: bytes, at: int, physical_offset: int, check_crc: bool) -> str:
     """What is wrong with the record at `at`, which should stand at that physical offset; "" when it is sound."""
     if len(data) - at < 8:
         return FAULT_WORDS[CUT]

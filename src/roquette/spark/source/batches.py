@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from roquette.message.properties import SYSTEM
-from roquette.spark.plain_errors import SourceError
+from roquette.spark.errors import SourceError
 from roquette.spark.source.decode import RecordColumns, RecordDecoder
 from roquette.spark.source.offsets import DataLoss, QueueRange
 from roquette.spark.source.options import ReadOptions
-from roquette.spark.source.positions import lose, name_of
+from roquette.spark.source.positions import name_of, report_data_loss
 from roquette.spark.source.queues import QueueReader, pull_filter
 
 
@@ -91,7 +91,7 @@ def _chunks(
         for pulled in reader.scan(work.queue, offset, work.end, wanted):
             if pulled.min_offset > offset:
                 lost = min(pulled.min_offset, work.end)
-                lose(
+                report_data_loss(
                     f"{_range_name(work)}: offsets {offset} to {lost} are gone, the oldest is "
                     f"{pulled.min_offset}; failOnDataLoss=false reads what there is",
                     options.fail_on_data_loss,

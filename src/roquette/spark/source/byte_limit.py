@@ -4,9 +4,9 @@ import struct
 from dataclasses import dataclass
 
 from roquette.message.message import MessageQueue
+from roquette.spark.source.columns import record_starts
 from roquette.spark.source.offsets import Offsets
 from roquette.spark.source.queues import QueueReader
-from roquette.spark.source.record_run import record_positions
 
 _SAMPLE = 8  # records per sample: a record may have 4 MiB
 _physical_offset = struct.Struct(">q").unpack_from
@@ -54,7 +54,7 @@ def limit_bytes(reader: QueueReader, start: Offsets, end: Offsets, limit: int) -
 
 def _sample(reader: QueueReader, queue: MessageQueue, offset: int, end: int) -> _Sample | None:
     data = reader.pull(queue, offset, min(_SAMPLE, end - offset)).records
-    positions = record_positions(data).tolist()
+    positions = record_starts(data).tolist()
     if not positions:
         return None  # gone meanwhile: the read tells
     first_at = int(_physical_offset(data, positions[0] + 28)[0])

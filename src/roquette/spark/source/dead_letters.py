@@ -20,7 +20,7 @@ from roquette.message.properties import (
     SYSTEM,
 )
 from roquette.spark.source.offsets import Offsets, encode_offsets
-from roquette.spark.source.topic_ranges import queue_bounds, reader_of
+from roquette.spark.source.queues import queue_bounds, reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

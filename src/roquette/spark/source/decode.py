@@ -28,9 +28,16 @@ from roquette.message.record_layout import (
     V6_MORE,
     names_directory,
 )
-from roquette.spark.source.cuts import cut, joined, one_size, repeated, rows_of, sized_array
+from roquette.spark.source.columns import (
+    contiguous,
+    equal_sized_array,
+    record_starts,
+    repeated_texts,
+    rows_at,
+    slice_array,
+    uniform_size,
+)
 from roquette.spark.source.property_columns import Properties, first_words, property_columns
-from roquette.spark.source.record_run import record_positions
 
 _HEAD = np.dtype(list(FIXED_FIELDS))
 _TAIL = np.dtype(list(FIXED_FIELDS[-3:]))
@@ -81,8 +88,8 @@ class RecordColumns:
         self._bodies: list[bytes] | None = None
         self._data = data
         self._bytes = np.frombuffer(data, dtype=np.uint8)
-        at = record_positions(data) if positions is None else positions
-        head = rows_of(data, at, _HEAD.itemsize).view(_HEAD)[:, 0]
+        at = record_starts(data) if positions is None else positions
+        head = rows_at(data, at, _HEAD.itemsize).view(_HEAD)[:, 0]
         if start is not None and end is not None:
             inside = (head["queue_offset"] >= start) & (head["queue_offset"] < end)
             if not inside.all():
@@ -98,8 +105,8 @@ class RecordColumns:
         self._keys: tuple[pa.Array, pa.Array] | None = None
         if np.any(head["sys_flag"] & (sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)):
             stored_at, tail_at = self._behind_hosts(at, head)
-            stored: np.ndarray = rows_of(data, stored_at, 8).view(">i8")[:, 0]
-            self._tail = rows_of(data, tail_at, 16).view(_TAIL)[:, 0]
+            stored: np.ndarray = rows_at(data, stored_at, 8).view(">i8")[:, 0]
+            self._tail = rows_at(data, tail_at, 16).view(_TAIL)[:, 0]
         else:
             stored_at, tail_at = at + STORED_AT, at + STORED_AT + 16
             stored, self._tail = head["stored"], head
@@ -170,9 +177,9 @@ class RecordColumns:
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
         data = self._data
-        size = one_size(starts, ends)
+        size = uniform_size(starts, ends)
         if size > 0:  # numpy makes the objects, at a third of the cost
-            found: list[bytes] = rows_of(data, starts, size).view(f"V{size}")[:, 0].tolist()
+            found: list[bytes] = rows_at(data, starts, size).view(f"V{size}")[:, 0].tolist()
             return found
         return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
@@ -208,14 +215,14 @@ class RecordColumns:
         """The number of each row's topic, and the topics by number."""
         if self._topics is None:
             starts, ends = self._spans[4:]
-            size = one_size(starts, ends)
+            size = uniform_size(starts, ends)
             if size > 0:
-                texts = joined(rows_of(self._data, starts, size)).tobytes()
+                texts = contiguous(rows_at(self._data, starts, size)).tobytes()
                 if texts == texts[:size] * self.count:
                     numbers: np.ndarray = np.zeros(self.count, dtype=np.int32)
                     self._topics = numbers, [texts[:size].decode("utf-8", "replace")]
                     return self._topics
-            encoded = cut(self._data, starts, ends).dictionary_encode()
+            encoded = slice_array(self._data, starts, ends).dictionary_encode()
             words = [word.decode("utf-8", "replace") for word in encoded.dictionary.to_pylist()]
             self._topics = encoded.indices.to_numpy(zero_copy_only=False), words
         return self._topics
@@ -261,7 +268,7 @@ class RecordColumns:
             hosts = self._slices(*self._hosts[field])
             return pa.array([host_text(host) for host in hosts], pa.string())
         if (raw == raw[0]).all():
-            return repeated([host_text(raw[:1].tobytes())], self.count)
+            return repeated_texts([host_text(raw[:1].tobytes())], self.count)
         found = pa.array(raw).dictionary_encode()
         texts = [host_text(np.uint64(value).tobytes()) for value in found.dictionary.to_pylist()]
         return pa.array(texts, pa.string()).take(found.indices)
@@ -269,9 +276,9 @@ class RecordColumns:
     def _v4_hosts(self, field: str) -> np.ndarray | None:
         """The 8 bytes of each host as one number; None when some have 20, or there are none."""
         starts, ends = self._hosts[field]
-        if one_size(starts, ends) != 8:
+        if uniform_size(starts, ends) != 8:
             return None
-        numbers: np.ndarray = rows_of(self._data, starts, 8).view(np.uint64)[:, 0].copy()
+        numbers: np.ndarray = rows_at(self._data, starts, 8).view(np.uint64)[:, 0].copy()
         return numbers
 
     def message_ids(self) -> pa.Array:
@@ -280,7 +287,9 @@ class RecordColumns:
         v4_hosts = self._v4_hosts("store")
         if v4_hosts is not None:
             raw = np.stack((v4_hosts, offsets.view(np.uint64)), axis=1)
-            return sized_array(np.take(_HEX, raw.view(np.uint16)), 32, self.count, pa.string())
+            return equal_sized_array(
+                np.take(_HEX, raw.view(np.uint16)), 32, self.count, pa.string()
+            )
         hosts = self._slices(*self._hosts["store"])
         ids = [
             (host + int(offset).to_bytes(8, "big")).hex().upper()
@@ -294,7 +303,7 @@ class RecordColumns:
             return pa.array(self._bodies, pa.binary())
         compressed = np.flatnonzero(self._head["sys_flag"] & sysflag.COMPRESSED)
         if not len(compressed):
-            return cut(self._data, *self._spans[:2])
+            return slice_array(self._data, *self._spans[:2])
         bodies = self._slices(*self._spans[:2])
         for row in compressed.tolist():
             bodies[row] = decompress(bodies[row], int(self._head["sys_flag"][row]), MAX_BODY_SIZE)
@@ -339,7 +348,7 @@ class RecordColumns:
         committed = self._head["sys_flag"] & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_COMMIT
         kinds[committed] = _KINDS.index("transaction")
         if not kinds.any():
-            return repeated(_KINDS[:1], self.count)
+            return repeated_texts(_KINDS[:1], self.count)
         return pa.array(_KINDS, pa.string()).take(pa.array(kinds))
 
     def deliver_timestamps(self) -> pa.Array:
@@ -416,7 +425,7 @@ class RecordDecoder:
             case "broker_name":
                 if self._broker_name is None:
                     return pa.nulls(records.count, pa.string())
-                return repeated([self._broker_name], records.count)
+                return repeated_texts([self._broker_name], records.count)
             case "body":
                 return records.bodies()
             case "msg_id":
@@ -440,10 +449,10 @@ class RecordDecoder:
 
     def _topics(self, records: RecordColumns) -> pa.Array:
         if self._topic is not None:
-            return repeated([self._topic], records.count)
+            return repeated_texts([self._topic], records.count)
         codes, topics = records.topics()
         if len(topics) == 1:
-            return repeated(topics, records.count)
+            return repeated_texts(topics, records.count)
         return pa.array(topics, pa.string()).take(pa.array(codes))
 
 

@@ -189,7 +189,7 @@ def check_available(
             continue
         low = lowest[queue]
         if start[queue] < low:
-            lose(
+            report_data_loss(
                 f"{name_of(queue)}: offset {start[queue]} is gone, the oldest is {low}; "
                 "failOnDataLoss=false starts there",
                 fail_on_data_loss,
@@ -211,7 +211,7 @@ def bounds_of(
         try:
             found |= reader.min_offsets([queue])
         except RouteNotFound:
-            lose(gone(queue), fail_on_data_loss)
+            report_data_loss(gone(queue), fail_on_data_loss)
     return found
 
 
@@ -223,7 +223,7 @@ def gone(queue: MessageQueue) -> str:
     )
 
 
-def lose(what: str, fail_on_data_loss: bool) -> None:
+def report_data_loss(what: str, fail_on_data_loss: bool) -> None:
     """Data that was to be read is not there: an error, or a line in the log."""
     if fail_on_data_loss:
         raise DataLoss(f"rocketmq: {what}")

@@ -2,10 +2,11 @@
 
     name 0x01 value 0x02 | name 0x01 value 0x02 | ...          (protocol: message property string)
 
-Well-formed strings are cut up by numpy in one go, those with the same names in all rows by counting (same_names.py);
+Well-formed strings are cut up by numpy in one go, those with the same names in all rows by counting;
 anything odd takes the slow, exact path.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,8 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquette.message.properties import decode_properties
-from roquette.spark.source.cuts import cut, offsets_of, one_size, pieces, take_pieces
-from roquette.spark.source.same_names import by_columns, by_marks
+from roquette.spark.source.columns import (
+    Bytes,
+    adjacent_slices,
+    contiguous,
+    offsets_from_lengths,
+    repeated_texts,
+    rows_at,
+    slice_array,
+    take_unchecked,
+    uniform_size,
+)
 
 _NAME = 1
 _VALUE = 2
@@ -38,21 +48,102 @@ class Properties(Protocol):
 
 def property_columns(data: bytes, starts: np.ndarray, ends: np.ndarray) -> Properties:
     """The properties of rows whose property strings lie between these places of `data`, which ascend."""
-    size = one_size(starts, ends)
-    if size > 0 and (found := by_columns(data, starts, size)):
+    size = uniform_size(starts, ends)
+    if size > 0 and (found := from_equal_sized_rows(data, starts, size)):
         return found
-    sections = cut(data, starts, ends)
+    sections = slice_array(data, starts, ends)
     entries = _find_entries(sections)
     if entries is not None:
-        if found := by_marks(*entries):
+        if found := from_separators(*entries):
             return found
-        columns = AnyNames(*_texts_of(entries), len(sections))
+        columns = VariedProperties(*_texts_of(entries), len(sections))
         if not columns.has_repeated_names():  # the last one counts: a map does that
             return columns
-    return AnyNames(*_parse_slow(sections), len(sections))
+    return VariedProperties(*_parse_slow(sections), len(sections))
 
 
-class AnyNames:
+@dataclass(frozen=True, slots=True)
+class UniformProperties:
+    """Properties of rows that all have the same names in the same order, as messages of one producer have.
+
+    `spans`: where in `data` the value of each name lies in each row; values are text.
+    """
+
+    data: Bytes
+    row_count: int
+    spans: dict[str, tuple[np.ndarray, np.ndarray]]
+
+    def has(self, name: str) -> np.ndarray | None:
+        """Which rows have that property; None: no row."""
+        return np.ones(self.row_count, dtype=bool) if name in self.spans else None
+
+    def column(self, name: str) -> pa.Array:
+        """One string per row: the value of that property, null where it is missing."""
+        if name not in self.spans:
+            return pa.nulls(self.row_count, pa.string())
+        return slice_array(self.data, *self.spans[name], pa.string())
+
+    def maps(self, *, without: frozenset[str]) -> pa.Array:
+        """One map per row, of the properties that are not in `without`."""
+        inside = [name for name in self.spans if name not in without]
+        if len(inside) == 1:
+            values = self.column(inside[0])
+        else:
+            starts, ends = (
+                np.array([self.spans[name][which] for name in inside]).T.reshape(-1)
+                for which in (0, 1)
+            )
+            values = slice_array(self.data, starts, ends, pa.string())
+        offsets = pa.array(np.arange(self.row_count + 1, dtype=np.int32) * len(inside))
+        names = repeated_texts(inside, self.row_count)
+        return pa.MapArray.from_arrays(offsets, names, values)
+
+
+def from_equal_sized_rows(data: Bytes, starts: np.ndarray, size: int) -> UniformProperties | None:
+    """For property strings of one size: None when they differ in more than values, or are not plain ASCII."""
+    rows = rows_at(data, starts, size)
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    same = low == high
+    if high.max() >= 0x80 or (low[~same] <= _VALUE).any():
+        return None
+    spans: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    name_end = bytes((_NAME,))
+    at = 0
+    *entries, rest = rows[0].tobytes().split(bytes((_VALUE,)))
+    for entry in entries:
+        name, _, value = entry.partition(name_end)
+        if not name or not value or name_end in value or not same[at : at + len(name)].all():
+            return None
+        value_at = at + len(name) + 1
+        spans[name.decode()] = starts + value_at, starts + (value_at + len(value))
+        at += len(entry) + 1
+    return (
+        None if rest or len(spans) < len(entries) else UniformProperties(data, len(starts), spans)
+    )
+
+
+def from_separators(
+    data: Bytes, starts: np.ndarray, middles: np.ndarray, ends: np.ndarray, section_ends: np.ndarray
+) -> UniformProperties | None:
+    """For entries that begin, end their names and end at these places of whole, sound property strings."""
+    row_count = len(section_ends)
+    each, more = divmod(len(ends), row_count)
+    if not each or more or not np.array_equal(ends[each - 1 :: each] + 1, section_ends):
+        return None
+    spans: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for number in range(each):
+        first, after = starts[number::each], middles[number::each]
+        size = uniform_size(first, after)
+        if size < 0:
+            return None
+        names = contiguous(rows_at(data, first, size)).tobytes()
+        if names != names[:size] * row_count:
+            return None
+        spans[names[:size].decode()] = after + 1, ends[number::each]
+    return UniformProperties(data, row_count, spans) if len(spans) == each else None
+
+
+class VariedProperties:
     """Properties of rows of which each has names of its own.
 
     Args:
@@ -70,7 +161,9 @@ class AnyNames:
         self._codes: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
 
     def _take(self, which: np.ndarray, *, value: bool) -> pa.Array:
-        return take_pieces(self._texts, which * self._stride + (self._stride // 2 if value else 0))
+        return take_unchecked(
+            self._texts, which * self._stride + (self._stride // 2 if value else 0)
+        )
 
     def has_repeated_names(self) -> bool:
         """Whether some row has a name twice."""
@@ -111,7 +204,7 @@ class AnyNames:
         kept = np.flatnonzero(~np.isin(self._codes, dropped))
         counts = np.bincount(self._rows[kept], minlength=self._row_count)
         return pa.MapArray.from_arrays(
-            pa.array(offsets_of(counts)),
+            pa.array(offsets_from_lengths(counts)),
             self._take(kept, value=False),
             self._take(kept, value=True),
         )
@@ -150,14 +243,14 @@ def _find_entries(sections: pa.Array) -> _Entries | None:
 
 
 def _texts_of(entries: _Entries) -> tuple[pa.Array, int, np.ndarray]:
-    """Texts, stride and rows as `AnyNames` wants them."""
+    """Texts, stride and rows as `VariedProperties` wants them."""
     count, section_ends = len(entries.ends), entries.section_ends
     bounds: np.ndarray = np.empty(4 * count, dtype=np.int32)
     bounds[0::4], bounds[1::4] = entries.starts, entries.middles
     bounds[2::4], bounds[3::4] = entries.middles + 1, entries.ends
     below = np.searchsorted(entries.ends, section_ends, side="left")
     rows: np.ndarray = np.repeat(np.arange(len(section_ends)), np.diff(below, prepend=0))
-    return pieces(entries.data, bounds, pa.string()), 4, rows
+    return adjacent_slices(entries.data, bounds, pa.string()), 4, rows
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -184,7 +277,7 @@ def first_words(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     # One word each: no white space, and no letter beyond ASCII, of which some are white space, too.
     if not len(data) or (data.min() > 0x20 and data.max() < 0x80):
         valid = texts.is_valid()
-        offsets = pa.array(offsets_of(valid.to_numpy(zero_copy_only=False)))
+        offsets = pa.array(offsets_from_lengths(valid.to_numpy(zero_copy_only=False)))
         mask = pc.invert(valid) if texts.null_count else None
         return pa.ListArray.from_arrays(offsets, texts.drop_null(), mask=mask), texts
     lists = pc.utf8_split_whitespace(texts)

@@ -4,13 +4,24 @@
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from roquette.client.blocking import EVERYTHING, BlockingReader, Pulled, PullFilter
+from roquette.client.blocking_topics import create_topic, writable_queues
 from roquette.message.message import MessageQueue
-from roquette.spark.source.options import ReadOptions
+from roquette.spark.source.offsets import Offsets
+from roquette.spark.source.options import ReadOptions, read_options
 
+__all__ = [
+    "QueueReader",
+    "create_topic",
+    "open_reader",
+    "pull_filter",
+    "queue_bounds",
+    "reader_of",
+    "writable_queues",
+]
 _POOL_SIZE = 8  # clusters (or groups, or time limits) one process reads at a time
 
 
@@ -92,3 +103,39 @@ def pull_filter(options: ReadOptions) -> PullFilter:
     if options.filter_sql:
         return PullFilter(options.filter_sql, "SQL92")
     return PullFilter(options.tags, "TAG")
+
+
+def reader_of(
+    namesrv: str, topics: Sequence[str], options: Mapping[str, str] | None = None
+) -> QueueReader:
+    """A reader of these topics. Raises ConfigError for a malformed address, name or option."""
+    given = {"namesrvAddr": namesrv, "subscribe": ",".join(topics), **(options or {})}
+    return open_reader(read_options(given))
+
+
+def queue_bounds(
+    namesrv: str,
+    topics: Sequence[str],
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    options: Mapping[str, str] | None = None,
+) -> tuple[Offsets, Offsets]:
+    """First offset and end (exclusive) of every queue, asked without Spark; sorted by topic as given, then queue.
+
+    Args:
+        since_ms, until_ms: only what was stored then or later, and before; by the broker's clock.
+        options: more options of the source, such as access keys.
+
+    Raises:
+        ClientError: no name server or broker answers, or a topic does not exist.
+    """
+    reader = reader_of(namesrv, topics, options)
+    queues = [queue for topic in topics for queue in reader.queues(topic)]
+    start, end = reader.min_offsets(queues), reader.max_offsets(queues)
+    for queue in queues:
+        low, high = start[queue], end[queue]
+        if since_ms is not None:
+            start[queue] = max(low, min(high, reader.offset_by_time(queue, since_ms)))
+        if until_ms is not None:
+            end[queue] = max(start[queue], min(high, reader.offset_by_time(queue, until_ms)))
+    return start, end

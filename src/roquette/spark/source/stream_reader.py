@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from roquette.base.clock import Clock, SystemClock
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue
-from roquette.spark.plain_errors import plain_errors
+from roquette.spark.errors import plain_errors
 from roquette.spark.source.batch_reader import QueuePartition, plan_tasks, read_partition
 from roquette.spark.source.byte_limit import limit_bytes
 from roquette.spark.source.offsets import (
@@ -38,8 +38,8 @@ from roquette.spark.source.positions import (
     bounds_of,
     check_available,
     gone,
-    lose,
     name_of,
+    report_data_loss,
     require_queues,
     resolve,
 )
@@ -76,7 +76,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, object]:
         """Where a query without a checkpoint begins: options starting*."""
-        with plain_errors(self._options):
+        with plain_errors(self._options.namesrv_addr):
             reader = open_reader(self._options)
             queues = require_queues(reader, self._options)
             position = self._options.starting or Position(default=LATEST)
@@ -101,12 +101,12 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Trigger.AvailableNow reads up to what exists now, in the queues that exist now."""
-        with plain_errors(self._options):
+        with plain_errors(self._options.namesrv_addr):
             self._queue_ends().freeze()
 
     def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, object]:
         """Where the next micro-batch ends: within the limits, shared among queues by lag."""
-        with plain_errors(self._options):
+        with plain_errors(self._options.namesrv_addr):
             known = decode_offsets(start)
             ends = self._queue_ends()
             there = dict(ends.find())
@@ -141,7 +141,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {}
         found = find_restarts(open_reader(self._options), doubtful, seen, ends)
         for each in found.values():
-            lose(each.why, self._options.fail_on_data_loss)
+            report_data_loss(each.why, self._options.fail_on_data_loss)
         return {queue: each.offset for queue, each in found.items()}
 
     def _planned(
@@ -178,7 +178,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lose(self, queue: MessageQueue, what: str) -> None:
         """An error, or a line in the log: one, though Spark asks many times a second."""
         if queue not in self._told:
-            lose(what, self._options.fail_on_data_loss)
+            report_data_loss(what, self._options.fail_on_data_loss)
             self._told.add(queue)
 
     def _too_few(self, waiting: int) -> bool:
@@ -202,7 +202,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: Mapping[str, object], end: Mapping[str, object]
     ) -> list[QueuePartition]:
         """The tasks of one micro-batch. A queue without a start is new: it begins at its earliest."""
-        with plain_errors(self._options):
+        with plain_errors(self._options.namesrv_addr):
             reader, options = open_reader(self._options), self._options
             strict = options.fail_on_data_loss
             begin, ends = decode_offsets(start), decode_offsets(end)

@@ -12,7 +12,7 @@ from roquette.errors import CorruptRecord
 from roquette.message.message import MessageQueue
 from roquette.message.record import decode_record
 from roquette.spark.source.offsets import Lives, Offsets
-from roquette.spark.source.positions import bounds_of, lose, name_of
+from roquette.spark.source.positions import bounds_of, name_of, report_data_loss
 from roquette.spark.source.queues import QueueReader
 
 _ANEW = "{name} was made anew since its offset {offset} was read (the message before it is another one); {what}"
@@ -81,7 +81,7 @@ def check_lives(reader: QueueReader, positions: Offsets, seen: Lives, why: str) 
     known = {queue: positions[queue] for queue in seen if queue in positions}
     for queue, life in sorted(lives_before(reader, known).items()):
         if life != seen[queue]:
-            lose(_ANEW.format(name=name_of(queue), offset=known[queue], what=why), True)
+            report_data_loss(_ANEW.format(name=name_of(queue), offset=known[queue], what=why), True)
 
 
 def suspects(positions: Offsets, seen: Lives, ends: Offsets, *, all_queues: bool) -> Offsets:

@@ -3,7 +3,7 @@
 import pytest
 
 from roquette.errors import ConfigError, ConnectError, RouteNotFound
-from roquette.pipelines.kit.failure import explain
+from roquette.spark.errors import explain
 from roquette.spark.source.offsets import DataLoss
 
 PLANNING = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan Python data source read in Python: Traceback (most recent call last):

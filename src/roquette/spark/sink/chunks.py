@@ -14,7 +14,7 @@ _MAX_HELD: Final = 32 << 20  # bytes in unfinished batches of all queues
 _ADDED: Final = encode_properties({"WAIT": "true"})
 
 
-class _Lane:
+class _OpenBatch:
     """The unfinished batch of one queue, or of a topic's messages that may go to any."""
 
     __slots__ = ("entries", "first_row", "queue", "size", "topic")
@@ -27,7 +27,7 @@ class _Lane:
         self.first_row = 0
 
 
-class Outbox:
+class ChunkBuilder:
     """Collects messages and hands chunks on.
 
     Args:
@@ -42,7 +42,7 @@ class Outbox:
         self._send = send
         self._batch_rows = batch_rows
         self._batch_bytes = min(BATCH_BYTES, max_message_size)
-        self._lanes: dict[str | MessageQueue, _Lane] = {}
+        self._lanes: dict[str | MessageQueue, _OpenBatch] = {}
         self._held = 0
 
     def add(self, rows: Rows, first_row: int) -> None:
@@ -53,7 +53,7 @@ class Outbox:
             queue = queues[index] if queues is not None else None
             lane = self._lanes.get(topic if queue is None else queue)
             if lane is None:
-                lane = self._lanes[topic if queue is None else queue] = _Lane(topic, queue)
+                lane = self._lanes[topic if queue is None else queue] = _OpenBatch(topic, queue)
             if singles and index in singles:
                 self._close(lane)
                 self._send_single(lane, entry, singles[index], first_row + index)
@@ -77,7 +77,7 @@ class Outbox:
             self._close(lane)
         self._lanes.clear()
 
-    def _close(self, lane: _Lane) -> None:
+    def _close(self, lane: _OpenBatch) -> None:
         if not lane.entries:
             return
         if len(lane.entries) == 1:
@@ -98,7 +98,7 @@ class Outbox:
         lane.entries = []
         lane.size = 0
 
-    def _send_single(self, lane: _Lane, entry: Entry, sys_flag: int, row: int) -> None:
+    def _send_single(self, lane: _OpenBatch, entry: Entry, sys_flag: int, row: int) -> None:
         flag, body, properties = entry
         self._send(
             Chunk(

@@ -18,8 +18,7 @@ from roquette.errors import (
 )
 from roquette.message.message import MessageQueue
 from roquette.spark.datasource import RocketmqDataSource
-from roquette.spark.local.script_errors import tell_in_one_line
-from roquette.spark.plain_errors import advised, plain_errors, plain_message
+from roquette.spark.errors import advised, plain_errors, plain_message, tell_in_one_line
 from roquette.spark.source.options import ReadOptions
 
 OPTIONS = ReadOptions(namesrv_addr="127.0.0.1:9876;ns2:9876", topics=("T",))
@@ -113,7 +112,7 @@ def test_an_unknown_column_and_a_wrong_type(cluster: FakeCluster) -> None:
 def test_errors_of_the_network_and_of_records_say_what_to_do(
     error: RoquetteError, text: str
 ) -> None:
-    found = str(advised(error, OPTIONS))
+    found = str(advised(error, OPTIONS.namesrv_addr))
 
     assert found.startswith("rocketmq: ")
     assert text in found
@@ -121,7 +120,7 @@ def test_errors_of_the_network_and_of_records_say_what_to_do(
 
 
 def test_errors_that_are_not_ours_pass_as_they_are() -> None:
-    with pytest.raises(KeyError), plain_errors(OPTIONS):
+    with pytest.raises(KeyError), plain_errors(OPTIONS.namesrv_addr):
         raise KeyError("a bug")
     assert not os.environ["SPARK_HIDE_TRACEBACK"]
 
