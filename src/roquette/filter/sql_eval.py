@@ -13,13 +13,10 @@ from mypy_extensions import i64
 
 from roquette.filter.conversions import (
     BAD,
-    MAX_INTEGER,
-    MAX_LONG,
     compare_double,
     compare_integer,
     double_sign,
     java_double,
-    java_integer,
 )
 from roquette.message.properties import property_bytes
 
@@ -56,7 +53,6 @@ class Fixed(Condition):
         self._answer: i64 = answer
 
     def test(self, properties: bytes) -> i64:
-        """The answer given."""
         return self._answer
 
 
@@ -71,7 +67,6 @@ class Presence(Condition):
         self._absent: i64 = absent
 
     def test(self, properties: bytes) -> i64:
-        """One of the two."""
         value = property_bytes(properties, self._mark)
         return self._absent if value is None else self._present
 
@@ -85,7 +80,6 @@ class NotTest(Condition):
         self._inner: Condition = inner
 
     def test(self, properties: bytes) -> i64:
-        """The opposite."""
         answer = self._inner.test(properties)
         return answer if answer < 0 else 1 - answer
 
@@ -146,86 +140,6 @@ class AnyTest(Condition):
         return found
 
 
-class EqualText(Condition):
-    """Property and text constant are equal."""
-
-    __slots__ = ("_absent", "_mark", "_value")
-
-    def __init__(self, mark: bytes, value: bytes, absent: i64) -> None:
-        self._mark: bytes = mark
-        self._value: bytes = value
-        self._absent: i64 = absent
-
-    def test(self, properties: bytes) -> i64:
-        """Compared byte by byte."""
-        value = property_bytes(properties, self._mark)
-        if value is None:
-            return self._absent
-        return TRUE if value == self._value else FALSE
-
-
-class EqualBoolean(Condition):
-    """Property = TRUE or FALSE: "true" in any case is true (Boolean.valueOf)."""
-
-    __slots__ = ("_mark", "_wanted")
-
-    def __init__(self, mark: bytes, wanted: bool) -> None:
-        self._mark: bytes = mark
-        self._wanted: bool = wanted
-
-    def test(self, properties: bytes) -> i64:
-        """NULL when it is absent."""
-        value = property_bytes(properties, self._mark)
-        if value is None:
-            return NULL
-        return TRUE if (value.lower() == b"true") == self._wanted else FALSE
-
-
-class IntegerTest(Condition):
-    """Property compared with an Integer or Long constant; `signs` says which outcomes are TRUE."""
-
-    __slots__ = ("_absent", "_constant", "_is_long", "_mark", "_signs")
-
-    def __init__(self, mark: bytes, constant: i64, is_long: bool, signs: i64, absent: i64) -> None:
-        self._mark: bytes = mark
-        self._constant: i64 = constant
-        self._is_long: bool = is_long
-        self._signs: i64 = signs
-        self._absent: i64 = absent
-
-    def test(self, properties: bytes) -> i64:
-        """ERROR when the text is no such number."""
-        value = property_bytes(properties, self._mark)
-        if value is None:
-            return self._absent
-        sign = compare_integer(value, self._constant, self._is_long)
-        if sign == BAD:
-            return ERROR
-        return (self._signs >> (sign + 1)) & 1
-
-
-class DoubleTest(Condition):
-    """Property compared with a Double constant."""
-
-    __slots__ = ("_absent", "_constant", "_mark", "_signs")
-
-    def __init__(self, mark: bytes, constant: float, signs: i64, absent: i64) -> None:
-        self._mark: bytes = mark
-        self._constant: float = constant
-        self._signs: i64 = signs
-        self._absent: i64 = absent
-
-    def test(self, properties: bytes) -> i64:
-        """ERROR when the text is no double."""
-        value = property_bytes(properties, self._mark)
-        if value is None:
-            return self._absent
-        sign: i64 = compare_double(value, self._constant)
-        if sign == BAD:
-            return ERROR
-        return (self._signs >> (sign + 1)) & 1
-
-
 class TextTest(Condition):
     """Property CONTAINS, STARTSWITH or ENDSWITH a text that is not empty; absent is FALSE, with NOT as well."""
 
@@ -272,18 +186,19 @@ class InTest(Condition):
 
 
 class Number:
-    """A Java number with its class."""
+    """A Java number: its class, and its value as that class has it."""
 
-    __slots__ = ("is_double", "is_long", "value")
+    __slots__ = ("double", "integer", "is_double", "is_long")
 
     def __init__(self, value: int | float, *, is_long: bool, is_double: bool) -> None:
-        self.value: int | float = value
+        self.double: float = float(value)
+        self.integer: i64 = 0 if is_double else int(value)
         self.is_long: bool = is_long
         self.is_double: bool = is_double
 
 
 class Operand:
-    """One side of a comparison of which nothing is known beforehand.
+    """One side of a comparison.
 
     A value is None (null), a bool, a Number, the bytes of a text, or `_FAILED`.
     """
@@ -391,7 +306,7 @@ class OtherText(Condition):
         return ERROR if self._operand.value(properties) is _FAILED else FALSE
 
 
-def java_sign(left: object, right: object) -> int:
+def java_sign(left: object, right: object) -> i64:
     """ComparisonExpression.__compare of two values that are not null: a sign, or BAD where Java throws.
 
     Classes that do not go together are -1: not equal, and less.
@@ -405,28 +320,23 @@ def java_sign(left: object, right: object) -> int:
     assert isinstance(left, Number)
     if isinstance(right, Number):
         if left.is_double or right.is_double:
-            return double_sign(float(left.value), float(right.value))
-        return (left.value > right.value) - (left.value < right.value)
+            return double_sign(left.double, right.double)
+        return (left.integer > right.integer) - (left.integer < right.integer)
     if not isinstance(right, bytes):
         return -1
     sign = _text_sign(right, left)
     return sign if sign == BAD else -sign
 
 
-def _text_sign(left: bytes, right: object) -> int:
+def _text_sign(left: bytes, right: object) -> i64:
     if isinstance(right, bytes):
         return 0 if left == right else 1  # only equality comes here
     if isinstance(right, bool):
         return int(left.lower() == b"true") - int(right)
     assert isinstance(right, Number)
     if right.is_double:
-        return compare_double(left, float(right.value))
-    value = java_integer(
-        left.decode("utf-8", "replace"), MAX_LONG if right.is_long else MAX_INTEGER
-    )
-    if value is None:
-        return BAD
-    return (value > right.value) - (value < right.value)
+        return compare_double(left, right.double)
+    return compare_integer(left, right.integer, right.is_long)
 
 
 class SqlFilter:
