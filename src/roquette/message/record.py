@@ -61,8 +61,8 @@ def write_record(
     store_len = len(store_host)
     assert topic_len <= MAX_TOPIC
     assert len(properties) <= MAX_PROPERTIES
-    assert born_len == V4_HOST or born_len == V6_HOST  # noqa: PLR1714 - a set would be built
-    assert store_len == V4_HOST or store_len == V6_HOST  # noqa: PLR1714
+    assert born_len == V4_HOST or born_len == V6_HOST
+    assert store_len == V4_HOST or store_len == V6_HOST
     size = FIXED_SIZE + born_len + store_len + len(body) + topic_len + len(properties)
     long_topic = topic_len > MAX_TOPIC_V1
     if long_topic:

@@ -74,7 +74,7 @@ WHOLE_CRC_SIZE: Final = 20  # name, separator, ten digits, separator
 def names_directory(topic: bytes) -> bool:
     """Can a queue's directory have this name? What cannot is no topic that a store has ever taken."""
     size = len(topic)
-    if size == 0 or size > MAX_TOPIC_NAME or topic == b"." or topic == b"..":  # noqa: PLR1714
+    if size == 0 or size > MAX_TOPIC_NAME or topic == b"." or topic == b"..":
         return False
     return b"/" not in topic and b"\0" not in topic
 

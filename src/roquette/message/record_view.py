@@ -114,7 +114,7 @@ class RecordView:
         self.size = size
         if magic == BLANK_MAGIC:
             return BLANK if self.size == room else BAD_BLANK
-        if magic != RECORD_MAGIC_V1 and magic != RECORD_MAGIC_V2:  # noqa: PLR1714 - two integer compares
+        if magic != RECORD_MAGIC_V1 and magic != RECORD_MAGIC_V2:
             return BAD_MAGIC
         return BAD_SIZE if self.size < SMALLEST_RECORD or self.size > room else SOUND
 

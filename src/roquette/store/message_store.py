@@ -229,7 +229,7 @@ class MessageStore:
         if large or len(data) > MAX_PROPERTIES or size > self._max_record:
             raise_illegal(self.config, len(body), len(data), size, own=own)
         kind = sys_flag & TRANSACTION_MASK
-        in_queue = kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK  # noqa: PLR1714 - prepared and rollback stay out
+        in_queue = kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK
         queue = entry.queues.get(queue_id)
         physical: i64 = self._log.next_place(self._log.end_offset, size)
         offset: i64 = queue.next_offset if in_queue and queue is not None else 0

@@ -74,7 +74,7 @@ def scan_dispatched(
         kind = view.sys_flag & TRANSACTION_MASK
         if physical >= index_from and kind != TRANSACTION_ROLLBACK:
             return position
-        if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:  # noqa: PLR1714
+        if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
             topic = data[view.topic_at : view.topic_at + view.topic_size]
             if entry is None or topic != name:
                 name = topic

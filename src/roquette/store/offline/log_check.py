@@ -225,7 +225,7 @@ class LogCheck:
             code = known.code
             tags_hash = known.key
         kind: i64 = scanner.sys_flag & TRANSACTION_MASK
-        if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and not topic.skip:  # noqa: PLR1714
+        if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and not topic.skip:
             queue_id: int = scanner.queue_id
             state = topic.queues.get(queue_id)
             if state is None:
