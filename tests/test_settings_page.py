@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from tools.settings_page import GOLDEN, PAGE, ROOT, SHARED, page
+from tools.settings_page import GOLDEN, PAGE, ROOT, SHARED, SPARK_PAGE, page, spark_page
 
 from roquette.base.config import ForeignKeys, to_properties
 from roquette.base.foreign_keys import BROKER, NAMESRV
@@ -36,6 +36,13 @@ def keys_of(heading: str) -> list[str]:
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text() == page(), "run python tools/settings_page.py"
+
+
+def test_the_tables_of_sparks_options_are_current() -> None:
+    text = SPARK_PAGE.read_text()
+
+    assert text == spark_page(text), "run python tools/settings_page.py"
+    assert text.count("<!-- options: ") == 4
 
 
 @pytest.mark.parametrize("server", SERVERS)

@@ -1,9 +1,12 @@
-"""Makes docs/settings.md: `python tools/settings_page.py`. Every key of Apache's is in it once for each server.
+"""Makes docs/settings.md and the option tables of docs/spark.md: `python tools/settings_page.py`.
+
+Every key of Apache's is in the former once for each server.
 
 What a key does stands in the config classes and in base/foreign_keys.py; Apache's defaults in tests/golden/settings.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +16,14 @@ from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import Option, options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
+from roquette.spark.commitlog.options import CommitLogOptions
+from roquette.spark.offsets.source import OffsetsOptions
+from roquette.spark.options import ReadOptions, WriteOptions
 from roquette.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "settings.md"
+SPARK_PAGE = ROOT / "docs" / "spark.md"
 GOLDEN = ROOT / "tests" / "golden" / "settings" / "cases.json"
 SHARED = ("NettyServerConfig", "NettyClientConfig", "AuthConfig")
 HEAD = """# Settings
@@ -42,9 +49,41 @@ NOTES = {
 }
 
 
+SPARK_OPTIONS = {
+    "rocketmq, reading": ReadOptions,
+    "rocketmq, writing": WriteOptions,
+    "rocketmq_commitlog": CommitLogOptions,
+    "rocketmq_offsets": OffsetsOptions,
+}
+
+
 def main() -> None:
-    """Write the page."""
+    """Write the pages."""
     PAGE.write_text(page())
+    SPARK_PAGE.write_text(spark_page(SPARK_PAGE.read_text()))
+
+
+def spark_page(text: str) -> str:
+    """docs/spark.md with the tables between its marks made again."""
+
+    def table(match: re.Match[str]) -> str:
+        rows = [option_row(known) for known in options_of(SPARK_OPTIONS[match[2]]).values()]
+        return "\n".join(
+            [match[1], "| option | default | meaning |", "|---|---|---|", *rows, match[3]]
+        )
+
+    return re.sub(r"(<!-- options: (.*?) -->)\n.*?(<!-- end -->)", table, text, flags=re.S)
+
+
+def option_row(known: Option) -> str:
+    """The row of an option of Spark's."""
+    names = f"`{known.name}`" + "".join(f", also `{name}`" for name in known.also)
+    if known.required or known.unset:
+        default = known.unset or "required"
+    else:
+        text = known.written or known.text(known.default)
+        default = shown(text) if text not in ("", "()") else ""
+    return f"| {names} | {default} | {known.help.replace('|', chr(92) + '|')} |"
 
 
 def page() -> str:

@@ -389,7 +389,9 @@ def check_source(run: Runner, kills: int) -> None:
 def hooks(roquette: Site, monkeypatch: pytest.MonkeyPatch) -> Hooks:
     """Each task has connections of its own, as in processes."""
     monkeypatch.setattr(
-        writer_module, "open_sender", lambda options: BlockingSender(options.sender_config())
+        writer_module,
+        "open_sender",
+        lambda options: BlockingSender(writer_module.sender_config(options)),
     )
     return Hooks(roquette)
 

@@ -3,8 +3,9 @@
 import re
 from pathlib import Path
 
+from roquette.base.options import options_of
+from roquette.spark.options import ReadOptions
 from roquette.spark.schema import COLUMNS
-from roquette.spark.source.options import READ_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "spark.md").read_text()
@@ -22,5 +23,5 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_every_option_and_column_is_described() -> None:
-    assert [name for name in READ_NAMES if f"`{name}`" not in TEXT] == []
+    assert [name for name in options_of(ReadOptions) if f"`{name}`" not in TEXT] == []
     assert [name for name in COLUMNS if f"`{name}`" not in TEXT] == []

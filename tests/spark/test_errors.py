@@ -19,7 +19,7 @@ from roquette.errors import (
 from roquette.message.message import MessageQueue
 from roquette.spark.datasource import RocketmqDataSource
 from roquette.spark.errors import advised, plain_errors, plain_message, tell_in_one_line
-from roquette.spark.source.options import ReadOptions
+from roquette.spark.options import ReadOptions
 
 OPTIONS = ReadOptions(namesrv_addr="127.0.0.1:9876;ns2:9876", topics=("T",))
 

@@ -140,7 +140,7 @@ def test_the_doctor_says_which_java(java: str, machine: dict[str, str], tmp_path
         (
             ["--topics", "orders", "--source-option", "failOnDataLos=false"],
             1,
-            "rocketmq: unknown option failondatalos; did you mean failOnDataLoss?",
+            "rocketmq: unknown option failOnDataLos; did you mean failOnDataLoss?",
         ),
         ([], 1, "archive: --topics is required"),
         (["--topics", "orders", "-n", REFUSED], 1, f"connect to {REFUSED} failed:"),

@@ -2,7 +2,7 @@
 
 `option` declares one and `options_of` lists those of a class. `Option.read` makes a value of what a property file,
 the environment, a flag, YAML or Spark gives; every refusal has one form: what, where, what is wanted, what is given.
-`base/config.py` reads property files and the environment; Spark's options and pipelines go through `fill`.
+`base/config.py` reads property files and the environment; flags, YAML and Spark's options go through `Reader`.
 """
 
 import dataclasses
@@ -35,13 +35,17 @@ _MILLISECONDS: Final = {
 _WORDS: Final = {int: "a whole number", float: "a number", str: "a text"}
 
 
+class Unfit(ValueError):
+    """What is wrong with a value, where "must be ..." would say too little."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """What several options have in common.
 
     Attributes:
         wanted: completes "must be ..."; without it the type says what is wanted.
-        parse: a stripped text to a value, where the type is not enough; raises ValueError.
+        parse: a stripped text to a value, where the type is not enough; raises ValueError, or Unfit.
         least, most: the smallest and the largest value.
     """
 
@@ -118,8 +122,8 @@ def option(
         metavar: stands for the value in --help.
         unset: what pages show as the default when it is None or empty.
     """
-    shown = default if isinstance(default, str) and kind.parse else None
-    value = kind.parse(shown) if shown is not None and kind.parse else default
+    written = default if isinstance(default, str) and kind.parse else ""
+    value = kind.parse(written) if written and kind.parse else default
     given = {
         "help": help,
         "name": name,
@@ -132,7 +136,8 @@ def option(
         "split": split,
         "secret": secret,
         "metavar": metavar,
-        "unset": shown or unset,
+        "unset": unset,
+        "written": written,
     }
     return dataclasses.field(default=value, metadata=given)
 
@@ -144,6 +149,7 @@ class Option:
     Attributes:
         field: the attribute it fills.
         type: bool, int, float, str or an enum; `many` says that it is a tuple of texts.
+        written: the default as it was declared, where `kind` reads it from a text.
     """
 
     field: str
@@ -162,6 +168,7 @@ class Option:
     secret: bool = False
     metavar: str = ""
     unset: str = ""
+    written: str = ""
 
     @property
     def required(self) -> bool:
@@ -196,6 +203,8 @@ class Option:
         """
         try:
             return self._texts(given) if self.many else self._value(given)
+        except Unfit as error:
+            raise ConfigError(f"{subject}: {error}") from None
         except ValueError:
             raise self._refusal(given, subject) from None
 
@@ -299,3 +308,69 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_lower = {each.lower(): each for each in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {by_lower[close[0]]}?" if close else ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Reads options from mappings of names to values, where an unknown name is an error.
+
+    Attributes:
+        names: what an option may be called; the first is shown to people.
+        normal: names are compared in this form.
+        shown: an option in the text of an error.
+        missing: what to do about a required option that is not given, as the end of an error.
+    """
+
+    names: Callable[[Option], Sequence[str]]
+    normal: Callable[[str], str]
+    shown: Callable[[Option], str]
+    missing: Callable[[Option], str]
+
+    def values(
+        self,
+        cls: type[Any],
+        given: Mapping[str, object],
+        where: str,
+        *,
+        place: str = "",
+        tolerated: Callable[[str], bool] = lambda name: False,
+    ) -> dict[str, Any]:
+        """Field -> value, of what is given and not None.
+
+        Args:
+            where: begins every error. place: where the names stand, if that is not clear.
+            tolerated: unknown names, in normal form, that are passed over.
+
+        Raises:
+            ConfigError: a name is not known, a value does not fit, or two names of one option contradict each other.
+        """
+        known = options_of(cls).values()
+        by_name = {self.normal(name): option for option in known for name in self.names(option)}
+        found: list[tuple[str, Option]] = []
+        for name in given:
+            if self.normal(name) in by_name:
+                found.append((name, by_name[self.normal(name)]))
+            elif not tolerated(self.normal(name)):
+                every = [each for option in known for each in self.names(option)]
+                hint = did_you_mean(name, every) or f"; known: {', '.join(every)}"
+                raise ConfigError(f"{where}: unknown option {name}{place}{hint}")
+        values: dict[str, Any] = {}
+        for name, option in found:
+            if given[name] is None:
+                continue
+            value = option.read(given[name], f"{where}: {self.shown(option)}")
+            if option.required and value in ("", ()):
+                continue
+            if values.setdefault(option.field, value) != value:
+                both = " and ".join(self.names(option))
+                raise ConfigError(f"{where}: options {both} mean the same: give one of them")
+        return values
+
+    def build(self, cls: type[C], values: Mapping[str, Any], where: str) -> C:
+        """An instance; raises ConfigError when a required option is missing."""
+        for option in options_of(cls).values():
+            if option.required and option.field not in values:
+                raise ConfigError(
+                    f"{where}: {self.shown(option)} is required{self.missing(option)}"
+                )
+        return cls(**values)

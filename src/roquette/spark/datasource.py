@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError
 from roquette.spark.errors import plain_errors
+from roquette.spark.options import ReadOptions, read_options, refuse_ending, write_options
 from roquette.spark.schema import check_schema, default_schema
-from roquette.spark.source.options import ReadOptions, read_options, refuse_ending
 from roquette.spark.source.positions import require_queues
 from roquette.spark.source.queues import open_reader
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class RocketmqDataSource(DataSource):
     """Reads topics, and writes to them.
 
-    Options: roquette.spark.source.options, .sink.options. Columns: roquette.spark.schema, .sink.schema.
+    Options: roquette.spark.options, .sink.options. Columns: roquette.spark.schema, .sink.schema.
     """
 
     @classmethod
@@ -73,7 +73,6 @@ class RocketmqDataSource(DataSource):
         """Spark's door to batch writes."""
         with plain_errors():
             require_arrow()
-            from roquette.spark.sink.options import write_options
             from roquette.spark.sink.writer import RocketmqBatchWriter, refuse_overwrite
 
             refuse_overwrite(overwrite)
@@ -83,7 +82,6 @@ class RocketmqDataSource(DataSource):
         """Spark's door to stream writes."""
         with plain_errors():
             require_arrow()
-            from roquette.spark.sink.options import write_options
             from roquette.spark.sink.writer import RocketmqStreamWriter, refuse_overwrite
 
             refuse_overwrite(overwrite)

@@ -17,7 +17,7 @@ from roquette.message.properties import RECONSUME_TIME
 from roquette.pipelines.dlq import send as dlq_send
 from roquette.pipelines.dlq.pipeline import PIPELINE, DlqOptions, plan
 from roquette.pipelines.kit.frame import Job, Quiet, Result
-from roquette.spark.sink.options import SPARK_ID
+from roquette.spark.options import SPARK_ID
 
 pytestmark = pytest.mark.spark
 GROUP = "billing"

@@ -16,7 +16,7 @@ from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import Job, Quiet, Result
 from roquette.pipelines.replay import target as replay_target
 from roquette.pipelines.replay.pipeline import PIPELINE, ReplayOptions, plan
-from roquette.spark.sink.options import SPARK_ID
+from roquette.spark.options import SPARK_ID
 
 pytestmark = pytest.mark.spark
 

@@ -5,8 +5,9 @@ from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError
 from roquette.message.compression import Compression
-from roquette.spark.sink.options import write_options
+from roquette.spark.options import write_options
 from roquette.spark.sink.schema import write_columns
+from roquette.spark.sink.writer import sender_config
 
 GIVEN = {"namesrvAddr": "ns:9876", "topic": "T"}
 
@@ -39,7 +40,7 @@ def test_every_option_reaches_the_sender() -> None:
             "queueSelector": "hash(key)",
         }
     )
-    config = options.sender_config()
+    config = sender_config(options)
 
     assert (config.producer_group, config.send_timeout_ms) == ("g", 1000)
     assert (config.require_send_ok, config.auto_create_topics) == (True, True)
@@ -66,9 +67,12 @@ def test_a_table_of_sql_may_carry_options_of_reads_and_of_sparks_catalog() -> No
     [
         ({"namesrvAddr": ""}, "namesrvAddr is required"),
         ({"topicc": "x"}, "unknown option topicc; did you mean topic"),
-        ({"sendBatchSize": "0"}, "sendBatchSize must be a number of at least 1, not '0'"),
-        ({"sendBatchSize": "10001"}, "sendBatchSize must be at most 10000"),
-        ({"rateLimit": "fast"}, "rateLimit must be a number"),
+        ({"sendBatchSize": "0"}, "sendBatchSize must be a whole number from 1 to 10000, not '0'"),
+        (
+            {"sendBatchSize": "10001"},
+            "sendBatchSize must be a whole number from 1 to 10000, not '10001'",
+        ),
+        ({"rateLimit": "fast"}, "rateLimit must be a whole number of at least 1"),
         ({"deliveryGuarantee": "exactly-once"}, "must be at-least-once or idempotent"),
         ({"deliveryGuarantee": "transactional"}, "transactional is not offered"),
         ({"queueSelector": "random"}, "queueSelector must be hash"),

@@ -11,8 +11,8 @@ import pytest
 from tests.spark.places import Place, environment
 
 from roquette.base.javatypes import java_hash
+from roquette.spark.options import SPARK_ID
 from roquette.spark.sink.duplicates import remove_duplicates
-from roquette.spark.sink.options import SPARK_ID
 
 pytestmark = pytest.mark.spark
 

@@ -15,9 +15,9 @@ from roquette.client.blocking_sender import NotStored
 from roquette.errors import ConfigError, RouteNotFound
 from roquette.message.compression import decompress
 from roquette.spark.datasource import RocketmqDataSource
+from roquette.spark.options import SPARK_ID
 from roquette.spark.sink import writer as writer_module
 from roquette.spark.sink.columns import BadRow
-from roquette.spark.sink.options import SPARK_ID
 from roquette.spark.sink.writer import RocketmqBatchWriter, SentPartition
 
 TYPES = {

@@ -9,10 +9,10 @@ from roquette.client.blocking import PullFilter
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.spark.errors import SourceError
+from roquette.spark.options import ReadOptions
 from roquette.spark.schema import arrow_schema
 from roquette.spark.source.batches import exact_tags, read_batches
 from roquette.spark.source.offsets import DataLoss, QueueRange
-from roquette.spark.source.options import ReadOptions
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 SCHEMA = arrow_schema(struct_of("queue_offset", "tags"))

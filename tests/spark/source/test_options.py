@@ -3,15 +3,8 @@
 import pytest
 
 from roquette.errors import ConfigError
-from roquette.spark.source.options import (
-    EARLIEST,
-    GROUP,
-    LATEST,
-    Position,
-    ReadOptions,
-    read_options,
-    refuse_ending,
-)
+from roquette.spark.options import ReadOptions, read_options, refuse_ending
+from roquette.spark.source.positions_json import EARLIEST, GROUP, LATEST, Position
 
 NEEDED = {"namesrvAddr": "127.0.0.1:9876", "subscribe": "T"}
 
@@ -85,7 +78,7 @@ def test_every_option_reaches_its_field() -> None:
         filter_sql="a > 5",
         include_properties=False,
         include_system_properties=True,
-        body_as_string=True,
+        body_format="string",
         columns=("topic", "body"),
         pull_batch_size=32,
         fetch_retries=0,
@@ -122,7 +115,7 @@ def test_progress_is_committed_where_a_group_is_named(
 ) -> None:
     options = read_options(NEEDED | given)
 
-    assert (options.group, options.commit_offsets) == (group, commits)
+    assert (options.request_group, options.commits) == (group, commits)
 
 
 @pytest.mark.parametrize(
@@ -188,16 +181,16 @@ def test_a_table_can_end_by_offsets_and_by_time_and_a_stream_can_not() -> None:
         (NEEDED | {"topic": "U"}, "subscribe and topic mean the same"),
         (NEEDED | {"assign": '{"T":{"b":[0]}}'}, "subscribe and assign exclude each other"),
         (NEEDED | {"subscribePattern": "x"}, "subscribe and subscribePattern exclude each other"),
-        ({"namesrvAddr": "a:1", "subscribePattern": "("}, "is no regular expression"),
+        ({"namesrvAddr": "a:1", "subscribePattern": "("}, "is not a regular expression"),
         ({"namesrvAddr": "a:1", "assign": '{"T":[0]}'}, "option assign must be JSON such as"),
         ({"namesrvAddr": "a:1", "assign": '{"T":{"b":[-1]}}'}, "option assign must be JSON"),
         ({"namesrvAddr": "a:1", "subscribe": "a b"}, "contains illegal characters"),
         (
             NEEDED | {"startingOffset": "earliest"},
-            "unknown option startingoffset; did you mean startingOffsets?",
+            "unknown option startingOffset; did you mean startingOffsets?",
         ),
         (NEEDED | {"zzz": "1"}, "unknown option zzz; known: namesrvAddr"),
-        (NEEDED | {"rocketmq.zzz": "1"}, "unknown option rocketmq.zzz; for reading there are"),
+        (NEEDED | {"rocketmq.zzz": "1"}, "unknown option rocketmq.zzz; known: namesrvAddr"),
         (
             NEEDED | {"startingOffsets": "oldest"},
             "startingOffsets must be earliest, latest, group or JSON",
@@ -212,7 +205,7 @@ def test_a_table_can_end_by_offsets_and_by_time_and_a_stream_can_not() -> None:
         (NEEDED | {"startingOffsetsByTimestampStrategy": "x"}, "must be error or latest"),
         (
             NEEDED | {"maxOffsetsPerTrigger": "0"},
-            "maxOffsetsPerTrigger must be a number of at least 1",
+            "maxOffsetsPerTrigger must be a whole number of at least 1",
         ),
         (NEEDED | {"maxBytesPerTrigger": "lots"}, "maxBytesPerTrigger must be a size such as 128m"),
         (NEEDED | {"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time such as 10s"),

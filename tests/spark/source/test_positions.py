@@ -5,8 +5,8 @@ from tests.spark.records import ListReader, make_record
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
+from roquette.spark.options import read_options
 from roquette.spark.source.offsets import DataLoss
-from roquette.spark.source.options import read_options
 from roquette.spark.source.positions import (
     bounds_of,
     check_available,

@@ -6,7 +6,7 @@ from tests.client.fake_cluster import FakeCluster
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette.spark.source.options import read_options
+from roquette.spark.options import read_options
 from roquette.spark.source.queues import open_reader
 
 Q0 = MessageQueue("T", "broker-a", 0)

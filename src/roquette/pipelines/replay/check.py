@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from roquette.spark.options import SPARK_ID
 from roquette.spark.sink.duplicates import remove_duplicates, spark_id
-from roquette.spark.sink.options import SPARK_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

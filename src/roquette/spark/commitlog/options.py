@@ -3,58 +3,94 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from roquette.base.options import SIZE, Kind, option
 from roquette.errors import ConfigError
-from roquette.spark.option_values import OptionValues
+from roquette.spark.option_values import JSON_OBJECT, NAMES, PATTERN, checked_options
 
 SOURCE = "rocketmq_commitlog"
-_MOST_READ = 1 << 30  # Arrow counts the bytes of a column in 31 bits
-_NAMES = (
-    "path",
-    "paths",
-    "brokerName",
-    "subscribe",
-    "topic",
-    "subscribePattern",
-    "tags",
-    "startingTimestamp",
-    "endingTimestamp",
-    "includeSystemTopics",
-    "includeProperties",
-    "includeSystemProperties",
-    "columns",
-    "checkCrc",
-    "failOnCorruptRecord",
-    "splitBytes",
-    "readBytes",
-    "batchRows",
-    "rows",
-    "storageOptions",
-)
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    listed = json.loads(text) if text else []
+    if not isinstance(listed, list):
+        raise ValueError
+    return tuple(str(path) for path in listed)
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    return () if text == "*" else tuple(tag.strip() for tag in text.split("||") if tag.strip())
+
+
+_LIST: Final = Kind(wanted="a JSON list", parse=_paths)
+_TAGS: Final = Kind(wanted="tags such as A || B", parse=_tags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitLogOptions:
-    """Checked options of one offline read. Times are milliseconds; an ending time is exclusive."""
+    """The options of one offline read. Times are milliseconds; an ending time is exclusive."""
 
-    paths: tuple[str, ...]
-    broker_names: tuple[str, ...] = ()  # none, one for all paths, or one for each
-    topics: tuple[str, ...] = ()
-    topic_pattern: str = ""
-    tags: tuple[str, ...] = ()
-    starting_ms: int | None = None
-    ending_ms: int | None = None
-    include_system_topics: bool = False
-    include_properties: bool = True
-    include_system_properties: bool = False
-    columns: tuple[str, ...] = ()
-    check_crc: bool = True
-    fail_on_corrupt_record: bool = True
-    split_bytes: int = 128 << 20  # 0: a segment is one task
-    read_bytes: int = 0  # 0: by kind of storage
-    batch_rows: int = 8_000
-    stretches: bool = False  # rows are what is no record, instead of messages
-    storage_options: str = "{}"  # JSON, for fsspec
+    path: tuple[str, ...] = option((), "stores, with commas; what `load(...)` is given")
+    listed: tuple[str, ...] = option((), "what `load([...])` is given", name="paths", kind=_LIST)
+    topics: tuple[str, ...] = option(
+        (),
+        "topics. A system's topic, such as `SCHEDULE_TOPIC_XXXX`, must be named",
+        name="subscribe",
+        also=["topic"],
+        kind=NAMES,
+        unset="all but the system's",
+    )
+    topic_pattern: str = option(
+        "", "a regular expression for whole topic names", name="subscribePattern", kind=PATTERN
+    )
+    include_system_topics: bool = option(
+        False, "all topics, and prepared and rolled back records, which are in no queue"
+    )
+    tags: tuple[str, ...] = option((), "`A || B`, compared as text", kind=_TAGS, unset="`*`")
+    starting_ms: int | None = option(
+        None,
+        "milliseconds, by store time. Segments outside are not opened, a minute of a clock set back allowed",
+        name="startingTimestamp",
+    )
+    ending_ms: int | None = option(
+        None, "the same for the end, which is exclusive", name="endingTimestamp"
+    )
+    broker_names: tuple[str, ...] = option(
+        (), "one name, or one for each path", name="brokerName", unset="null"
+    )
+    split_bytes: int = option("128m", "bytes of one task; `0`: a segment is one task", kind=SIZE)
+    check_crc: bool = option(True, "a body that does not match its CRC makes its record damaged")
+    fail_on_corrupt_record: bool = option(
+        True,
+        "damage and missing segments are an error that names file and place; `false` reads what there is and warns in "
+        "the worker's log",
+    )
+    rows: str = option(
+        "messages",
+        "`stretches`: what is not a record, as rows",
+        choices=("messages", "stretches"),
+    )
+    columns: tuple[str, ...] = option((), "as above", unset="all")
+    include_properties: bool = option(True, "as above")
+    include_system_properties: bool = option(False, "as above")
+    batch_rows: int = option(8_000, "as above", least=1)
+    read_bytes: int = option(  # Arrow counts the bytes of a column in 31 bits
+        0, "bytes of one read", kind=SIZE, most=1 << 30, unset="`4m`, remote `16m`"
+    )
+    storage_options: str = option(
+        "{}", 'JSON for fsspec, such as `{"anon":true}`', kind=JSON_OBJECT, secret=True
+    )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All stores."""
+        return self.listed or self.path
+
+    @property
+    def stretches(self) -> bool:
+        """Whether rows are what is not a record, instead of messages."""
+        return self.rows == "stretches"
 
     def broker_name(self, index: int) -> str | None:
         """What the column broker_name holds for path number `index`; a store itself does not tell."""
@@ -69,78 +105,20 @@ def commitlog_options(options: Mapping[str, str]) -> CommitLogOptions:
     Raises:
         ConfigError: an option is unknown, missing or malformed; the text names it and what to do.
     """
-    given = OptionValues(SOURCE, options, _NAMES)
-    paths = _paths(given)
-    brokers = given.names(given.text("brokerName"))
-    if len(brokers) > 1 and len(brokers) != len(paths):
-        raise ConfigError(
-            f"{SOURCE}: option brokerName has {len(brokers)} names for {len(paths)} paths: "
-            "give one for all, or one for each"
-        )
-    topics = tuple(sorted(set(given.names(given.either("subscribe", "topic")))))
-    pattern = given.pattern("subscribePattern")
-    if topics and pattern:
-        raise ConfigError(f"{SOURCE}: give subscribe or subscribePattern, not both")
-    tags = given.text("tags", "*") or "*"
-    starting, ending = (
-        given.optional_integer("startingTimestamp"),
-        given.optional_integer("endingTimestamp"),
-    )
-    if starting is not None and ending is not None and ending < starting:
-        raise ConfigError(
-            f"{SOURCE}: endingTimestamp {ending} is before startingTimestamp {starting}"
-        )
-    read_bytes = given.size("readBytes", 0)
-    if read_bytes > _MOST_READ:
-        raise ConfigError(f"{SOURCE}: option readBytes must be at most 1g, not {read_bytes}")
-    return CommitLogOptions(
-        paths=paths,
-        broker_names=brokers,
-        topics=topics,
-        topic_pattern=pattern,
-        tags=() if tags == "*" else tuple(t.strip() for t in tags.split("||") if t.strip()),
-        starting_ms=starting,
-        ending_ms=ending,
-        include_system_topics=given.flag("includeSystemTopics", False),
-        include_properties=given.flag("includeProperties", True),
-        include_system_properties=given.flag("includeSystemProperties", False),
-        columns=given.names(given.text("columns")),
-        check_crc=given.flag("checkCrc", True),
-        fail_on_corrupt_record=given.flag("failOnCorruptRecord", True),
-        split_bytes=0 if given.text("splitBytes") == "0" else given.size("splitBytes", 128 << 20),
-        read_bytes=read_bytes,
-        batch_rows=given.integer("batchRows", 8_000),
-        stretches=given.choice("rows", "messages", "stretches") == "stretches",
-        storage_options=_storage_options(given),
-    )
-
-
-def _paths(given: OptionValues) -> tuple[str, ...]:
-    """One path, several with commas, or the list that `load([...])` makes."""
-    text = given.text("paths")
-    if text:
-        try:
-            found = tuple(str(path) for path in json.loads(text))
-        except (ValueError, TypeError):
-            raise ConfigError(
-                f"{SOURCE}: option paths must be a JSON list, not {text[:80]!r}"
-            ) from None
-    else:
-        found = given.names(given.text("path"))
-    if not found:
+    found = checked_options(CommitLogOptions, SOURCE, options)
+    count = len(found.broker_names)
+    if not found.paths:
         raise ConfigError(
             f"{SOURCE}: a path is required: a store's directory, its commitlog directory or one segment"
         )
+    if count > 1 and count != len(found.paths):
+        raise ConfigError(
+            f"{SOURCE}: option brokerName has {count} names for {len(found.paths)} paths: "
+            "give one for all, or one for each"
+        )
+    if found.topics and found.topic_pattern:
+        raise ConfigError(f"{SOURCE}: give subscribe or subscribePattern, not both")
+    start, end = found.starting_ms, found.ending_ms
+    if start is not None and end is not None and end < start:
+        raise ConfigError(f"{SOURCE}: endingTimestamp {end} is before startingTimestamp {start}")
     return found
-
-
-def _storage_options(given: OptionValues) -> str:
-    text = given.text("storageOptions", "{}")
-    try:
-        if isinstance(json.loads(text), dict):
-            return text
-    except ValueError:
-        pass
-    raise ConfigError(  # the text may hold a secret: it is not shown
-        f'{SOURCE}: option storageOptions must be a JSON object such as {{"anon":true}}'
-    )

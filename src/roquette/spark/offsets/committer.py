@@ -16,8 +16,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from roquette.errors import ClientError, ConfigError
+from roquette.spark.options import read_options
 from roquette.spark.source.offsets import Offsets, decode_offsets
-from roquette.spark.source.options import read_options
 from roquette.spark.source.queues import open_reader
 
 log = logging.getLogger("roquette.spark")

@@ -12,12 +12,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from roquette.base.options import REQUIRED, option
 from roquette.client.survey import BrokerPlace, QueueState, Survey, wanted_topics
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
 from roquette.message.message import MessageQueue
 from roquette.message.names import is_system_group, is_system_topic
 from roquette.spark.errors import plain_errors
-from roquette.spark.option_values import OptionValues
+from roquette.spark.option_values import NAMES, PATTERN, checked_options
 from roquette.spark.schema import arrow_schema
 
 SOURCE = "rocketmq_offsets"
@@ -35,29 +36,25 @@ COLUMNS = {
     "last_store_timestamp": "timestamp",
     "last_consume_timestamp": "timestamp",
 }
-_NAMES = (
-    "namesrvAddr",
-    "nameServer",
-    "subscribe",
-    "topic",
-    "subscribePattern",
-    "group",
-    "includeSystemTopics",
-    "timeoutMs",
-)
 _BATCH = 8_000  # rows of one Arrow batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsOptions:
-    """Checked options of one read."""
+    """The options of one read."""
 
-    namesrv_addr: str
-    topics: tuple[str, ...] = ()
-    topic_pattern: str = ""
-    groups: tuple[str, ...] = ()  # ("*",): all that have a place; none: queues only
-    include_system_topics: bool = False
-    timeout_ms: int = 30_000
+    namesrv_addr: str = option(REQUIRED, "name servers", also=["nameServer"])
+    topics: tuple[str, ...] = option(
+        (), "topics, with commas", name="subscribe", also=["topic"], kind=NAMES, unset="all"
+    )
+    topic_pattern: str = option(
+        "", "a regular expression for whole topic names", name="subscribePattern", kind=PATTERN
+    )
+    groups: tuple[str, ...] = option(
+        (), "`*`, or groups with commas", name="group", kind=NAMES, unset="queues only"
+    )
+    include_system_topics: bool = option(False, "topics of RocketMQ's own, too")
+    timeout_ms: int = option(30_000, "of each answer", least=1)
 
     def wants(self, topic: str) -> bool:
         """Whether a topic is asked for. A system's topic must be named, or asked for with all."""
@@ -74,23 +71,10 @@ def offsets_options(options: Mapping[str, str]) -> OffsetsOptions:
     Raises:
         ConfigError: an option is unknown, missing or malformed; the text names it and what to do.
     """
-    given = OptionValues(SOURCE, options, _NAMES)
-    address = given.either("namesrvAddr", "nameServer")
-    if not address:
-        raise ConfigError(f'{SOURCE}: option namesrvAddr is required, such as "127.0.0.1:9876"')
-    topics = tuple(sorted(set(given.names(given.either("subscribe", "topic")))))
-    pattern = given.pattern("subscribePattern")
-    if topics and pattern:
+    found = checked_options(OffsetsOptions, SOURCE, options)
+    if found.topics and found.topic_pattern:
         raise ConfigError(f"{SOURCE}: give subscribe or subscribePattern, not both")
-    groups = tuple(sorted(set(given.names(given.text("group")))))
-    return OffsetsOptions(
-        namesrv_addr=address,
-        topics=topics,
-        topic_pattern=pattern,
-        groups=(ALL_GROUPS,) if ALL_GROUPS in groups else groups,
-        include_system_topics=given.flag("includeSystemTopics", False),
-        timeout_ms=given.integer("timeoutMs", 30_000),
-    )
+    return found
 
 
 class Cluster(Protocol):
@@ -150,7 +134,7 @@ def broker_rows(
 def _groups_by_topic(
     committed: Mapping[tuple[str, str], object], topics: Iterable[str], options: OffsetsOptions
 ) -> dict[str, list[str]]:
-    if options.groups != (ALL_GROUPS,):
+    if ALL_GROUPS not in options.groups:
         return {topic: list(options.groups) for topic in topics}
     found: dict[str, list[str]] = {}
     for group, topic in sorted(committed):

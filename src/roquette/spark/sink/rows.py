@@ -12,6 +12,7 @@ from roquette.message.compression import compress
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import SYSTEM, TIMER_DELIVER_MS
+from roquette.spark.options import COLUMN, HASH, SPARK_ID, WriteOptions, check_topic
 from roquette.spark.sink.columns import (
     BadRow,
     bytes_list,
@@ -23,7 +24,6 @@ from roquette.spark.sink.columns import (
     property_list,
     text_list,
 )
-from roquette.spark.sink.options import COLUMN, HASH, SPARK_ID, WriteOptions, check_topic
 from roquette.spark.sink.schema import WriteColumns
 
 MAX_PROPERTIES: Final = 32_000  # of 32,767 bytes: brokers add some of their own
@@ -111,7 +111,7 @@ class RowEncoder:
         )
 
     def _topics(self, columns: dict[str, pa.Array], first_row: int) -> str | list[str]:
-        if self._options.topic is not None:
+        if self._options.topic:
             return self._options.topic
         found = []
         for row, value in enumerate(bytes_list(columns["topic"])):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError
-from roquette.spark.sink.options import COLUMN, HASH, ROUND_ROBIN, WriteOptions
+from roquette.spark.options import COLUMN, HASH, ROUND_ROBIN, WriteOptions
 
 _INTEGERS = ("int", "bigint", "smallint", "tinyint")
 
@@ -49,7 +49,7 @@ def write_columns(schema: StructType, options: WriteOptions) -> WriteColumns:
     """
     positions: dict[str, int] = {}
     unknown: list[str] = []
-    id_name = options.id_column.lower() if options.id_column is not None else None
+    id_name = options.id_column.lower() or None
     id_position = None
     for position, column in enumerate(schema.fields):
         name, kind = column.name.lower(), column.dataType.simpleString()
@@ -80,11 +80,11 @@ def write_columns(schema: StructType, options: WriteOptions) -> WriteColumns:
 def _check(positions: dict[str, int], options: WriteOptions, *, has_id: bool) -> None:
     if "body" not in positions:
         raise ConfigError("rocketmq: a column body (string or binary) is required")
-    if options.topic is None and "topic" not in positions:
+    if not options.topic and "topic" not in positions:
         raise ConfigError("rocketmq: give option topic, or a column topic")
     if "broker_name" in positions and "queue_id" not in positions:
         raise ConfigError("rocketmq: column broker_name needs column queue_id")
-    if options.id_column is not None and not has_id:
+    if options.id_column and not has_id:
         raise ConfigError(f"rocketmq: there is no column {options.id_column}, which idColumn names")
     if options.selector == COLUMN and "queue_id" not in positions:
         raise ConfigError("rocketmq: queueSelector=column needs a column queue_id")

@@ -22,20 +22,38 @@ from pyspark.sql.types import StructType
 
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
-from roquette.client.blocking_sender import BlockingSender
+from roquette.client.blocking_sender import BlockingSender, SenderConfig
 from roquette.client.core.route_cache import ordered_queues
+from roquette.client.core.send_window import WindowLimits
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds, host_bytes
 from roquette.spark.errors import plain_errors
+from roquette.spark.options import IDEMPOTENT, WriteOptions
 from roquette.spark.sink.chunks import ChunkBuilder
-from roquette.spark.sink.options import IDEMPOTENT, WriteOptions
 from roquette.spark.sink.rows import RowEncoder
 from roquette.spark.sink.schema import WriteColumns, write_columns
 
 log = logging.getLogger("roquette.spark")
 
 _SLICE_ROWS: Final = 10_000  # of an Arrow batch at a time: bounds what is encoded but not sent
+
+
+def sender_config(options: WriteOptions) -> SenderConfig:
+    """What the sender needs of the options."""
+    return SenderConfig(
+        namesrv_addr=options.namesrv_addr,
+        producer_group=options.producer_group,
+        send_timeout_ms=options.send_timeout_ms,
+        require_send_ok=options.require_send_ok,
+        auto_create_topics=options.auto_create_topic,
+        limits=WindowLimits(
+            max_in_flight=options.max_in_flight,
+            deadline_ms=options.send_deadline_ms,
+            retry_times=options.retry_times,
+            rate=options.rate_limit,
+        ),
+    )
 
 
 @dataclass
@@ -105,7 +123,7 @@ class WriteTask:
         return QueueTable(sender, self.options, self.queues)
 
     def _id_prefix(self, context: TaskContext | None, partition_id: int) -> str | None:
-        if self.options.guarantee != IDEMPOTENT or self.options.id_column is not None:
+        if self.options.guarantee != IDEMPOTENT or self.options.id_column:
             return None
         return f"{self.write_id or stream_write_id(context)}/{partition_id}/"
 
@@ -155,7 +173,7 @@ def stream_write_id(context: TaskContext | None) -> str:
 @lru_cache(maxsize=8)
 def open_sender(options: WriteOptions) -> BlockingSender:
     """The sender of this process for these options: Spark reuses its Python workers, and so the connections."""
-    return BlockingSender(options.sender_config())
+    return BlockingSender(sender_config(options))
 
 
 def _id_maker(
@@ -190,8 +208,8 @@ def plan_write(schema: StructType, options: WriteOptions, *, stream: bool) -> Wr
     """
     columns = write_columns(schema, options)
     queues: Sequence[MessageQueue] = ()
-    if options.topic is not None:
-        sender = BlockingSender(options.sender_config())
+    if options.topic:
+        sender = BlockingSender(sender_config(options))
         try:
             queues = find_queues(sender, options.topic, options)
         except RouteNotFound as error:
@@ -208,7 +226,7 @@ def plan_write(schema: StructType, options: WriteOptions, *, stream: bool) -> Wr
                 ) from None
         finally:
             sender.close()
-    write_id = options.write_id or ""
+    write_id = options.write_id
     if not write_id and not stream:
         write_id = Entropy().token(8)
     return WriteTask(options, columns, tuple(queues), write_id)
@@ -261,7 +279,7 @@ class RocketmqStreamWriter(DataSourceStreamArrowWriter):
     """Made anew for each batch's plan and again for its commit."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
-        if options.write_id is not None:
+        if options.write_id:
             raise ConfigError(
                 "rocketmq: writeId is for tables: a stream's query and batch are its ids"
             )

@@ -7,6 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from roquette.spark.errors import plain_errors
+from roquette.spark.options import ReadOptions, read_options
 from roquette.spark.schema import arrow_schema
 from roquette.spark.source.batches import read_batches
 from roquette.spark.source.offsets import (
@@ -16,7 +17,6 @@ from roquette.spark.source.offsets import (
     offsets_json,
     split_ranges,
 )
-from roquette.spark.source.options import LATEST, Position, ReadOptions, read_options
 from roquette.spark.source.positions import (
     check_available,
     name_of,
@@ -24,6 +24,7 @@ from roquette.spark.source.positions import (
     require_queues,
     resolve,
 )
+from roquette.spark.source.positions_json import LATEST, Position
 from roquette.spark.source.queues import QueueReader, open_reader
 
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from roquette.message.properties import SYSTEM
 from roquette.spark.errors import SourceError
+from roquette.spark.options import ReadOptions
 from roquette.spark.source.decode import RecordColumns, RecordDecoder
 from roquette.spark.source.offsets import DataLoss, QueueRange
-from roquette.spark.source.options import ReadOptions
 from roquette.spark.source.positions import name_of, report_data_loss
 from roquette.spark.source.queues import QueueReader, pull_filter
 

@@ -1,15 +1,16 @@
 """Which queues a read has, and start and end positions, as options give them, to offsets of these queues."""
 
-import difflib
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from roquette.base.options import did_you_mean
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from roquette.spark.options import ReadOptions
 from roquette.spark.source.offsets import DataLoss, Offsets
-from roquette.spark.source.options import EARLIEST, GROUP, LATEST, Position, ReadOptions
+from roquette.spark.source.positions_json import EARLIEST, GROUP, LATEST, Position
 from roquette.spark.source.queues import QueueReader
 
 log = logging.getLogger("roquette.spark")
@@ -80,11 +81,11 @@ def missing_error(
             f"rocketmq: option assign names {name_of(what)}, which does not exist or cannot be read"
         )
     try:
-        close = difflib.get_close_matches(what, reader.topics(), 1)
+        hint = did_you_mean(what, reader.topics())
     except ClientError:
-        close = []
-    hint = f"did you mean {close[0]}?" if close else "create it, or check option subscribe"
-    return ConfigError(f"rocketmq: topic {what} does not exist at {options.namesrv_addr}; {hint}")
+        hint = ""
+    hint = hint or "; create it, or check option subscribe"
+    return ConfigError(f"rocketmq: topic {what} does not exist at {options.namesrv_addr}{hint}")
 
 
 def resolve(

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from roquette.base.clock import Clock
 from roquette.errors import ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
+from roquette.spark.options import ReadOptions
 from roquette.spark.source.offsets import Offsets
-from roquette.spark.source.options import ReadOptions
 from roquette.spark.source.positions import bounds_of, find_queues, missing_error
 from roquette.spark.source.queues import QueueReader
 

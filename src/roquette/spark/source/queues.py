@@ -10,8 +10,8 @@ from typing import Protocol
 from roquette.client.blocking import EVERYTHING, BlockingReader, Pulled, PullFilter
 from roquette.client.blocking_topics import create_topic, writable_queues
 from roquette.message.message import MessageQueue
+from roquette.spark.options import ReadOptions, read_options
 from roquette.spark.source.offsets import Offsets
-from roquette.spark.source.options import ReadOptions, read_options
 
 __all__ = [
     "QueueReader",
@@ -76,7 +76,12 @@ def open_reader(options: ReadOptions) -> QueueReader:
     """
     key = (
         os.getpid(),  # a process that was forked must not share its parent's connections
-        *(options.namesrv_addr, options.group, options.pull_timeout_ms, options.pull_batch_size),
+        *(
+            options.namesrv_addr,
+            options.request_group,
+            options.pull_timeout_ms,
+            options.pull_batch_size,
+        ),
         *(options.connect_timeout_ms, options.pulls_in_flight, options.fetch_retries),
         options.fetch_retry_interval_ms,
     )
@@ -86,7 +91,7 @@ def open_reader(options: ReadOptions) -> QueueReader:
             _pool.pop(next(iter(_pool))).close()
         reader = BlockingReader(
             options.namesrv_addr,
-            group=options.group,
+            group=options.request_group,
             timeout_ms=options.pull_timeout_ms,
             connect_timeout_ms=options.connect_timeout_ms,
             pull_batch_size=options.pull_batch_size,

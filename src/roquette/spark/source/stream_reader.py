@@ -23,6 +23,7 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue
 from roquette.spark.errors import plain_errors
+from roquette.spark.options import ReadOptions
 from roquette.spark.source.batch_reader import QueuePartition, plan_tasks, read_partition
 from roquette.spark.source.byte_limit import limit_bytes
 from roquette.spark.source.offsets import (
@@ -33,7 +34,6 @@ from roquette.spark.source.offsets import (
     encode_offsets,
     share_limit,
 )
-from roquette.spark.source.options import LATEST, Position, ReadOptions
 from roquette.spark.source.positions import (
     bounds_of,
     check_available,
@@ -43,6 +43,7 @@ from roquette.spark.source.positions import (
     require_queues,
     resolve,
 )
+from roquette.spark.source.positions_json import LATEST, Position
 from roquette.spark.source.queue_ends import QueueEnds
 from roquette.spark.source.queues import open_reader
 from roquette.spark.source.topic_life import check_lives, find_restarts, lives_before, suspects
@@ -227,7 +228,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         A failure is a line in the log: progress lives in Spark's checkpoint.
         """
-        if not self._options.commit_offsets:
+        if not self._options.commits:
             return
         offsets = decode_offsets(end)
         changed = {q: offset for q, offset in offsets.items() if self._committed.get(q) != offset}
