@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.report import Report
 
 
@@ -12,14 +13,14 @@ from roquette.pipelines.kit.report import Report
 class SampleOptions(PipelineOptions):
     """One option of each kind."""
 
-    topics: tuple[str, ...] = option("Topics.")
-    rate: int = option("Rows a second.", default=10, least=1)
-    share: float = option("A share.", default=0.5)
-    follow: bool = option("Go on.", default=False)
-    form: str = option("A form.", default="json", choices=("json", "raw"))
-    password: str = option("A secret.", default="", secret=True)
-    limit: int | None = option("A limit.", default=None)
-    extra: tuple[str, ...] = option("Words.", default=(), split=False)
+    topics: tuple[str, ...] = option(REQUIRED, "Topics.")
+    rate: int = option(10, "Rows a second.", least=1)
+    share: float = option(0.5, "A share.")
+    follow: bool = option(False, "Go on.")
+    form: str = option("json", "A form.", choices=("json", "raw"))
+    password: str = option("", "A secret.", secret=True)
+    limit: int | None = option(None, "A limit.")
+    extra: tuple[str, ...] = option((), "Words.", split=False)
 
 
 def plan(options: SampleOptions) -> Plan:

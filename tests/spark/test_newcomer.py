@@ -134,8 +134,12 @@ def test_the_doctor_says_which_java(java: str, machine: dict[str, str], tmp_path
         (["--topics", "order"], 1, "No route info of this topic: order: does the topic exist?"),
         (["--topics", "orders", "--formt", "raw"], 2, "No such option: --formt (Possible options:"),
         (["--topics", "orders", "--batch", "many"], 2, "Invalid value for '--batch':"),
-        (["--topics", "orders", "--batch", "0"], 1, "archive: --batch must be at least 1, not 0"),
-        (["--topics", "orders", "--format", "jsn"], 1, "archive: --format jsn is none of: json,"),
+        (
+            ["--topics", "orders", "--batch", "0"],
+            1,
+            "archive: --batch must be a whole number of at least 1, not 0",
+        ),
+        (["--topics", "orders", "--format", "jsn"], 1, "archive: --format must be json, "),
         (["--topics", "orders", "--starting", "never"], 1, "archive: --starting never is none of"),
         (
             ["--topics", "orders", "--source-option", "failOnDataLos=false"],

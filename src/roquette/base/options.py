@@ -73,7 +73,8 @@ def _parse_size(text: str) -> int:
     return int(match[1]) * _BYTES[match[2]]
 
 
-def _parse_duration(text: str) -> int:
+def parse_duration(text: str) -> int:
+    """Milliseconds, as DURATION has them."""
     match = re.fullmatch(r"(\d+)\s*(ms|s|sec|m|min|h|d|)", text.lower())
     if match is None:
         raise ValueError
@@ -87,7 +88,7 @@ INT32: Final = Kind(least=1, most=2**31 - 1)
 INT64: Final = Kind(least=0, most=2**63 - 1)
 SIZE: Final = Kind(wanted="a size such as 128m", parse=_parse_size)
 """Bytes: `134217728`, `128m`, `1g`."""
-DURATION: Final = Kind(wanted="a time such as 10s or 15m", parse=_parse_duration)
+DURATION: Final = Kind(wanted="a time such as 10s or 15m", parse=parse_duration)
 """Milliseconds: `500`, `500ms`, `10s`, `15m`, `24h`, `7d`."""
 
 

@@ -12,14 +12,10 @@ import typer
 from typer.core import TyperGroup
 
 from roquette.base.files import OsFiles
+from roquette.base.options import Option, options_of
 from roquette.errors import ConfigError, RoquetteError
 from roquette.pipelines.kit.frame import Pipeline, Plan
-from roquette.pipelines.kit.options import (
-    OptionField,
-    load_options,
-    option_fields,
-    read_options_file,
-)
+from roquette.pipelines.kit.options import PipelineOptions, load_options, read_options_file
 from roquette.pipelines.registry import MODULES, find_pipeline
 from roquette.spark.errors import explain
 
@@ -132,7 +128,9 @@ def command_of(pipeline: Pipeline[Any]) -> Any:
         path, dry_run, output = (given.pop(name) for name in ("config", "dry_run", "output"))
         raise typer.Exit(run_command(pipeline, given, path, dry_run=dry_run, output=output))
 
-    parameters = [_parameter(field) for field in option_fields(pipeline.options)]
+    common = options_of(PipelineOptions)
+    known = sorted(options_of(pipeline.options).values(), key=lambda option: option.name in common)
+    parameters = [_parameter(option) for option in known]
     for name, hint, default in (
         ("config", Annotated[str | None, _CONFIG], None),
         ("dry_run", Annotated[bool, _DRY_RUN], False),
@@ -151,27 +149,26 @@ def command_of(pipeline: Pipeline[Any]) -> Any:
     return found
 
 
-def _parameter(field: OptionField) -> inspect.Parameter:
-    """A field as typer knows it. None means that the flag was not given: the file or the default decides."""
-    help = field.help
-    if field.choices:
-        help += f" One of: {', '.join(field.choices)}."
-    if field.required:
+def _parameter(option: Option) -> inspect.Parameter:
+    """An option as typer knows it. None means that the flag was not given: the file or the default decides."""
+    help = option.help
+    if option.choices and option.type is not bool:
+        help += f" One of: {', '.join(option.choices)}."
+    if option.required:
         help += " Required."
-    elif field.default not in (None, "", (), False):
-        help += f" [{field.default}]"
-    names = [field.flag]
-    if field.name == "namesrv":
+    elif option.default not in (None, "", (), False):
+        help += f" [{option.default}]"
+    names, metavar = [option.flag], option.metavar
+    hint: Any = list[str] if option.many else option.type
+    if option.field == "namesrv":
         names.insert(0, "-n")
-    metavar = field.metavar or {int: "N", float: "X"}.get(field.kind, "TEXT")
-    hint: Any = list[str] if field.many else field.kind
-    if field.kind is bool:
-        names = [f"{field.flag}/--no-{field.flag.removeprefix('--')}"]
-        info = typer.Option(*names, help=help, show_default=False)
+    if option.type is bool:
+        names = [f"{option.flag}/--no-{option.flag.removeprefix('--')}"]
     else:
-        info = typer.Option(*names, help=help, metavar=metavar, show_default=False)
+        metavar = metavar or {int: "N", float: "X"}.get(option.type, "TEXT")
+    info = typer.Option(*names, help=help, metavar=metavar or None, show_default=False)
     return inspect.Parameter(
-        field.name,
+        option.field,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[hint | None, info],

@@ -24,6 +24,7 @@ from roquette.pipelines.audit.pipeline import (
     tables_of,
 )
 from roquette.pipelines.kit.frame import Job
+from roquette.pipelines.kit.options import load_options
 from roquette.pipelines.kit.report import render
 
 BEGIN = 1_700_000_000
@@ -260,7 +261,7 @@ def test_exceptions_are_listed_and_the_run_fails(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_told(given: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        check_options(AuditOptions(topics=("pay",), **given))
+        check_options(load_options(AuditOptions, {"topics": ("pay",), **given}, {}, where="audit"))
 
 
 def test_a_dry_run_looks_at_stores(tmp_path: Path) -> None:

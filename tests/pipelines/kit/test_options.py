@@ -34,13 +34,21 @@ def test_many_texts_may_have_commas_or_be_repeated() -> None:
         ({}, {}, "sample: --topics is required"),
         ({"topics": ["a"]}, {"rat": 1}, "unknown option rat in the file; did you mean rate?"),
         ({"topics": ["a"]}, {"zzz": 1}, "unknown option zzz in the file; known: "),
-        ({"topics": ["a"], "rate": 0}, {}, "--rate must be at least 1, not 0"),
-        ({"topics": ["a"]}, {"rate": "many"}, "--rate must be a whole number, not 'many'"),
-        ({"topics": ["a"]}, {"rate": True}, "--rate must be a whole number, not True"),
+        ({"topics": ["a"], "rate": 0}, {}, "--rate must be a whole number of at least 1, not 0"),
+        (
+            {"topics": ["a"]},
+            {"rate": "many"},
+            "--rate must be a whole number of at least 1, not 'many'",
+        ),
+        (
+            {"topics": ["a"]},
+            {"rate": True},
+            "--rate must be a whole number of at least 1, not True",
+        ),
         ({"topics": ["a"]}, {"follow": "yes"}, "--follow must be true or false, not 'yes'"),
-        ({"topics": ["a"]}, {"form": "xml"}, "--form xml is none of: json, raw"),
+        ({"topics": ["a"]}, {"form": "xml"}, "--form must be json or raw, not 'xml'"),
         ({"topics": ["a"]}, {"extra": [1]}, "--extra must be a text or a list of texts"),
-        ({"topics": [","]}, {}, "--topics is empty"),
+        ({"topics": [","]}, {}, "--topics is required"),
     ],
 )
 def test_wrong_options_are_told_in_one_line(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.quantities import duration_ms, duration_text
+from roquette.pipelines.kit.options import load_options
+from roquette.pipelines.kit.quantities import duration_text
 from roquette.pipelines.kit.report import render
 from roquette.pipelines.traffic import frames as ask
 from roquette.pipelines.traffic.pipeline import (
@@ -267,13 +268,10 @@ def test_a_page_of_nothing_is_still_a_page() -> None:
 )
 def test_wrong_options_are_told(given: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        check(TrafficOptions(**given))
+        check(load_options(TrafficOptions, given, {}, where="traffic"))
 
 
-def test_times_as_people_write_and_read_them() -> None:
-    assert [duration_ms(t, "x") for t in ("90s", "30m", "24h", "7d")] == [
-        *(90_000, 1_800_000, 86_400_000, 604_800_000)
-    ]
+def test_times_as_people_read_them() -> None:
     assert [
         duration_text(ms) for ms in (None, 12, -30, 1_500, 150_000, 8_000_000, 200_000_000)
     ] == [*("–", "12 ms", "-30 ms", "1.5 s", "2.5 min", "2.2 h", "2.3 d")]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roquette.base.entropy import Entropy
+from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette.pipelines.archive.batch import (
     PLACE,
@@ -24,7 +25,7 @@ from roquette.pipelines.archive.batch import (
 from roquette.pipelines.archive.report import QueueCount, TopicResult, build_result
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
-from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.stream import Batches, await_end
 from roquette.pipelines.kit.table import Compaction, Table, open_table
 from roquette.pipelines.kit.table_log import Commit
@@ -59,51 +60,46 @@ QUARANTINE = ".quarantine"  # after the topic's folder name
 class ArchiveOptions(PipelineOptions):
     """Options of `archive`."""
 
-    topics: tuple[str, ...] = option("Topics, with commas or repeated.", metavar="TOPIC")
-    to: str = option("Directory or address (s3a://...) for the tables.", metavar="DIR")
-    format: str = option("What bodies are.", default="json", choices=forms.FORMATS)
+    topics: tuple[str, ...] = option(REQUIRED, "Topics, with commas or repeated.", metavar="TOPIC")
+    to: str = option(REQUIRED, "Directory or address (s3a://...) for the tables.", metavar="DIR")
+    format: str = option("json", "What bodies are.", choices=forms.FORMATS)
     schema: str = option(
+        "",
         'Columns of a JSON body, such as "id int, name string"; default is inferred once from a sample and '
         "kept. For Avro: the file of the writer's schema.",
-        default="",
         metavar="COLUMNS",
     )
     day_of: str = option(
+        "store_timestamp",
         "Partition by the day of this: store_timestamp, born_timestamp, or a column of the body.",
-        default="store_timestamp",
         metavar="COLUMN",
     )
-    keep_body: bool = option("Keep each body as it is, too, as column _body.", default=False)
+    keep_body: bool = option(False, "Keep each body as it is, too, as column _body.")
     starting: str = option(
+        "earliest",
         "Where a new table begins: earliest, latest, or milliseconds since 1970.",
-        default="earliest",
         metavar="WHERE",
     )
-    tags: str = option("Only messages with these tags.", default="*", metavar='"A || B"')
-    follow: bool = option("Go on with what comes, until stopped.", default=False)
+    tags: str = option("*", "Only messages with these tags.", metavar='"A || B"')
+    follow: bool = option(False, "Go on with what comes, until stopped.")
     interval_s: int = option(
-        "With --follow: seconds between batches.", default=60, metavar="SECONDS", least=1
+        60, "With --follow: seconds between batches.", metavar="SECONDS", least=1
     )
-    batch: int = option("Messages in one batch, at most.", default=200_000, least=1)
-    max_rate: int = option(
-        "Messages a second, at most; 0 is no limit.", default=0, metavar="N", least=0
-    )
-    sample: int = option("Messages looked at to infer a schema.", default=10_000, least=1)
-    compact: bool = option("Join small files of a day into large ones.", default=True)
-    target_mb: int = option("Size of a large file.", default=128, metavar="MB", least=1)
-    small_files: int = option(
-        "Join when a day has as many small files.", default=8, metavar="N", least=2
-    )
+    batch: int = option(200_000, "Messages in one batch, at most.", least=1)
+    max_rate: int = option(0, "Messages a second, at most; 0 is no limit.", metavar="N")
+    sample: int = option(10_000, "Messages looked at to infer a schema.", least=1)
+    compact: bool = option(True, "Join small files of a day into large ones.")
+    target_mb: int = option(128, "Size of a large file.", metavar="MB", least=1)
+    small_files: int = option(8, "Join when a day has as many small files.", metavar="N", least=2)
     keep_replaced_minutes: int = option(
+        60,
         "How long files stay that compaction replaced, for readers that still use them.",
-        default=60,
         metavar="MINUTES",
-        least=0,
     )
-    check: bool = option("At the end, compare the tables with the topics.", default=True)
+    check: bool = option(True, "At the end, compare the tables with the topics.")
     source_option: tuple[str, ...] = option(
+        (),
         "An option of the source, such as failOnDataLoss=false; may be repeated.",
-        default=(),
         metavar="KEY=VALUE",
         split=False,
     )

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from roquette.base.options import REQUIRED, option, parse_duration
 from roquette.errors import ClientError, ConfigError
 from roquette.pipelines.audit import frames as ask
 from roquette.pipelines.audit.frames import AuditCheck
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette.pipelines.kit.options import PipelineOptions, option
-from roquette.pipelines.kit.quantities import duration_ms
+from roquette.pipelines.kit.options import SPAN, PipelineOptions
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
 from roquette.pipelines.kit.topics import beginning_at
 from roquette.pipelines.traffic.frames import lag
@@ -35,54 +35,55 @@ SHOWN = 20  # exceptions of one check on the page
 class AuditOptions(PipelineOptions):
     """Options of `audit`."""
 
-    topics: tuple[str, ...] = option("Topics, with commas or repeated.", metavar="TOPIC")
+    topics: tuple[str, ...] = option(REQUIRED, "Topics, with commas or repeated.", metavar="TOPIC")
     manifest: str = option(
+        "",
         "What producers meant: JSON lines, CSV or Parquet with a column of ids, and if there are columns count "
         "(how often) and topic.",
-        default="",
         metavar="FILE",
     )
-    manifest_id: str = option("The manifest's column of ids.", default="id", metavar="COLUMN")
+    manifest_id: str = option("id", "The manifest's column of ids.", metavar="COLUMN")
     id: str = option(
+        "",
         "Where a message has its id: key, uniq_key, message_group, tags, property:NAME or json:FIELD; default is "
         "key with a manifest, else uniq_key.",
-        default="",
         metavar="FIELD",
     )
     sequence: str = option(
+        "",
         "Where a message has its number within its key, for the check of order: as --id.",
-        default="",
         metavar="FIELD",
     )
     order_key: str = option(
+        "",
         "What is kept in order: as --id; default is the message group, else the key.",
-        default="",
         metavar="FIELD",
     )
     table: tuple[str, ...] = option(
+        (),
         "A table that should have all of a topic, as TOPIC=DIR; may be repeated. The quarantine that `archive` "
         "made beside it counts, too.",
-        default=(),
         metavar="TOPIC=DIR",
     )
     groups: tuple[str, ...] = option(
-        "Groups that should have consumed everything.", default=(), metavar="GROUP"
+        (), "Groups that should have consumed everything.", metavar="GROUP"
     )
-    transactions: bool = option("Look for unfinished transactions.", default=True)
+    transactions: bool = option(True, "Look for unfinished transactions.")
     transaction_age: str = option(
-        "Younger transactions may still be going on.", default="1m", metavar="TIME"
+        "1m", "Younger transactions may still be going on.", kind=SPAN, metavar="TIME"
     )
     store: tuple[str, ...] = option(
+        (),
         "Read messages from this store's files and not from brokers; may be repeated.",
-        default=(),
         metavar="DIR",
     )
     since: str = option(
+        "",
         "Only messages of the last time, such as 24h; default is all there are.",
-        default="",
+        kind=SPAN,
         metavar="TIME",
     )
-    most: int = option("Exceptions listed of each check; all are counted.", default=1000, least=1)
+    most: int = option(1000, "Exceptions listed of each check; all are counted.", least=1)
 
     @property
     def id_field(self) -> str:
@@ -121,9 +122,6 @@ def tables_of(options: AuditOptions) -> dict[str, str]:
 def check_options(options: AuditOptions) -> None:
     """Raises ConfigError for what cannot be right."""
     tables_of(options)
-    duration_ms(options.transaction_age, "audit: --transaction-age")
-    if options.since:
-        duration_ms(options.since, "audit: --since")
     if options.manifest and "://" not in options.manifest and not os.path.exists(options.manifest):
         raise ConfigError(f"audit: there is no manifest {options.manifest}")
     for where in (options.id_field, options.sequence, options.order_key):
@@ -226,7 +224,7 @@ def _messages(
 ) -> "DataFrame":
     begin_ms = 0
     if options.since:
-        begin_ms = at_ms - duration_ms(options.since, "audit: --since")
+        begin_ms = at_ms - parse_duration(options.since)
     if options.store:
         reader = spark.read.format("rocketmq_commitlog").schema(ask.COLUMNS)
         given = {"subscribe": ",".join(topics), "includeSystemProperties": "true"}
@@ -286,7 +284,7 @@ def _unfinished(options: AuditOptions, spark: "SparkSession", at_ms: int) -> Aud
     halves = _messages(options, spark, [ask.HALF_TOPIC], at_ms)
     known = options.store or ask.OP_TOPIC in _known(options.namesrv)
     ops = _messages(options, spark, [ask.OP_TOPIC], at_ms) if known else halves.limit(0)
-    before_ms = at_ms - duration_ms(options.transaction_age, "audit: --transaction-age")
+    before_ms = at_ms - parse_duration(options.transaction_age)
     return ask.unfinished(halves, ops, options.topics, before_ms, options.most)
 
 

@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette.pipelines.dlq.audit_table import AuditTable, check_place
 from roquette.pipelines.dlq.report import make_result
 from roquette.pipelines.dlq.send import Sent, send_back
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.options import PipelineOptions
 from roquette.spark.source.dead_letters import (
     CLUSTER_COLUMNS,
     Letters,
@@ -26,33 +27,31 @@ if TYPE_CHECKING:
 class DlqOptions(PipelineOptions):
     """Options of `dlq`."""
 
-    groups: tuple[str, ...] = option(
-        "Consumer groups; default is all.", default=(), metavar="GROUP"
-    )
+    groups: tuple[str, ...] = option((), "Consumer groups; default is all.", metavar="GROUP")
     where: str = option(
+        "",
         "Only messages for which this SQL condition holds. Columns: group, origin_topic, error, version, tags, key, "
         "body (string), properties, reconsume_times, born_timestamp, store_timestamp, born_host, id.",
-        default="",
     )
     by: tuple[str, ...] = option(
+        ("group", "origin_topic", "error", "version"),
         "What messages are put together by: " + ", ".join(CLUSTER_COLUMNS) + ".",
-        default=("group", "origin_topic", "error", "version"),
     )
     error_property: tuple[str, ...] = option(
+        ("error", "exception", "error_message", "EXCEPTION"),
         "Properties that may hold the error; consumers must have put them there.",
-        default=("error", "exception", "error_message", "EXCEPTION"),
     )
     version_property: tuple[str, ...] = option(
-        "Properties that may hold a version.", default=("version", "app_version")
+        ("version", "app_version"), "Properties that may hold a version."
     )
-    show: int = option("Messages shown in the report.", default=20, least=0)
-    send: bool = option("Send the chosen messages to their origin topic.", default=False)
-    to_topic: str = option("Send there instead.", default="")
-    rate: int = option("Messages a second, altogether.", default=100, least=1)
-    limit: int = option("Messages to send at most; 0 is all.", default=0, least=0)
+    show: int = option(20, "Messages shown in the report.")
+    send: bool = option(False, "Send the chosen messages to their origin topic.")
+    to_topic: str = option("", "Send there instead.")
+    rate: int = option(100, "Messages a second, altogether.", least=1)
+    limit: int = option(0, "Messages to send at most; 0 is all.")
     audit: str = option(
+        "",
         "Directory of the audit table: what was sent is not sent again. Needed by --send.",
-        default="",
         metavar="DIR",
     )
 

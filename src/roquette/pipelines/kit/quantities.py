@@ -1,20 +1,6 @@
-"""Times and sizes as people write and read them: `90s`, `30m`, `24h`, `7d`; `1.5 MiB`."""
+"""Times and sizes as people read them: `2.5 min`, `1.5 MiB`."""
 
-import re
 from datetime import UTC, datetime
-
-from roquette.errors import ConfigError
-
-_TIME = re.compile(r"(\d+)\s*([smhd])")
-_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def duration_ms(text: str, where: str) -> int:
-    """Milliseconds. Raises ConfigError that names `where`."""
-    found = _TIME.fullmatch(text.strip().lower())
-    if found is None:
-        raise ConfigError(f"{where} must be a time such as 30m, 24h or 7d, not {text!r}")
-    return int(found[1]) * _UNITS[found[2]]
 
 
 def duration_text(milliseconds: float | None) -> str:

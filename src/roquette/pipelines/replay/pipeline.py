@@ -9,9 +9,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.replay.check import ReplayCheck, check_replay
 from roquette.pipelines.replay.report import make_result
 from roquette.pipelines.replay.source import TableSource, TopicSource
@@ -29,44 +30,41 @@ SENT = ("body", "keys", "tags", "properties", "message_group", "flag")
 class ReplayOptions(PipelineOptions):
     """Options of `replay`."""
 
-    topics: tuple[str, ...] = option("Topics to read.", default=(), metavar="TOPIC")
+    topics: tuple[str, ...] = option((), "Topics to read.", metavar="TOPIC")
     table: str = option(
-        "A table to read instead: a directory of Parquet files.", default="", metavar="PATH"
+        "", "A table to read instead: a directory of Parquet files.", metavar="PATH"
     )
-    to_topic: str = option("Topic to write to; default is each message's own.", default="")
+    to_topic: str = option("", "Topic to write to; default is each message's own.")
     to_namesrv: str = option(
-        "Name servers of the cluster to write to; default is --namesrv.",
-        default="",
-        metavar='"NS1;NS2"',
+        "", "Name servers of the cluster to write to; default is --namesrv.", metavar='"NS1;NS2"'
     )
     queues: int = option(
+        0,
         "Make topics that are not there with so many queues on each broker; a topic that is there must have "
         "so many. 0 takes topics as they are.",
-        default=0,
-        least=0,
     )
-    where: str = option("Only rows for which this SQL condition holds.", default="")
+    where: str = option("", "Only rows for which this SQL condition holds.")
     since: str = option(
-        "Only messages stored then or later: 2026-01-31T12:00:00Z, or milliseconds.", default=""
+        "", "Only messages stored then or later: 2026-01-31T12:00:00Z, or milliseconds."
     )
-    until: str = option("Only messages stored before.", default="")
+    until: str = option("", "Only messages stored before.")
     order_by: tuple[str, ...] = option(
-        "Of a table: the order of a key's rows.", default=("store_timestamp", "queue_offset")
+        ("store_timestamp", "queue_offset"), "Of a table: the order of a key's rows."
     )
-    rate: int = option(
-        "Messages a second, altogether; 0 is as fast as it goes.", default=0, least=0
-    )
-    step: int = option("Messages of one step.", default=200_000, least=1)
+    rate: int = option(0, "Messages a second, altogether; 0 is as fast as it goes.")
+    step: int = option(200_000, "Messages of one step.", least=1)
     column: tuple[str, ...] = option(
+        (),
         "Of a table: a column made from others, such as body=_body; may be repeated.",
-        default=(),
         metavar="NAME=SQL",
         split=False,
     )
     state: str = option(
-        "Directory that keeps how far the replay is; the same again goes on there.", metavar="DIR"
+        REQUIRED,
+        "Directory that keeps how far the replay is; the same again goes on there.",
+        metavar="DIR",
     )
-    verify: bool = option("Compare counts and checksums at the end.", default=True)
+    verify: bool = option(True, "Compare counts and checksums at the end.")
 
 
 def plan(options: ReplayOptions) -> Plan:

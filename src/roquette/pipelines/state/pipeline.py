@@ -13,11 +13,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from roquette.base.entropy import Entropy
+from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.charts import lines
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
-from roquette.pipelines.kit.options import PipelineOptions, option
+from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.report import Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, await_end, rates, summary_of
 from roquette.pipelines.kit.table import Table, open_table
@@ -58,47 +59,39 @@ ENVELOPES = ("none", "debezium")
 class CurrentStateOptions(PipelineOptions):
     """Options of `current-state`."""
 
-    topic: str = option("The topic of change events; bodies are JSON.", metavar="TOPIC")
-    to: str = option("Directory or address of the table.", metavar="DIR")
-    key: tuple[str, ...] = option("The columns that are the key.", metavar="COLUMN")
+    topic: str = option(REQUIRED, "The topic of change events; bodies are JSON.", metavar="TOPIC")
+    to: str = option(REQUIRED, "Directory or address of the table.", metavar="DIR")
+    key: tuple[str, ...] = option(REQUIRED, "The columns that are the key.", metavar="COLUMN")
     version: str = option(
+        "",
         "Expression of a change's version, such as updated_at: the highest wins. Default is the time the broker "
         "stored it; with --envelope debezium its ts_ms.",
-        default="",
         metavar="EXPRESSION",
         split=False,
     )
     delete_when: str = option(
-        "Expression that is true for a deletion, such as \"op = 'd'\".",
-        default="",
-        metavar="EXPRESSION",
+        "", "Expression that is true for a deletion, such as \"op = 'd'\".", metavar="EXPRESSION"
     )
-    envelope: str = option("How changes are wrapped.", default="none", choices=ENVELOPES)
+    envelope: str = option("none", "How changes are wrapped.", choices=ENVELOPES)
     schema: str = option(
-        "Columns of the JSON body; default is inferred once and kept.",
-        default="",
-        metavar="COLUMNS",
+        "", "Columns of the JSON body; default is inferred once and kept.", metavar="COLUMNS"
     )
-    follow: bool = option("Go on with what comes, until stopped.", default=False)
+    follow: bool = option(False, "Go on with what comes, until stopped.")
     interval_s: int = option(
-        "With --follow: seconds between batches.", default=60, metavar="SECONDS", least=1
+        60, "With --follow: seconds between batches.", metavar="SECONDS", least=1
     )
-    batch: int = option("Changes in one batch, at most.", default=500_000, least=1)
-    sample: int = option("Messages looked at to infer a schema.", default=10_000, least=1)
+    batch: int = option(500_000, "Changes in one batch, at most.", least=1)
+    sample: int = option(10_000, "Messages looked at to infer a schema.", least=1)
     keep_deleted_days: float = option(
+        7.0,
         "How long a deleted key is remembered, counted back from the newest change in the table.",
-        default=7.0,
         metavar="DAYS",
-        least=0,
     )
     keep_replaced_minutes: int = option(
-        "How long replaced snapshots stay, for readers that still use them.",
-        default=60,
-        metavar="MINUTES",
-        least=0,
+        60, "How long replaced snapshots stay, for readers that still use them.", metavar="MINUTES"
     )
     source_option: tuple[str, ...] = option(
-        "An option of the source; may be repeated.", default=(), metavar="KEY=VALUE", split=False
+        (), "An option of the source; may be repeated.", metavar="KEY=VALUE", split=False
     )
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roquette.base.files import read_lines as lines_of_file
+from roquette.base.options import option, parse_duration
 from roquette.errors import ClientError, ConfigError
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette.pipelines.kit.options import PipelineOptions, option
-from roquette.pipelines.kit.quantities import duration_ms
+from roquette.pipelines.kit.options import SPAN, PipelineOptions
 from roquette.pipelines.kit.topics import beginning_at
 from roquette.pipelines.traffic import frames as ask
 from roquette.pipelines.traffic.report import TrafficFindings, last_line, report_of, summary_of
@@ -34,35 +34,33 @@ class TrafficOptions(PipelineOptions):
     """Options of `traffic`."""
 
     topics: tuple[str, ...] = option(
-        "Topics; default is all but the system's own.", default=(), metavar="TOPIC"
+        (), "Topics; default is all but the system's own.", metavar="TOPIC"
     )
     groups: tuple[str, ...] = option(
-        "Consumer groups whose lag is shown; default is all.", default=("*",), metavar="GROUP"
+        ("*",), "Consumer groups whose lag is shown; default is all.", metavar="GROUP"
     )
-    since: str = option("How far to look back.", default="24h", metavar="TIME")
-    bucket_seconds: int = option("Seconds of one point in plots.", default=60, least=1)
-    hot_keys: int = option("Keys shown of each topic.", default=10, least=1)
+    since: str = option("24h", "How far to look back.", kind=SPAN, metavar="TIME")
+    bucket_seconds: int = option(60, "Seconds of one point in plots.", least=1)
+    hot_keys: int = option(10, "Keys shown of each topic.", least=1)
     store: tuple[str, ...] = option(
+        (),
         "Read messages from this store's files and not from brokers; may be repeated.",
-        default=(),
         metavar="DIR",
     )
-    lag: bool = option("Ask brokers for offsets and lag.", default=True)
+    lag: bool = option(True, "Ask brokers for offsets and lag.")
     trace_topic: str = option(
-        'Topic with message traces; "" leaves them out.', default=TRACE_TOPIC, metavar="TOPIC"
+        TRACE_TOPIC, 'Topic with message traces; "" leaves them out.', metavar="TOPIC"
     )
     routes: str = option(
+        "",
         "File of route snapshots (JSON lines) to compare; new ones are added to it.",
-        default="",
         metavar="FILE",
     )
     snapshots: int = option(
-        "Take so many snapshots of every name server's routes, before all else.", default=0, least=0
+        0, "Take so many snapshots of every name server's routes, before all else."
     )
-    snapshot_interval: float = option("Seconds between snapshots.", default=5.0, least=0)
-    messages: bool = option(
-        "Look at messages; --no-messages is for routes and lag only.", default=True
-    )
+    snapshot_interval: float = option(5.0, "Seconds between snapshots.")
+    messages: bool = option(True, "Look at messages; --no-messages is for routes and lag only.")
 
 
 def plan(options: TrafficOptions) -> Plan:
@@ -91,7 +89,6 @@ def plan(options: TrafficOptions) -> Plan:
 
 def check(options: TrafficOptions) -> None:
     """Raises ConfigError for what cannot be right."""
-    duration_ms(options.since, "traffic: --since")
     if not (options.messages or options.lag or options.snapshots or options.routes):
         raise ConfigError("traffic: nothing is asked for: no messages, no lag and no routes")
     if options.routes and not options.snapshots and not os.path.exists(options.routes):
@@ -115,7 +112,7 @@ def run(options: TrafficOptions, job: Job) -> Result:
     check(options)
     check_cluster(options)
     end_ms = job.clock.now_ms()
-    since_ms = duration_ms(options.since, "traffic: --since")
+    since_ms = parse_duration(options.since)
     found = TrafficFindings(end_ms - since_ms, end_ms, options.bucket_seconds * 1000)
     if options.snapshots or options.routes:
         found.routes = look_at_routes(options, job)
