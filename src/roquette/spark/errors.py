@@ -142,9 +142,9 @@ def explain(error: BaseException) -> str:
             "where it stopped"
         )
     if not isinstance(error, RoquetteError):
-        told = plain_message(error)
-        if told is not None:  # the source has said what to do
-            return _joined(told)[:_LIMIT]
+        line = plain_message(error)
+        if line is not None:  # the source has said what to do
+            return _joined(line)[:_LIMIT]
         ours = _OURS.findall(text)
         theirs = _PYTHON.findall(text)
         if ours:

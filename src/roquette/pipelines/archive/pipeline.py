@@ -181,7 +181,7 @@ def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> N
 
 
 def is_fresh(table: Table) -> bool:
-    """Whether there is none, or the run that created it ended before it began to read."""
+    """Whether it does not exist, or the run that created it ended before it began to read."""
     version = table.snapshot.version
     return version < 0 or (version == 0 and not checkpoint_offsets(table.files, CHECKPOINT))
 
@@ -457,7 +457,6 @@ class TopicArchive:
         self._counts = count_places(places, starts, self._checkpoint_offsets(), every=every)
 
     def result(self) -> TopicResult:
-        """What there is to tell."""
         return TopicResult(
             topic=self.topic,
             root=self.table.files.root,

@@ -45,7 +45,7 @@ def field_of(where: str) -> "Column":
     """A text of a message: `key`, `uniq_key`, `message_group`, `tags`, `property:NAME` or `json:FIELD`.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is unknown.
     """
     from pyspark.sql import functions as F
 
@@ -99,7 +99,7 @@ def queues_of(messages: "DataFrame") -> list[dict[str, Any]]:
 
 
 def holes(queues: Sequence[Mapping[str, Any]], most: int) -> AuditCheck:
-    """Offsets between a queue's first and last message that nobody has."""
+    """Offsets between a queue's first and last message without a message."""
     check = AuditCheck(
         "holes", "offsets within a queue that have no message", looked_at=len(queues)
     )

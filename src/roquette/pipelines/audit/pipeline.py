@@ -106,7 +106,7 @@ class AuditRun:
 
 
 def tables_of(options: AuditOptions) -> dict[str, str]:
-    """Topic to directory. Raises ConfigError for what is no TOPIC=DIR."""
+    """Topic to directory. Raises ConfigError for text that is not TOPIC=DIR."""
     found = {}
     for text in options.table:
         topic, equals, path = text.partition("=")
@@ -242,7 +242,7 @@ def _messages(
 
 
 def _offsets(options: AuditOptions, spark: "SparkSession") -> list[dict[str, Any]]:
-    """Ends of queues as the brokers say, before messages are read; without brokers there are none."""
+    """Ends of queues according to the brokers, before messages are read; empty without brokers."""
     if options.store and not options.groups:
         return []
     given = {"namesrvAddr": options.namesrv, "group": ",".join(options.groups)}

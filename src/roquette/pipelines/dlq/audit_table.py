@@ -1,6 +1,6 @@
 """The audit table of a dead-letter replay: Parquet files, one or two rows for each message that was sent back.
 
-state is `planned` before a message is sent, `sent` after; `found` when a later run saw in the target topic that a
+State is `planned` before a message is sent, `sent` after; `found` when a later run saw in the target topic that a
 planned message had been sent by a run that was killed.
 """
 
@@ -55,8 +55,8 @@ def _is_part(path: str) -> bool:
 
 
 def with_letter(rows: "DataFrame") -> "DataFrame":
-    """With a column `letter`: the id, which is a place, and the first message's id: a topic that was made anew
-    has other letters in the same places."""
+    """With a column `letter`: the id, which is a position, and the first message's id: a topic that was created
+    again has other letters at the same positions."""
     from pyspark.sql import functions as f
 
     return rows.withColumn("letter", f.concat_ws("|", "id", "origin_msg_id"))

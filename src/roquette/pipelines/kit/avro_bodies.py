@@ -133,7 +133,7 @@ def decoder(
 
 
 def read_body(body: bytes | None, schema: Any) -> tuple[dict[str, Any] | None, str | None]:
-    """(the record, None), or (None, why it is none)."""
+    """(the record, None), or (None, why it cannot be read)."""
     import fastavro
 
     if not body:

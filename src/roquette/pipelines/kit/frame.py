@@ -54,7 +54,7 @@ class Progress(Protocol):
         """A new step begins; the one before is done."""
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """`done` of `total` (None when nobody knows) units of this step."""
+        """`done` of `total` (None if unknown) units of this step."""
 
     def say(self, text: str) -> None:
         """A fact that stays on the screen."""
@@ -80,7 +80,7 @@ class Job:
     Attributes:
         directory: where report, summary and log go; pipelines may add files.
         open_spark: starts the session, at its first call; later calls give the same one.
-        stop: set when somebody asked the run to end (SIGINT, SIGTERM); the run then ends at its next step.
+        stop: set when the run is asked to end (SIGINT, SIGTERM); the run then ends at its next step.
     """
 
     directory: str

@@ -1,6 +1,6 @@
 """JSON bodies beside the columns they become: fields that no column takes, numbers that fit after all, what is malformed.
 
-Spark's from_json passes over fields it has no column for, over what follows an object, and over all but the last of
+Spark's from_json ignores fields it has no column for, over what follows an object, and over all but the last of
 fields of one name. So each body is looked at here as well; values still become columns by Spark.
 """
 

@@ -86,7 +86,7 @@ def check_report(directory: str) -> None:
     """A report may replace an earlier one, and nothing else.
 
     Raises:
-        ConfigError: the directory is none, or has files called as ours that no run of ours has written.
+        ConfigError: it is not a directory, or has files with our names that no run of ours has written.
     """
     summary, what = os.path.join(directory, SUMMARY), ""
     if os.path.lexists(directory) and not os.path.isdir(directory):

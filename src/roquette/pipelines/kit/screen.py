@@ -1,4 +1,4 @@
-"""Progress on the terminal: a bar that moves, or plain lines where nobody watches."""
+"""Progress on the terminal: a bar that moves, or plain lines where the output is not a terminal."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A streaming query from start to end: batches counted, paced, shown, stopped when somebody asks."""
+"""A streaming query from start to end: batches counted, paced, shown, stopped on request."""
 
 import contextlib
 import time

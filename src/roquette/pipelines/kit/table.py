@@ -182,7 +182,7 @@ class Table:
         self._write_entry(self.snapshot.version + 1, data)
 
     def drop(self) -> None:
-        """Forget a table without rows, so that it can be created anew."""
+        """Forget a table without rows, so that it can be created again."""
         assert not self.snapshot.files, self.files.root
         self.files.remove_tree(LOG_FOLDER)
         self.snapshot = Snapshot()
@@ -285,7 +285,7 @@ class Table:
         at_least: int,
         stop: Callable[[], bool] = lambda: False,
     ) -> Compaction:
-        """Write the small files of each partition anew as few large ones, one partition per commit.
+        """Rewrite the small files of each partition as few large ones, one partition per commit.
 
         Args:
             target_bytes: of a file; those of more than half of it are left alone.
@@ -442,7 +442,7 @@ def _arrow_row(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_action(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Back again; absent actions are None and are passed over."""
+    """The inverse of `_arrow_row`; absent actions are None and are left out."""
 
     def convert(value: Any, kind: Any) -> Any:
         if value is None:

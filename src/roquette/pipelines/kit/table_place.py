@@ -1,4 +1,4 @@
-"""Whose a directory is, and which of its files are ours to remove: asked before anything in it is changed."""
+"""Who owns a directory, and which of its files we may remove; asked before anything in it is changed."""
 
 import os
 import re
@@ -10,9 +10,7 @@ from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_log import LOG_FOLDER, Snapshot
 from roquette.pipelines.kit.topics import checkpoint_offsets
 
-OWN_FOLDER = (
-    "_roquette"  # lock, staging, checkpoint of the stream; readers pass over names with "_"
-)
+OWN_FOLDER = "_roquette"  # lock, staging, checkpoint of the stream; readers skip names with "_"
 CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
 # Settings of a table, in its log.
 STREAM_SETTING = "roquette.stream"  # PIPELINE-TOKEN
@@ -72,7 +70,7 @@ def _pipeline_of(settings: Mapping[str, str]) -> str:
 
 
 def _topics_of(files: TableFiles, snapshot: Snapshot) -> set[str]:
-    """Empty when nothing tells."""
+    """Empty if unknown."""
     kept = snapshot.settings.get(TOPIC_SETTING)
     return {kept} if kept else set(checkpoint_offsets(files, CHECKPOINT))
 

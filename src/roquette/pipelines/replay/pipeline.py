@@ -77,7 +77,7 @@ def plan(options: ReplayOptions) -> Plan:
 
 
 def run(options: ReplayOptions, job: Job) -> Result:
-    """Replay until everything that was there at the beginning is there twice: here and in the target.
+    """Replay until everything that was in the source at the beginning is in the target, too.
 
     Raises:
         ConfigError: options contradict each other or the state. BrokerError, RouteNotFound: of the cluster.

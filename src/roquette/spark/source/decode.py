@@ -274,7 +274,7 @@ class RecordColumns:
         return pa.array(texts, pa.string()).take(found.indices)
 
     def _v4_hosts(self, field: str) -> np.ndarray | None:
-        """The 8 bytes of each host as one number; None when some have 20, or there are none."""
+        """The 8 bytes of each host as one number; None if some have 20 or there are no rows."""
         starts, ends = self._hosts[field]
         if uniform_size(starts, ends) != 8:
             return None

@@ -3,7 +3,7 @@
 The JSON is `{"v":1,"offsets":{topic:{broker:{queue:offset}}}}` with sorted keys, since Spark stores and
 compares its text. An offset is where the next read begins. A queue that is new has no key yet. Beside "offsets" there may
 be, of the same form, "seen" (of the message before the offset: topic_life) and "from" (where the batch that ends here
-begins in a queue whose topic was made anew). Versions that know neither pass over them.
+begins in a queue whose topic was created again). Versions that know neither ignore them.
 """
 
 import json
@@ -87,7 +87,7 @@ def _flat(nested: Any) -> Iterator[tuple[MessageQueue, Any]]:
 def share_limit(start: Offsets, end: Offsets, limit: int) -> Offsets:
     """Move from `start` towards `end` by at most `limit` messages, in proportion to each queue's lag.
 
-    Every queue with lag moves by one at least, unless there are more of them than `limit`: none starves beside
+    Every queue with lag moves by at least one, unless there are more of them than `limit`, so that none starves beside
     a large one. What rounding leaves over goes to the largest remainders. Every queue of `end` needs a start,
     else it counts as having no lag.
     """

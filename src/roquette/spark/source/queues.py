@@ -99,7 +99,7 @@ def open_reader(options: ReadOptions) -> QueueReader:
             retries=options.fetch_retries,
             retry_interval_ms=options.fetch_retry_interval_ms,
         )
-    _pool[key] = reader  # the latest stands last: the first is closed when the pool is full
+    _pool[key] = reader  # in order of use: the first is closed when the pool is full
     return reader
 
 

@@ -63,8 +63,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: QueueEnds | None = None
         self._planned_at_ms = 0  # when a batch was planned last
         self._committed: Offsets = {}
-        self._told: set[MessageQueue] = set()  # queues of whose loss the log has a line
-        self._looked = False  # whether all queues were compared with what was seen of them
+        self._reported: set[MessageQueue] = set()  # queues whose loss is in the log
+        self._compared = False  # whether all queues were compared with what was seen of them
         self._last: dict[str, object] = {}  # the end that was planned last
 
     def __getstate__(self) -> dict[str, object]:
@@ -131,12 +131,12 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._planned(start, known, target, fresh)
 
     def _restarts(self, start: Mapping[str, object], known: Offsets, ends: Offsets) -> Offsets:
-        """Where queues begin whose topic was made anew since the last batch: an error, or told in the log.
+        """Where queues of topics that were created again since the last batch begin: an error, or a log line.
 
-        All queues are looked at once, later those that have moved: one round trip.
+        All queues are compared once, later only those that have moved: one round trip.
         """
-        seen, first = decode_seen(start), not self._looked
-        self._looked = True
+        seen, first = decode_seen(start), not self._compared
+        self._compared = True
         doubtful = suspects(known, seen, ends, all_queues=first)
         if not doubtful:
             return {}
@@ -148,7 +148,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planned(
         self, start: Mapping[str, object], known: Offsets, target: Offsets, fresh: Offsets
     ) -> dict[str, object]:
-        """The end of a batch, with what the last message of each queue tells of its topic's life."""
+        """The end of a batch, with the store time and log position of the last message of each queue."""
         if target == known and not fresh:
             return dict(start)
         moved = {q: end for q, end in target.items() if q in fresh or end != known.get(q)}
@@ -162,25 +162,25 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._queue_ends().require({queue.topic for queue in begin})
         for queue, offset in begin.items():
             if queue not in ends:
-                self._lose(queue, gone(queue))
+                self._report_loss(queue, gone(queue))
                 ends[queue] = offset
             elif ends[queue] < offset:
                 if not open_reader(self._options).from_replica(queue):
-                    self._lose(
+                    self._report_loss(
                         queue,
                         f"{name_of(queue)} ends at {ends[queue]}, before offset {offset} that was "
                         "read: was the topic recreated? failOnDataLoss=false waits until it is longer",
                     )
                 ends[queue] = offset
             else:
-                self._told.discard(queue)
+                self._reported.discard(queue)
         return ends
 
-    def _lose(self, queue: MessageQueue, what: str) -> None:
+    def _report_loss(self, queue: MessageQueue, what: str) -> None:
         """An error, or a line in the log: one, though Spark asks many times a second."""
-        if queue not in self._told:
+        if queue not in self._reported:
             report_data_loss(what, self._options.fail_on_data_loss)
-            self._told.add(queue)
+            self._reported.add(queue)
 
     def _too_few(self, waiting: int) -> bool:
         """Whether minOffsetsPerTrigger says to wait. Past maxTriggerDelay any message is enough."""
@@ -207,12 +207,12 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reader, options = open_reader(self._options), self._options
             strict = options.fail_on_data_loss
             begin, ends = decode_offsets(start), decode_offsets(end)
-            anew = decode_begin(end)
+            restarted = decode_begin(end)
             if strict and end != self._last:  # planned by a run that has ended since then
                 what = "failOnDataLoss=false reads what there is"
                 check_lives(reader, begin, decode_seen(start), what)
                 check_lives(reader, ends, decode_seen(end), what)
-            begin |= anew
+            begin |= restarted
             fresh = [queue for queue in ends if queue not in begin and ends[queue]]
             begin |= bounds_of(reader, fresh, fail_on_data_loss=strict)
             starts = {queue: begin[queue] for queue in sorted(ends) if queue in begin}

@@ -1,7 +1,7 @@
-"""What tells one life of a topic from the next: of the message before a position, its store time and place in the log.
+"""Detects that a topic was deleted and created again: by store time and log position of the message before an offset.
 
-An offset alone does not: a topic that was deleted and made anew gives the same offsets again. A message that has
-expired, or that only a replica could tell of, tells nothing: what is not known is no error.
+An offset alone is not enough: a new topic of the same name gives the same offsets again. Messages that have expired, or
+that only a replica has, are not compared: what is unknown is no error.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class Restart:
 
 
 def lives_before(reader: QueueReader, positions: Mapping[MessageQueue, int]) -> Lives:
-    """`MS.PLACE` of the message before each position; a queue is missing where nobody knows. One round trip."""
+    """`MS.POSITION` of the message before each offset; a queue is missing if no broker knows it. One round trip."""
     wanted = {queue: offset - 1 for queue, offset in positions.items() if offset > 0}
     found: Lives = {}
     for queue, data in (reader.messages_at(wanted) if wanted else {}).items():
@@ -76,7 +76,7 @@ def check_lives(reader: QueueReader, positions: Offsets, seen: Lives, why: str) 
         why: what to do, for the error.
 
     Raises:
-        DataLoss: a topic was made anew.
+        DataLoss: a topic was created again.
     """
     known = {queue: positions[queue] for queue in seen if queue in positions}
     for queue, life in sorted(lives_before(reader, known).items()):
@@ -85,7 +85,7 @@ def check_lives(reader: QueueReader, positions: Offsets, seen: Lives, why: str) 
 
 
 def suspects(positions: Offsets, seen: Lives, ends: Offsets, *, all_queues: bool) -> Offsets:
-    """Queues worth a look: all of them at a start, later those that have moved."""
+    """Queues to compare: all of them at a start, later those that have moved."""
     return {
         queue: positions[queue]
         for queue in seen
