@@ -1,4 +1,4 @@
-"""How many entries a table keeps whose keys peers choose, and the words with which a full one refuses."""
+"""How many entries a table keeps whose keys peers choose, and the text with which a full one refuses."""
 
 import logging
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Bound:
         self._most = most
         self.remedy = remedy
         self.refused = 0
-        self.told = 0  # of these, so many are in the log
+        self.told = 0  # how many of these are logged
 
     @property
     def most(self) -> int:
@@ -73,5 +73,5 @@ class Bounds:
 
 
 def unbounded() -> Bound:
-    """For a table that stands alone."""
+    """For a table without the bounds of a server."""
     return Bound("entries", 1 << 62, "")

@@ -58,7 +58,7 @@ class WorkerThreads:
             try:
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed: no caller waits any more
             del job, future, call, args, result, error  # a waiting thread keeps nothing alive
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ def submit(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.
 
 
 def sync_file(fd: int | None, ended: SyncEnded) -> bool:
-    """Let the kernel bring a file's data to the device, beside the loop and without a thread.
+    """Let the kernel bring a file's data to the device, off the event loop and without a thread.
 
     `ended` is called on the loop, with the error or None. False: that is not to be had here or now, a thread
     must do it (`submit`).
@@ -143,7 +143,7 @@ class LoopThread:
         try:
             return future.result()
         finally:
-            future.cancel()  # Ctrl-C: nobody waits for it any more
+            future.cancel()  # Ctrl-C: no caller waits any more
 
     def run(self, step: Callable[[], T]) -> T:
         """Run a plain function on the loop and wait for its value."""

@@ -170,7 +170,7 @@ def _tell(found: Loaded[T]) -> None:
 
 
 def _marks(files: Files, path: str) -> list[Mark]:
-    """What the sums of a file say; nothing when there are none."""
+    """The checksums beside a file; empty without them."""
     try:
         text = files.read_bytes(path + SUMS).decode("ascii", "replace")
     except OSError as error:

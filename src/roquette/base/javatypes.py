@@ -66,7 +66,7 @@ def to_int32(number: int) -> int:
 
 
 def whole_number(text: str | None, most: int) -> int:
-    """The number a property holds, 0 to `most`; -1 for what is none."""
+    """The number a property holds, 0 to `most`; -1 if it is invalid."""
     if text is None or len(text) > 20 or not text.isdecimal():
         return -1
     number = int(text)

@@ -33,7 +33,7 @@ class KernelSync:
     """One sync at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, calls: tuple[int, int, int, int]) -> None:
-        """Raises OSError: this kernel, or what stands before it, does not offer it."""
+        """Raises OSError: this kernel, or a sandbox before it, does not offer it."""
         self._loop = loop
         _, self._destroy, self._submit, self._get_events = calls
         self._call = ctypes.CDLL(None, use_errno=True).syscall
@@ -74,7 +74,7 @@ class KernelSync:
         """The result of the sync that has ended: 0, or the negative number of its error."""
         while self._call(self._get_events, self._context, 1, 1, self._event, None) != 1:
             if ctypes.get_errno() != errno.EINTR:
-                return -errno.EIO  # the result is lost: nobody may take the data for synced
+                return -errno.EIO  # the result is lost: the data must not count as synced
         return int(_EVENT.unpack(self._event)[2])
 
     def close(self) -> None:

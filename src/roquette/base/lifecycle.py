@@ -62,7 +62,7 @@ class Health:
 
 
 Work = Callable[[Health], Coroutine[Any, Any, None]]
-"""Supervised work: called anew after each error; tells its `Health` when a step went well."""
+"""Supervised work: called again after each error; notes in its `Health` when a step succeeded."""
 
 
 class Tasks:

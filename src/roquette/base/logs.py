@@ -1,4 +1,4 @@
-"""Log set-up for our processes: lines that nobody can forge, and a brake for lines that repeat.
+"""Log set-up for our processes: lines that no peer can forge, and a rate limit for lines that repeat.
 
 A log call is a template of ours, a literal, and values: `log.info("broker removed broker=%s", name)`. Whatever a
 value is, `LineFormatter` makes one line of it: a peer can name a group as it likes and still writes no line, field

@@ -94,7 +94,7 @@ class OsFile:
         try:
             fd = self._borrow()
         except FileNotFoundError:
-            return  # it was deleted: nobody will miss it after a loss of power
+            return  # it was deleted: after a loss of power it is not missed
         try:
             self._syncs.run(system_calls.sync_data, fd, self._path)
         finally:

@@ -50,7 +50,7 @@ class ReadFiles(Protocol):
         ...
 
     def file_size(self, path: str) -> int:
-        """Bytes of a file; -1 when there is none."""
+        """Size of a file in bytes; -1 if it is missing."""
         ...
 
 

@@ -23,7 +23,7 @@ _BLANKS: Final = "".join([chr(code) for code in range(33)])
 
 
 def compare_integer(text: bytes, constant: i64, is_long: bool) -> i64:
-    """Sign of text minus constant, after Long.valueOf or Integer.valueOf; BAD when the text is none."""
+    """Sign of text minus constant, after Long.valueOf or Integer.valueOf; BAD when the text is invalid."""
     size: i64 = len(text)
     position: i64 = 0
     value: i64 = 0
@@ -110,7 +110,7 @@ def _from_hex(text: str) -> float:
 
 
 def compare_double(text: bytes, constant: float) -> int:
-    """Sign of text compared with a constant, after Double.valueOf; BAD when the text is none."""
+    """Sign of text compared with a constant, after Double.valueOf; BAD when the text is invalid."""
     value = java_double(text)
     return BAD if value is None else double_sign(value, constant)
 

@@ -137,7 +137,7 @@ def _value(constant: Constant) -> object:
 
 
 def _mark(name: Property) -> bytes:
-    """What stands before the property's value in property bytes."""
+    """The bytes before the property's value in a property string."""
     return name.name.encode() + b"\x01"
 
 

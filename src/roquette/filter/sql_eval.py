@@ -2,7 +2,7 @@
 
 Every test answers TRUE, FALSE, NULL or ERROR, Java's evaluate(): ERROR is where Apache throws (a text that is no number),
 and the message is not wanted then. Nothing is raised, nothing is kept between two messages, and only the properties a test
-names are looked up: the last occurrence counts, an empty value is none (MessageDecoder.string2messageProperties).
+names are looked up: the last occurrence that has a value counts (MessageDecoder.string2messageProperties).
 
 Apache: ComparisonExpression, UnaryExpression, LogicExpression.
 """

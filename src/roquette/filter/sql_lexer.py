@@ -1,4 +1,4 @@
-"""Tokens of a SQL92 selector, one when it is asked for: what nobody reads may be anything.
+"""Tokens of a SQL92 selector, read one at a time: what follows a complete selector is never looked at.
 
 The rules are those of Apache's SelectorParser.jj: the longest match wins; keywords in any case; comments `-- ...`
 up to a line's end and `/* ... */` are blanks. The parser reads one token ahead, so an odd character

@@ -7,7 +7,7 @@
                         | [NOT] IN ( 'text', ... ) | [NOT] CONTAINS 'text' | [NOT] STARTSWITH 'text' | [NOT] ENDSWITH 'text' )*
     unary      := + unary | - unary | NOT unary | literal | name | ( or )
 
-What stands behind a complete expression is not looked at, but for its first token. Apache: SelectorParser.jj,
+Of what follows a complete expression only the first token is looked at. Apache: SelectorParser.jj,
 ComparisonExpression, UnaryExpression, ConstantExpression. Bounds are ours: Apache has none.
 """
 

@@ -6,9 +6,9 @@ from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty
 
 
-def encode(picture: KVConfigFile) -> bytes:
+def encode(content: KVConfigFile) -> bytes:
     """kvConfig.json as Apache writes it."""
-    return fastjson_pretty(picture)
+    return fastjson_pretty(content)
 
 
 class KvTable:
@@ -22,7 +22,7 @@ class KvTable:
         self._count = self._size = 0  # namespaces and keys; characters
 
     def load(self, data: bytes) -> None:
-        """Take over a kvConfig.json; raises RemoteProtocolError when it is none."""
+        """Take over a kvConfig.json; raises RemoteProtocolError when it is invalid."""
         self._table = decode_body(KVConfigFile, data).config_table
         self._count = len(self._table) + sum(map(len, self._table.values()))
         self._size = sum(
@@ -31,8 +31,8 @@ class KvTable:
         )
         self.version += 1
 
-    def picture(self) -> KVConfigFile:
-        """All of it as it is now, for `encode`."""
+    def content(self) -> KVConfigFile:
+        """A copy of all of it, for `encode`."""
         return KVConfigFile(config_table={name: dict(v) for name, v in self._table.items()})
 
     def put(self, namespace: str, key: str, value: str) -> None:
@@ -54,7 +54,7 @@ class KvTable:
         self.version += 1
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove one value, if it is there."""
+        """Remove one value."""
         old = self._table.get(namespace, {}).pop(key, None)
         if old is not None:
             self._count -= 1
@@ -62,7 +62,7 @@ class KvTable:
             self.version += 1
 
     def find(self, namespace: str, key: str) -> str | None:
-        """One value."""
+        """One value; None when it is missing."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, name: str) -> dict[str, str] | None:

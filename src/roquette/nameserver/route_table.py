@@ -54,7 +54,7 @@ class RouteTable:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._told: dict[
             str, dict[str, QueueData]
-        ] = {}  # broker name -> topic -> what it said last
+        ] = {}  # broker name -> topic -> its last registration
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, dict[str, None]] = {}
         self._filters: dict[BrokerKey, list[str]] = {}
@@ -66,7 +66,7 @@ class RouteTable:
         """The connection of a living broker whose place `identity` asks for over another one; None: it is free.
 
         The place is an address in its cluster, an id under a broker name, and the name in one cluster. A broker
-        is alive while its connection is open and it was heard of lately; its end removes it.
+        is alive while its connection is open and its last sign of life is recent; the connection's end removes it.
         """
         places = [identity.key]
         broker = self._brokers.get(identity.broker_name)
@@ -209,7 +209,7 @@ class RouteTable:
     def _write_mappings(self, name: str, mappings: dict[str, TopicQueueMappingInfo]) -> None:
         for topic, mapping in mappings.items():
             if mapping.bname != name:
-                continue  # nobody speaks for another broker
+                continue  # no broker speaks for another one
             known = name in self._mappings.get(topic, ())
             if known or (len(topic) <= NAME and self.bounds.mappings.room(self._mapped)):
                 self._mapped += not known

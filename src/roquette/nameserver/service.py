@@ -90,7 +90,7 @@ class NameServer:
         return self.port
 
     def _nudge(self, connection: int) -> None:
-        """A request that no broker serves: where no broker is any more, its machine resets the connection."""
+        """Send a request that no broker serves: if the broker is gone, its machine resets the connection."""
         peer = None if self._server is None else self._server.peers.get(connection)
         if peer is not None:
             peer.notify(RequestCode.GET_BROKER_CLUSTER_INFO)

@@ -31,7 +31,7 @@ class RemotingClient:
 
     Args:
         rows: requests that servers may send to us; lane 0 serves them all.
-        on_lost: told of the address of every connection that ended.
+        on_lost: called with the address of every connection that ended.
         local_host: the address we call from (the simulation's host name), or None.
     """
 
@@ -71,10 +71,10 @@ class RemotingClient:
         return peer
 
     async def connect(self, address: str) -> Peer:
-        """The connection to `address`, opened when there is none; concurrent callers share one attempt.
+        """The connection to `address`, opened if needed; concurrent callers share one attempt.
 
         Raises:
-            ConnectError: nobody answers there.
+            ConnectError: the address does not answer.
         """
         peer = self.peer(address)
         if peer is not None:
@@ -136,7 +136,7 @@ class RemotingClient:
                 attempt.set_exception(ClientClosed("the client was closed"))
             raise
         finally:
-            if not attempt.done():  # an error nobody expects is logged; callers wait for an answer
+            if not attempt.done():  # an unexpected error is logged; callers wait for an answer
                 attempt.set_exception(ConnectError(f"connect to {address} failed"))
             attempt.exception()  # seen, even when every caller has gone
             self._connecting.pop(address, None)

@@ -209,11 +209,11 @@ class Dispatcher:
             self._schedule()
 
     def pause(self, peer: Peer) -> None:
-        """`peer` does not take its answers: what it asked for waits, so that its backlog stays bounded."""
+        """`peer` does not read its answers: its requests wait, so that its backlog stays bounded."""
         peer.paused = True
 
     def resume(self, peer: Peer) -> None:
-        """`peer` takes answers again: what waited goes on."""
+        """`peer` takes answers again: its parked requests run."""
         peer.paused = False
         if not peer.crowded:
             self._unpark(peer)
@@ -291,11 +291,11 @@ class Dispatcher:
             job.peer.asked -= 1
 
     def _failed(self, job: RequestContext, error: Exception) -> Reply:
-        """A shortage, or a defect of ours: the log has its words, the peer gets a sentence without Python's."""
+        """The answer after a shortage or a defect of ours; the log gets the error, the peer a sentence without Python's text."""
         if isinstance(error, OSError) and error.errno in SHORTAGE:
-            words = shortage_words(error)
-            self._noise.warning("short", "request not served: %s", words)
-            return Reply(b"", None, SYSTEM_BUSY, f"[OVERLOAD]the server is {words}. Try again")
+            reason = shortage_words(error)
+            self._noise.warning("short", "request not served: %s", reason)
+            return Reply(b"", None, SYSTEM_BUSY, f"[OVERLOAD]the server is {reason}. Try again")
         if isinstance(error, MemoryError):
             self.refused += 1
             self._noise.warning(

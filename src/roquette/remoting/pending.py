@@ -35,7 +35,7 @@ class PendingTable:
         heapq.heappush(self._deadlines, (deadline, opaque))
 
     def resolve(self, command: Command) -> bool:
-        """Give an answer to whoever waits for it; False when nobody does."""
+        """Give an answer to the future that waits for it; False without one."""
         future = self._futures.pop(command.opaque, None)
         if future is None:
             return False

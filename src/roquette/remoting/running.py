@@ -4,7 +4,7 @@ from typing import Final
 
 from roquette.remoting.request import Peer
 
-OF_PEER: Final = 256  # of one connection; what it asks further waits, and it is not read from
+OF_PEER: Final = 256  # of one connection; its further requests wait, and it is not read
 RUNNING: Final = (
     10_000  # in all; from here on each connection has one, from twice as many on all is refused
 )
@@ -14,7 +14,7 @@ class Running:
     """Counts the tasks of one server's requests.
 
     Attributes:
-        count: how many there are. full: no request is begun.
+        count: how many there are. full: every further request is refused.
         of_peer, most: the bounds.
     """
 
@@ -25,7 +25,7 @@ class Running:
         self.full = False
 
     def began(self, peer: Peer) -> None:
-        """A request of a connection goes on in a task."""
+        """A request of a connection has started a task."""
         self.count += 1
         peer.running += 1
         self.full = self.count >= 2 * self.most
@@ -35,7 +35,7 @@ class Running:
                 peer.transport.pause_reading()
 
     def ended(self, peer: Peer) -> bool:
-        """It is over; True when what the connection asked since may go on."""
+        """The task has ended; True when the connection's parked requests may run."""
         self.count -= 1
         peer.running -= 1
         self.full = self.count >= 2 * self.most

@@ -41,7 +41,7 @@ class Server:
     """One listening port in front of a dispatcher.
 
     Args:
-        on_lost: told of every connection that ended.
+        on_lost: called with every connection that ended.
         idle_s: a connection without traffic for so long is closed (Apache: serverChannelMaxIdleTimeSeconds).
         bound: connections beyond it are closed at once; several ports may share it.
         limits: what peers may leave unfinished; ports of one server share them.
@@ -70,7 +70,7 @@ class Server:
         self._listener: asyncio.AbstractServer | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Begin to accept; returns the port (a free one when 0 was asked)."""
+        """Start accepting; returns the port (a free one for 0)."""
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(self._new_protocol, host, port, backlog=1024)
         self._listener = listener
@@ -124,11 +124,11 @@ class Server:
                 peer.pending.expire(now, peer.remote)
 
     async def stop(self) -> None:
-        """Stop to accept, then close every connection."""
+        """Stop accepting, then close every connection."""
         await self._tasks.stop()
         if self._listener is not None:
             self._listener.close()
-        await asyncio.sleep(0)  # let the answers of this turn leave
+        await asyncio.sleep(0)  # the answers of this turn leave
         for peer in list(self.peers.values()):
             hang_up(peer)
         await asyncio.sleep(0)

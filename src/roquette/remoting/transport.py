@@ -121,7 +121,7 @@ class PeerProtocol(asyncio.Protocol):
         self._make_room(frames, frames.total // 2)
 
     def _refuse(self, peer: Peer) -> None:
-        """A frame was given up: its sender is told; a server that answers us cannot be."""
+        """Refuse a dropped frame in an answer; a server that sent us one expects none, so its connection ends."""
         if self._reads_always:
             peer.closed = True
             peer.transport.abort()

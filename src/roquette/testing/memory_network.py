@@ -391,7 +391,7 @@ class MemoryTransport(asyncio.Transport):
         self.protocol = protocol
 
     def get_protocol(self) -> Any:
-        """Who is told of what happens here."""
+        """The protocol that gets the data."""
         return self.protocol
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Throws an exception nobody expects into one task of a simulated process, at one of its awaits."""
+"""Throws an unexpected exception into one task of a simulated process, at one of its awaits."""
 
 import collections.abc
 from collections.abc import Coroutine, Generator

@@ -35,9 +35,9 @@ from roquette.wire.json_body import decode_body, encode_body
 log = logging.getLogger("roquette.nameserver")
 
 WAITING: Final = 100  # requests at a time
-GONE_S: Final = 1.0  # for the end of a dead connection to be noticed, after a word was sent over it
+GONE_S: Final = 1.0  # how long a dead connection may take to end after a request was sent over it
 V3_0_11: Final = 37  # brokers before it send topics alone
-DIRECT: Final = 64 << 10  # bytes of a registration that is read on the loop
+DIRECT: Final = 64 << 10  # bytes of a registration that is decoded on the event loop
 DIRECT_COMPRESSED: Final = 2 << 10  # it may inflate a thousandfold
 OK: Final = Reply()
 
@@ -46,8 +46,7 @@ class BrokerProcessor:
     """What brokers tell and ask: registrations, heartbeats, members.
 
     Args:
-        clock: for how long a broker is silent.
-        nudge: sends a word over a connection, so that one whose peer has vanished ends.
+        nudge: sends a request over a connection, so that one whose peer has vanished ends.
     """
 
     def __init__(self, core: NameServerCore, nudge: Callable[[int], None]) -> None:
@@ -124,14 +123,14 @@ class BrokerProcessor:
         header: headers.RegisterBrokerRequestHeader,
         body: bytes,
     ) -> Reply:
-        """Many topics: read beside the loop and taken in step by step, registrations of a connection in their order."""
+        """Decode many topics in the executor and take them in step by step; registrations of a connection keep their order."""
         async with turn:
             await self._wait_for_place(ctx, _identity(header))
             version = ctx.command.version
             registration = await run_blocking(_decode_registration, header, body, version)
             await self._wait_for_place(ctx, _identity(header))
             if ctx.peer.closed:
-                return OK  # nobody is there: what was registered meanwhile is gone, too
+                return OK  # no answer: what its connection registered meanwhile is removed, too
             result = self._enter(ctx, header, registration, stepwise=True)
             for _ in result.rest:
                 await asyncio.sleep(0)
@@ -160,12 +159,12 @@ class BrokerProcessor:
         return self._routes.rival(identity, connection=ctx.peer.id, now_ms=self._steady_ms())
 
     async def _wait_for_place(self, ctx: RequestContext, identity: BrokerIdentity) -> None:
-        """Return when no living broker on another connection has the place of `identity`, or the asker is gone.
+        """Return when no living broker on another connection has the place of `identity`, or the peer is gone.
 
-        A restarted broker may be faster than the end of its old connection: that has `GONE_S` to come.
+        A restarted broker may register before its old connection ends: that has `GONE_S` to end.
 
         Raises:
-            Refused: it is alive all the time.
+            Refused: the other broker stays alive.
         """
         other = self._rival(ctx, identity)
         if other is None:

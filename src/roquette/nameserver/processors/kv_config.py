@@ -66,7 +66,7 @@ class KvConfigProcessor:
             if self._saved_version >= wanted:
                 return
             version = self._kv.version
-            data = await run_blocking(encode, self._kv.picture())
+            data = await run_blocking(encode, self._kv.content())
             await run_blocking(
                 generations.save, self._files, self._core.config.kv_config_path, data
             )

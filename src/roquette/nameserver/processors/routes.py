@@ -16,7 +16,7 @@ from roquette.wire.json_body import encode_body
 
 
 class RouteProcessor:
-    """What clients ask: routes. Answers are kept encoded until the table changes."""
+    """Answers routes, kept encoded until the table changes."""
 
     def __init__(self, core: NameServerCore) -> None:
         self._core = core
@@ -84,7 +84,7 @@ def _zone_of(ctx: RequestContext) -> str | None:
 
 
 def _of_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
-    """Brokers of one zone, and those whose master is gone."""
+    """Brokers of one zone, and those without a master."""
     route.broker_datas = [
         broker
         for broker in route.broker_datas
