@@ -35,7 +35,6 @@ CONSTRUCTORS = {
     "broker/operation/topic_admin.py:TopicProcessor": 8,
     "broker/cluster/registration.py:Registration": 7,
     "broker/transactions/checks.py:TransactionChecks": 9,
-    "client/blocking.py:BlockingReader": 9,
     "client/core/send_window.py:Chunk": 9,
     "client/push_consumer.py:PushConsumer": 7,
     "message/record_layout.py:StoredRecord": 17,
@@ -52,8 +51,6 @@ ENTRIES = {"broker": 54}
 
 # Modules that import each other.
 CIRCLES = [
-    "roquette.client.consume_loop",
-    "roquette.client.push_consumer",
     "roquette.testing.memory_network",
     "roquette.testing.sim_loop",
 ]

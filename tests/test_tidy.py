@@ -24,8 +24,8 @@ CONTRACT: dict[str, set[str]] = {
     "broker": {"base", "message", "wire", "store", "filter", "remoting"},
     "client": {"base", "message", "wire", "remoting"},
     "admin": {"base", "message", "wire", "remoting", "client"},
-    "spark": {"base", "message", "client", "store"},
-    "pipelines": {"base", "spark"},
+    "spark": {"base", "message", "client", "admin", "store"},
+    "pipelines": {"base", "admin", "spark"},
     "cli": {"base", "message", "client", "admin", "store"},
     "apps": {
         "base",

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 from tests.client.fake_cluster import FakeCluster
 
-from roquette.client.blocking import BlockingReader, PullFilter
+from roquette.client.blocking import BlockingReader, ReaderConfig
+from roquette.client.calls import PullFilter
 from roquette.errors import BrokerError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -24,7 +25,9 @@ def cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture
 def reader(cluster: FakeCluster) -> Iterator[BlockingReader]:
-    reader = BlockingReader(f"127.0.0.1:1;{cluster.address}", group="g", timeout_ms=5000)
+    reader = BlockingReader(
+        ReaderConfig(namesrv_addr=f"127.0.0.1:1;{cluster.address}", group="g", timeout_ms=5000)
+    )
     yield reader
     reader.close()
 
@@ -56,7 +59,7 @@ def test_a_topic_nobody_knows(reader: BlockingReader) -> None:
 
 def test_no_name_server_answers() -> None:
     with pytest.raises(ConnectError, match=r"connect to 127\.0\.0\.1:1 failed"):
-        BlockingReader("127.0.0.1:1", group="g").queues("T")
+        BlockingReader(ReaderConfig(namesrv_addr="127.0.0.1:1", group="g")).queues("T")
 
 
 def test_a_scan_reads_exactly_its_range_ahead_of_the_answers(
@@ -97,7 +100,7 @@ def test_a_pull_before_the_oldest_tells_where_to_go_on(
 
     pulled = reader.pull(Q0, 3, 32)
 
-    assert pulled == (b"", 40, 40, 1000)
+    assert pulled == (b"", 40, 40, 1000, True, 0)
 
 
 def test_a_broken_connection_is_made_anew_and_nothing_is_lost(
@@ -198,7 +201,9 @@ def test_a_group_that_the_broker_never_saw_is_made_known_by_a_pull(
 
 
 def test_a_busy_broker_is_asked_again_a_bounded_number_of_times(cluster: FakeCluster) -> None:
-    reader = BlockingReader(cluster.address, group="g", retries=2, retry_interval_ms=1)
+    reader = BlockingReader(
+        ReaderConfig(namesrv_addr=cluster.address, group="g", retries=2, retry_interval_ms=1)
+    )
     reader.queues("T")
 
     cluster.refusals = [ResponseCode.SYSTEM_BUSY] * 2
@@ -235,7 +240,11 @@ def test_a_replica_answers_while_the_master_is_away(cluster: FakeCluster) -> Non
     queues = cluster.queues
     with FakeCluster(queues) as names, FakeCluster(queues) as master:
         names.addresses = {0: master.address, 2: cluster.address}
-        reader = BlockingReader(names.address, group="g", timeout_ms=2000, retry_interval_ms=1)
+        reader = BlockingReader(
+            ReaderConfig(
+                namesrv_addr=names.address, group="g", timeout_ms=2000, retry_interval_ms=1
+            )
+        )
         assert reader.max_offset(Q0) == 1000
         assert not reader.from_replica(Q0)
         assert not cluster.requests
@@ -257,7 +266,9 @@ def test_a_replica_answers_while_the_master_is_away(cluster: FakeCluster) -> Non
 def test_a_connection_that_grew_stale_sends_nobody_to_a_replica(cluster: FakeCluster) -> None:
     with FakeCluster(cluster.queues) as names, FakeCluster(cluster.queues) as master:
         names.addresses = {0: master.address, 1: cluster.address}
-        reader = BlockingReader(names.address, group="g", retry_interval_ms=1)
+        reader = BlockingReader(
+            ReaderConfig(namesrv_addr=names.address, group="g", retry_interval_ms=1)
+        )
         reader.max_offset(Q0)
 
         master.hang_up_after = len(master.requests)
@@ -274,7 +285,9 @@ def test_nobody_answers_for_a_broker(cluster: FakeCluster) -> None:
     with FakeCluster(cluster.queues) as names:
         names.addresses = {0: "127.0.0.1:1", 1: cluster.address}
         cluster.down = True
-        reader = BlockingReader(names.address, group="g", timeout_ms=500, retry_interval_ms=1)
+        reader = BlockingReader(
+            ReaderConfig(namesrv_addr=names.address, group="g", timeout_ms=500, retry_interval_ms=1)
+        )
 
         with pytest.raises((ConnectError, RequestTimeout)):
             reader.max_offset(Q0)
@@ -303,7 +316,7 @@ def test_brokers_are_asked_side_by_side(code: RequestCode) -> None:
 
     with Waiting({here: [b"0000"], there: []}) as a, Other({there: []}) as b:
         a.elsewhere = {"b": b.address}
-        reader = BlockingReader(a.address, group="g", timeout_ms=5000)
+        reader = BlockingReader(ReaderConfig(namesrv_addr=a.address, group="g", timeout_ms=5000))
 
         if code == RequestCode.GET_MAX_OFFSET:
             assert reader.max_offsets([here, there]) == {here: 1, there: 0}
@@ -316,7 +329,9 @@ def test_brokers_are_asked_side_by_side(code: RequestCode) -> None:
 
 def test_connections_are_kept_and_made_anew_after_a_restart() -> None:
     with FakeCluster({Q0: [b"%04d" % i for i in range(3)]}) as cluster:
-        reader = BlockingReader(cluster.address, group="g", timeout_ms=5000)
+        reader = BlockingReader(
+            ReaderConfig(namesrv_addr=cluster.address, group="g", timeout_ms=5000)
+        )
         for _ in range(5):
             assert reader.max_offsets([Q0]) == {Q0: 3}
             assert reader.pull(Q0, 0, 3).next_offset == 3

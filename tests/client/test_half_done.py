@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 import pytest
-from tests.client.test_push_consumer import A, Inbox, small, until
+from tests.client.test_push_consumer import A, GoOn, Inbox, intercept, small, until
 
 from roquette import StartFrom
 from roquette.base.options import options_of
+from roquette.client.calls import Call
 from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.config import ClientConfig
 from roquette.client.core.process_queue import Prefetch, ProcessQueue
@@ -21,6 +22,7 @@ from roquette.errors import BrokerError, ClientClosed, ClientError, ConfigError,
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.message.sysflag import COMPRESSED
 from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
 
 MESSAGES = 12
@@ -425,7 +427,7 @@ def test_a_queue_locked_while_locks_are_renewed_stays_locked() -> None:
     states = {queues[0]: ProcessQueue(queues[0], 0)}
 
     class Api:
-        async def lock(self, *_: Any) -> list[MessageQueue]:
+        async def call(self, *_: Any) -> list[MessageQueue]:
             states[queues[1]] = ProcessQueue(queues[1], 0)  # taken up meanwhile
             states[queues[1]].locked = True
             return [queues[0]]
@@ -459,15 +461,15 @@ def test_a_first_commit_that_is_refused_holds_the_others_of_its_topic_back() -> 
     async def main(cluster: SimCluster) -> None:
         mq = await small(cluster)
         client = await cluster.client("10.0.2.9")
-        real, asked = client.session.api.commit, []
+        asked: list[Call[Any]] = []
 
-        async def busy(address: str, group: str, queue: MessageQueue, offset: int) -> None:
-            asked.append(queue)
+        async def busy(commit: GoOn, call: Call[Any]) -> None:
+            asked.append(call)
             if len(asked) <= 2:
                 raise BrokerError(2, "busy", retriable=True)
-            await real(address, group, queue, offset)
+            await commit()
 
-        client.session.api.commit = busy  # type: ignore[method-assign]
+        intercept(client, RequestCode.UPDATE_CONSUMER_OFFSET, busy)
         for _ in range(8):
             await mq.send("orders", b"x")
         inbox = Inbox()
@@ -596,13 +598,12 @@ def test_a_queue_whose_offset_comes_while_its_member_leaves_is_not_taken_up() ->
     async def main(cluster: SimCluster) -> None:
         await small(cluster)
         client = await cluster.client("10.0.2.9")
-        ask = client.session.api.consumer_offset
 
-        async def slow(*args: Any, **options: Any) -> int | None:
+        async def slow(ask: GoOn, call: Call[Any]) -> Any:
             await asyncio.sleep(1)
-            return await ask(*args, **options)
+            return await ask()
 
-        client.session.api.consumer_offset = slow  # type: ignore[method-assign]
+        intercept(client, RequestCode.QUERY_CONSUMER_OFFSET, slow)
         joining = asyncio.create_task(
             client.subscribe("orders", group="g", handler=Inbox(), start_from=StartFrom.FIRST)
         )

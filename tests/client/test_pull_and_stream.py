@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.client.test_push_consumer import committed
 
 from roquette.client.arguments import as_message, start_point
 from roquette.client.client import Client
@@ -147,7 +148,7 @@ def test_asking_for_the_next_message_acknowledges_the_one_before() -> None:
                 if len(got) == 4:
                     break
         await asyncio.sleep(1)
-        assert await mq.session.api.consumer_offset(f"{A}:10911", "g", QUEUE) == 3
+        assert await committed(mq, QUEUE) == 3
 
     simulate(scenario)
 

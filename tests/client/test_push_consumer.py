@@ -1,17 +1,22 @@
 """Groups in virtual time: sharing, failing, coming back, order, offsets."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from roquette import StartFrom
+from roquette.client import calls
+from roquette.client.calls import Call
 from roquette.client.client import Client
-from roquette.client.push_consumer import PushConsumer, subscription
+from roquette.client.consume_loop import subscription
+from roquette.client.push_consumer import PushConsumer
 from roquette.errors import BrokerError, ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.codes import RequestCode
+from roquette.wire.headers import UpdateConsumerOffsetRequestHeader
 
 NAMESRV = "10.0.0.1"
 A, B = "10.0.1.1", "10.0.1.2"
@@ -38,6 +43,28 @@ async def until(condition: Callable[[], bool], limit_s: float = 120.0) -> float:
 
 def mine(consumer: PushConsumer, topic: str = "orders") -> set[int]:
     return {queue.queue_id for queue in consumer.queues if queue.topic == topic}
+
+
+GoOn = Callable[[], Awaitable[Any]]
+
+
+def intercept(
+    mq: Client, code: RequestCode, step: Callable[[GoOn, Call[Any]], Awaitable[Any]]
+) -> None:
+    """Let `step` run the client's calls of one code."""
+    real = mq.session.api.call
+
+    async def run(address: str, call: Call[Any], **options: Any) -> Any:
+        if call.code != code:
+            return await real(address, call, **options)
+        return await step(lambda: real(address, call, **options), call)
+
+    mq.session.api.call = run  # type: ignore[method-assign]
+
+
+async def committed(mq: Client, queue: MessageQueue, address: str = f"{A}:10911") -> int | None:
+    """Where group g goes on."""
+    return await mq.session.api.call(address, calls.committed_offset("g", queue))
 
 
 class Inbox:
@@ -168,7 +195,7 @@ def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic() -> None:
         inbox = Inbox(bad=1)
         await mq.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         refuse = ConnectErrorOnce()
-        mq.session.api.send_back = refuse  # type: ignore[method-assign]
+        intercept(mq, RequestCode.CONSUMER_SEND_MSG_BACK, refuse)
         await mq.send("orders", "bad", key="k", tag="t")
         await until(lambda: inbox.bodies().count(b"bad") == 2)
         again = [m for m in inbox.messages if m.body == b"bad"][1]
@@ -206,11 +233,11 @@ def test_only_finished_messages_are_committed() -> None:
             await mq.send("orders", body, queue=queue)
         await until(lambda: b"c" in seen)
         await asyncio.sleep(20)
-        offset = await mq.session.api.consumer_offset(f"{A}:10911", "g", queue)
+        offset = await committed(mq, queue)
         assert offset == base + 1, "the slow one holds the offset back"
         gate.set()
         await asyncio.sleep(20)
-        offset = await mq.session.api.consumer_offset(f"{A}:10911", "g", queue)
+        offset = await committed(mq, queue)
         assert offset == base + 4
 
     simulate(scenario)
@@ -227,16 +254,16 @@ def test_closing_commits_what_is_done_and_no_more(refusals: int) -> None:
         )
         await mq.send_batch("orders", [f"{n}" for n in range(50)])
         await until(lambda: len(first.messages) == 51)
-        commit, left = worker.session.api.commit, refusals
+        left = refusals
 
-        async def unsteady(*args: Any) -> None:
+        async def unsteady(commit: GoOn, call: Call[Any]) -> None:
             nonlocal left
             if left > 0:
                 left -= 1
                 raise BrokerError(2, "busy", address=A)
-            await commit(*args)
+            await commit()
 
-        worker.session.api.commit = unsteady  # type: ignore[method-assign]
+        intercept(worker, RequestCode.UPDATE_CONSUMER_OFFSET, unsteady)
         await consumer.close()
         assert left == 0
         await worker.subscribe("orders", group="g", handler=second, start_from=StartFrom.FIRST)
@@ -248,18 +275,19 @@ def test_closing_commits_what_is_done_and_no_more(refusals: int) -> None:
 
 def slow_commits(mq: Client, topic: str) -> list[int]:
     """Let each commit take a second; how many of the topic's were on their way when each began."""
-    commit, running, crowds = mq.session.api.commit, 0, list[int]()
+    running, crowds = 0, list[int]()
 
-    async def slow(*args: Any) -> None:
+    async def slow(commit: GoOn, call: Call[Any]) -> None:
         nonlocal running
-        ours = args[2].topic == topic
+        assert isinstance(call.header, UpdateConsumerOffsetRequestHeader)
+        ours = call.header.topic == topic
         running += ours
         crowds.extend([running] * ours)
         await asyncio.sleep(1)
-        await commit(*args)
+        await commit()
         running -= ours
 
-    mq.session.api.commit = slow  # type: ignore[method-assign]
+    intercept(mq, RequestCode.UPDATE_CONSUMER_OFFSET, slow)
     return crowds
 
 
@@ -280,7 +308,7 @@ def test_a_later_offset_never_overtakes_an_earlier_one_on_its_way() -> None:
         await until(lambda: len(inbox.messages) == 2)
         assert not saving.done()
         await consumer.close()
-        assert await mq.session.api.consumer_offset(f"{A}:10911", "g", queue) == 2
+        assert await committed(mq, queue) == 2
         assert max(crowds) <= 4, "one commit a queue"
 
     simulate(scenario)
@@ -301,7 +329,7 @@ def test_offsets_a_broker_lost_are_saved_again_by_who_leaves() -> None:
         await until(lambda: len(first.messages) >= len(queues))
         await consumer.persist()
         for queue in queues:
-            await mq.session.api.commit(f"{A}:10911", "g", queue, 0)
+            await mq.session.api.call(f"{A}:10911", calls.commit("g", queue, 0))
         await consumer.close()
         await mq.subscribe("orders", group="g", handler=second, start_from=StartFrom.FIRST)
         await asyncio.sleep(20)
@@ -350,11 +378,11 @@ def test_offsets_beyond_the_queue_are_corrected() -> None:
         queue = (await mq.queues("orders"))[0]
         await mq.send("orders", b"x", queue=queue)
         with pytest.raises(BrokerError, match="Group g not exist!"):
-            await mq.session.api.commit(f"{A}:10911", "g", queue, 5_000)
+            await mq.session.api.call(f"{A}:10911", calls.commit("g", queue, 5_000))
         first = await mq.subscribe("orders", group="g", handler=Inbox(), start_from=StartFrom.FIRST)
         await asyncio.sleep(1)
         await first.close()
-        await mq.session.api.commit(f"{A}:10911", "g", queue, 5_000)
+        await mq.session.api.call(f"{A}:10911", calls.commit("g", queue, 5_000))
         inbox = Inbox()
         await mq.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
         await asyncio.sleep(2)

@@ -6,11 +6,10 @@ import logging
 import pytest
 
 from roquette import StartFrom
+from roquette.client import calls
 from roquette.client.session import parse_name_servers
 from roquette.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.testing.cluster import SimCluster, simulate
-from roquette.wire.codes import RequestCode
-from roquette.wire.headers import CreateTopicRequestHeader
 
 NAME_SERVERS = ("10.0.0.1", "10.0.0.2")
 BROKER = "10.0.1.1"
@@ -90,17 +89,7 @@ def test_a_broker_that_joins_a_topic_is_used_without_a_restart() -> None:
         await mq.send("orders", b"x")
         await mq.send("orders", b"x")
         await cluster.add_broker("10.0.1.2", "broker-b")
-        header = CreateTopicRequestHeader(
-            topic="orders",
-            default_topic="TBW102",
-            read_queue_nums=4,
-            write_queue_nums=4,
-            perm=6,
-            topic_filter_type="SINGLE_TAG",
-        )
-        await mq.session.api.call(
-            "10.0.1.2:10911", RequestCode.UPDATE_AND_CREATE_TOPIC, header, b""
-        )
+        await mq.session.api.call("10.0.1.2:10911", calls.create_topic("orders", queues=4))
         await asyncio.sleep(35)
         names = {(await mq.send("orders", b"x")).queue.broker_name for _ in range(8)}
         assert names == {"broker-a", "broker-b"}

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.client.test_push_consumer import committed
 from tests.simulation.test_name_servers import create_topic
 
 from roquette import StartFrom
@@ -239,7 +240,7 @@ def test_a_member_that_ends_late_does_not_move_the_group_back(how: str) -> None:
             await leaving
         third = await cluster.client("10.0.3.0")
         assert await third.queues(TOPIC)
-        stored = await third.session.api.consumer_offset(f"{BROKER}:10911", "g", queue)
+        stored = await committed(third, queue, f"{BROKER}:10911")
         assert stored == 20
 
     simulate(main)

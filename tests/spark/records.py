@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import types
 
-from roquette.client.blocking import EVERYTHING, Pulled, PullFilter
+from roquette.client.calls import EVERYTHING, Pulled, PullFilter
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import host_bytes

@@ -1,1 +1,5 @@
-"""What operators do, as typed operations that print nothing; the cli room renders them."""
+"""What operators ask and do, as operations: calls to servers and a fold of their answers, which print nothing.
+
+One broker that does not answer costs its rows, which say why. `Session.run` runs an operation on the event loop (the
+command line does), `BlockingConnections.run` without one (`admin.inspector`, for Spark and pipelines).
+"""

@@ -1,12 +1,14 @@
 """Clusters and brokers: who is there, and how they are doing."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 
-from roquette.client.session import Session
-from roquette.errors import ClientError, ConfigError
-from roquette.wire.bodies import ClusterInfo, KVTable
-from roquette.wire.codes import RequestCode
-from roquette.wire.json_body import decode_body
+from roquette.client import calls
+from roquette.client.operations import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
+from roquette.errors import ConfigError
+from roquette.wire.bodies import ClusterInfo
 
 
 class BrokerState(msgspec.Struct, frozen=True):
@@ -22,78 +24,76 @@ class BrokerState(msgspec.Struct, frozen=True):
     messages_today: int
     disk_used: float
     answers: bool
+    error: str = ""
 
 
-class Brokers:
-    """Every broker the name servers know."""
-
-    def __init__(self, info: ClusterInfo) -> None:
-        self.info = info
-
-    @staticmethod
-    async def load(session: Session) -> "Brokers":
-        """Ask a name server."""
-        reply = await session.call_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return Brokers(decode_body(ClusterInfo, reply.body))
-
-    def system_names(self) -> set[str]:
-        """Names of clusters and brokers, which are topics too."""
-        clusters = set(self.info.cluster_addr_table)
-        replies = {f"{name}_REPLY_TOPIC" for name in clusters}
-        return clusters | replies | set(self.info.broker_addr_table)
-
-    def masters(self, *, cluster: str | None, broker: str | None) -> list[tuple[str, str]]:
-        """(name, address) of masters, of one cluster or broker or of all; raises ConfigError when there is none."""
-        known = self.info.broker_addr_table
-        if broker is not None:
-            names = [broker] if broker in known else []
-        elif cluster is not None:
-            names = sorted(self.info.cluster_addr_table.get(cluster, []))
-        else:
-            names = sorted(known)
-        found = [
-            (name, known[name].broker_addrs[0])
-            for name in names
-            if name in known and 0 in known[name].broker_addrs
-        ]
-        if not found:
-            wanted, there = f"broker {broker}" if broker else "broker", sorted(known)
-            if broker is None and cluster is not None:
-                wanted, there = f"cluster {cluster}", sorted(self.info.cluster_addr_table)
-            raise ConfigError(
-                f"the name server knows no {wanted}; it knows {', '.join(there) or 'no broker at all'}"
-            )
-        return found
+def cluster_info() -> Operation[ClusterInfo]:
+    """Every broker a name server knows."""
+    return (yield from ask(ANY_NAME_SERVER, calls.cluster_info()))
 
 
-async def masters_of(
-    session: Session, *, cluster: str | None, broker: str | None
-) -> list[tuple[str, str]]:
-    """(name, address) of the masters meant; raises ConfigError when there is none."""
-    return (await Brokers.load(session)).masters(cluster=cluster, broker=broker)
+def system_names(info: ClusterInfo) -> set[str]:
+    """Names of clusters and brokers, which are topics too."""
+    clusters = set(info.cluster_addr_table)
+    replies = {f"{name}_REPLY_TOPIC" for name in clusters}
+    return clusters | replies | set(info.broker_addr_table)
 
 
-async def cluster_state(session: Session) -> list[BrokerState]:
-    """Every broker process, by cluster, name and id; one that does not answer is listed as such."""
-    info = (await Brokers.load(session)).info
-    found: list[BrokerState] = []
-    for cluster, names in sorted(info.cluster_addr_table.items()):
-        for name in sorted(names):
-            if name not in info.broker_addr_table:
-                continue
-            for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items()):
-                found.append(await _state(session, cluster, name, broker_id, address))
+def masters_of(
+    cluster: str | None = None, broker: str | None = None
+) -> Operation[list[tuple[str, str]]]:
+    """(name, address) of masters, of one cluster or broker or of all; raises ConfigError when there is none."""
+    info = yield from cluster_info()
+    known = info.broker_addr_table
+    if broker is not None:
+        names = [broker] if broker in known else []
+    elif cluster is not None:
+        names = sorted(info.cluster_addr_table.get(cluster, []))
+    else:
+        names = sorted(known)
+    found = [
+        (name, known[name].broker_addrs[0])
+        for name in names
+        if name in known and 0 in known[name].broker_addrs
+    ]
+    if not found:
+        wanted, there = f"broker {broker}" if broker else "broker", sorted(known)
+        if broker is None and cluster is not None:
+            wanted, there = f"cluster {cluster}", sorted(info.cluster_addr_table)
+        raise ConfigError(
+            f"the name server knows no {wanted}; it knows {', '.join(there) or 'no broker at all'}"
+        )
     return found
 
 
-async def _state(
-    session: Session, cluster: str, name: str, broker_id: int, address: str
+def require_one(answers: Sequence[Answer[Any]]) -> None:
+    """Raise what the first server failed with when none has an answer."""
+    if answers and all(answer.error is not None for answer in answers):
+        answers[0].get()
+
+
+def cluster_state() -> Operation[list[BrokerState]]:
+    """Every broker process, by cluster, name and id; one that does not answer is listed as such."""
+    info = yield from cluster_info()
+    found = [
+        (cluster, name, broker_id, address)
+        for cluster, names in sorted(info.cluster_addr_table.items())
+        for name in sorted(names)
+        if name in info.broker_addr_table
+        for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+    ]
+    answers = yield from ask_all((address, calls.runtime_info()) for *_, address in found)
+    return [_state(*place, answer) for place, answer in zip(found, answers, strict=True)]
+
+
+def _state(
+    cluster: str, name: str, broker_id: int, address: str, answer: Answer[dict[str, str]]
 ) -> BrokerState:
-    try:
-        reply = await session.api.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-    except ClientError:
-        return BrokerState(cluster, name, broker_id, address, "", -1.0, -1.0, -1, -1.0, False)
-    table = decode_body(KVTable, reply.body).table
+    table = answer.value
+    if table is None:
+        return BrokerState(
+            cluster, name, broker_id, address, "", -1.0, -1.0, -1, -1.0, False, answer.reason
+        )
     today = int(table.get("msgPutTotalTodayNow", "0")) - int(
         table.get("msgPutTotalTodayMorning", "0")
     )

@@ -2,35 +2,34 @@
 
 import msgspec
 
-from roquette.admin.cluster import masters_of
-from roquette.client.session import Session
+from roquette.admin.cluster import masters_of, require_one
+from roquette.client import calls
+from roquette.client.operations import Operation, ask_all
 from roquette.errors import BrokerError, ConfigError
 from roquette.message.names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX
-from roquette.wire.bodies import (
-    ConsumerConnection,
-    ConsumeStats,
-    SubscriptionGroupWrapper,
-)
-from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.headers import (
-    GetConsumerConnectionListRequestHeader,
-    GetConsumeStatsRequestHeader,
-)
-from roquette.wire.json_body import decode_body
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """One consumer group. `lag` counts messages not yet consumed, over all its topics and queues."""
+    """One consumer group. `lag` counts messages not yet consumed, over all its topics and queues.
+
+    Attributes:
+        error: of which brokers the numbers lack the share, and why.
+    """
 
     group: str
     members: int
     model: str
     topics: int
     lag: int
+    error: str = ""
 
 
 class LagRow(msgspec.Struct, frozen=True):
-    """A group's place in one queue. `last_consumed_ms`: store time of its last consumed message."""
+    """A group's place in one queue. `last_consumed_ms`: store time of its last consumed message.
+
+    Attributes:
+        error: why a broker does not tell; then this is its only row, and the numbers are -1.
+    """
 
     topic: str
     broker: str
@@ -39,49 +38,52 @@ class LagRow(msgspec.Struct, frozen=True):
     consumer_offset: int
     lag: int
     last_consumed_ms: int
+    error: str = ""
 
 
-async def list_groups(session: Session, *, system: bool = False) -> list[GroupRow]:
+def list_groups(*, system: bool = False) -> Operation[list[GroupRow]]:
     """Every group known to any master, sorted by name."""
-    masters = await masters_of(session, cluster=None, broker=None)
-    names: set[str] = set()
-    for _, address in masters:
-        reply = await session.api.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        names |= set(decode_body(SubscriptionGroupWrapper, reply.body).subscription_group_table)
-    wanted = [
-        n
-        for n in sorted(names)
-        if system or not (n in PREDEFINED_GROUPS or n.startswith(SYSTEM_GROUP_PREFIX))
-    ]
-    return [await _row(session, masters, name) for name in wanted]
+    masters = yield from masters_of()
+    answers = yield from ask_all((address, calls.groups_of_broker()) for _, address in masters)
+    require_one(answers)
+    names = sorted({name for answer in answers for name in answer.value or ()})
+    found: list[GroupRow] = []
+    for name in names:
+        if system or not (name in PREDEFINED_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)):
+            found.append((yield from _group(masters, name)))
+    return found
 
 
-async def _row(session: Session, masters: list[tuple[str, str]], group: str) -> GroupRow:
+def _group(masters: list[tuple[str, str]], group: str) -> Operation[GroupRow]:
     members: set[str] = set()
     model = ""
-    for _, address in masters:
-        reply = await session.api.ask(
-            address,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST,
-            GetConsumerConnectionListRequestHeader(consumer_group=group),
-        )
-        if reply.code == ResponseCode.SUCCESS:
-            online = decode_body(ConsumerConnection, reply.body)
-            members |= {c.client_id for c in online.connection_set}
-            model = (online.message_model or "").lower()
-    rows = await _stats(session, masters, group, None)
+    for online in (
+        yield from ask_all((address, calls.group_connections(group)) for _, address in masters)
+    ):
+        if online.value is not None:  # or nobody is online there
+            members |= {connection.client_id for connection in online.value.connection_set}
+            model = (online.value.message_model or "").lower()
+    rows = yield from _lag(masters, group, None)
+    told = [row for row in rows if not row.error]
     return GroupRow(
-        group, len(members), model, len({r.topic for r in rows}), sum(r.lag for r in rows)
+        group,
+        len(members),
+        model,
+        len({row.topic for row in told}),
+        sum(row.lag for row in told),
+        "; ".join(f"{row.broker}: {row.error}" for row in rows if row.error),
     )
 
 
-async def group_lag(session: Session, group: str, topic: str | None = None) -> list[LagRow]:
+def group_lag(group: str, topic: str | None = None) -> Operation[list[LagRow]]:
     """Per queue, how far behind a group is.
 
     Raises:
         ConfigError: no broker has offsets of the group.
+        ClientError: no broker answers.
     """
-    rows = await _stats(session, await masters_of(session, cluster=None, broker=None), group, topic)
+    masters = yield from masters_of()
+    rows = yield from _lag(masters, group, topic)
     if not rows:
         raise ConfigError(
             f"group {group} has consumed nothing yet: 'roquette group list' shows the groups there are"
@@ -89,27 +91,28 @@ async def group_lag(session: Session, group: str, topic: str | None = None) -> l
     return rows
 
 
-async def _stats(
-    session: Session, masters: list[tuple[str, str]], group: str, topic: str | None
-) -> list[LagRow]:
+def _lag(masters: list[tuple[str, str]], group: str, topic: str | None) -> Operation[list[LagRow]]:
+    answers = yield from ask_all(
+        (address, calls.consume_stats(group, topic)) for _, address in masters
+    )
+    if not any(
+        isinstance(answer.error, BrokerError) for answer in answers
+    ):  # it knows no such group
+        require_one(answers)
     rows: list[LagRow] = []
-    for _, address in masters:
-        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
-        try:
-            reply = await session.api.call(address, RequestCode.GET_CONSUME_STATS, header)
-        except BrokerError:
-            continue
-        for queue, place in decode_body(ConsumeStats, reply.body).offset_table.items():
-            lag = max(0, place.broker_offset - place.consumer_offset)
+    for (broker, _), answer in zip(masters, answers, strict=True):
+        if answer.error is not None and not isinstance(answer.error, BrokerError):
+            rows.append(LagRow("", broker, -1, -1, -1, -1, -1, answer.reason))
+        for queue, at in (answer.value or {}).items():
             rows.append(
                 LagRow(
                     queue.topic,
                     queue.broker_name,
                     queue.queue_id,
-                    place.broker_offset,
-                    place.consumer_offset,
-                    lag,
-                    place.last_timestamp,
+                    at.broker_offset,
+                    at.consumer_offset,
+                    max(0, at.broker_offset - at.consumer_offset),
+                    at.last_timestamp,
                 )
             )
-    return sorted(rows, key=lambda row: (row.topic, row.broker, row.queue))
+    return sorted(rows, key=lambda row: (row.error != "", row.topic, row.broker, row.queue))

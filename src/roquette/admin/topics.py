@@ -1,10 +1,14 @@
 """Topics: list, create, describe, delete, across every broker that is concerned."""
 
+from collections.abc import Sequence
+
 import msgspec
 
-from roquette.admin.cluster import Brokers, masters_of
-from roquette.client.session import Session
-from roquette.errors import ClientError, ConfigError, RouteNotFound
+from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
+from roquette.client import calls
+from roquette.client.core.route_cache import TopicRoute
+from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
+from roquette.errors import ConfigError, RouteNotFound
 from roquette.message.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -12,20 +16,7 @@ from roquette.message.names import (
     perm_text,
     topic_error,
 )
-from roquette.wire.bodies import TopicList, TopicStatsTable
-from roquette.wire.codes import ORDER_TOPIC_CONFIG, RequestCode
-from roquette.wire.command import Command
-from roquette.wire.header_codec import decode_ext
-from roquette.wire.headers import (
-    CreateTopicRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader,
-    DeleteTopicRequestHeader,
-    GetKVConfigRequestHeader,
-    GetKVConfigResponseHeader,
-    GetTopicStatsInfoRequestHeader,
-    PutKVConfigRequestHeader,
-)
-from roquette.wire.json_body import decode_body
+from roquette.wire.codes import ORDER_TOPIC_CONFIG
 
 
 class QueueRow(msgspec.Struct, frozen=True):
@@ -39,12 +30,13 @@ class QueueRow(msgspec.Struct, frozen=True):
 
 
 class BrokerRow(msgspec.Struct, frozen=True):
-    """What one broker holds of a topic."""
+    """What one broker holds of a topic. `error`: why it does not tell of its queues."""
 
     broker: str
     read_queues: int
     write_queues: int
     perm: str
+    error: str = ""
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
@@ -56,14 +48,26 @@ class TopicDescription(msgspec.Struct, frozen=True):
     messages: int
 
 
-async def list_topics(session: Session, *, system: bool = False) -> list[str]:
-    """Names of all topics the name servers know, sorted; the system's own and groups' retries on request."""
-    reply = await session.call_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    names = sorted(set(decode_body(TopicList, reply.body).topic_list))
+class TopicChange(msgspec.Struct, frozen=True):
+    """Where a topic was changed.
+
+    Attributes:
+        done: names of brokers.
+        failed: names of brokers that did not do it, and why.
+        untold: addresses of name servers that were not told, and why.
+    """
+
+    done: list[str]
+    failed: dict[str, str] = {}
+    untold: dict[str, str] = {}
+
+
+def list_topics(*, system: bool = False) -> Operation[list[str]]:
+    """Names of all topics a name server knows, sorted; the system's own and groups' retries on request."""
+    names = yield from ask(ANY_NAME_SERVER, calls.topic_names())
     if system:
         return names
-    clusters = await Brokers.load(session)
-    own = clusters.system_names()
+    own = system_names((yield from cluster_info()))
     return [
         name
         for name in names
@@ -73,8 +77,8 @@ async def list_topics(session: Session, *, system: bool = False) -> list[str]:
     ]
 
 
-async def create_topic(
-    session: Session,
+def create_topic(
+    name_servers: Sequence[str],
     topic: str,
     *,
     queues: int = 8,
@@ -82,116 +86,103 @@ async def create_topic(
     cluster: str | None = None,
     broker: str | None = None,
     order: bool = False,
-) -> list[str]:
-    """Create or change a topic on every master of a cluster, or on one broker; returns their names.
+) -> Operation[TopicChange]:
+    """Create or change a topic on every master of a cluster, or on one broker.
 
     Raises:
         ConfigError: the name is not allowed, or no such cluster or broker exists.
+        ClientError: no broker did it, or, for an order topic, a name server was not told.
     """
     error = topic_error(topic)
     if error is not None:
         raise ConfigError(error)
-    done: list[str] = []
-    for name, address in await masters_of(session, cluster=cluster, broker=broker):
-        header = CreateTopicRequestHeader(
-            topic=topic,
-            default_topic="TBW102",
-            read_queue_nums=queues,
-            write_queue_nums=queues,
-            perm=perm,
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0,
-            order=order,
-        )
-        await session.api.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-        done.append(name)
+    call = calls.create_topic(topic, queues=queues, perm=perm, order=order)
+    change = yield from _change_everywhere(cluster, broker, call)
     if order:
-        await _put_order_config(
-            session, topic, dict.fromkeys(done, queues), keep=broker is not None
-        )
-    return done
+        counts = dict.fromkeys(change.done, queues)
+        keep = broker is not None or bool(change.failed)
+        yield from _put_order_config(name_servers, topic, counts, keep=keep)
+    return change
 
 
-async def _put_order_config(
-    session: Session, topic: str, counts: dict[str, int], *, keep: bool
-) -> None:
+def _change_everywhere(
+    cluster: str | None, broker: str | None, call: calls.Call[None]
+) -> Operation[TopicChange]:
+    masters = yield from masters_of(cluster, broker)
+    answers = yield from ask_all((address, call) for _, address in masters)
+    require_one(answers)
+    results = [(name, answer.reason) for (name, _), answer in zip(masters, answers, strict=True)]
+    return TopicChange(
+        [name for name, reason in results if not reason],
+        {name: reason for name, reason in results if reason},
+    )
+
+
+def _put_order_config(
+    name_servers: Sequence[str], topic: str, counts: dict[str, int], *, keep: bool
+) -> Operation[None]:
     """Tell every name server the queues of an order topic, `broker:count;...`, so that a broker that is down
     keeps its place in clients' lists (Apache: DefaultMQAdminExtImpl.createOrUpdateOrderConf).
 
     Args:
-        keep: other brokers' entries stay (one broker's topic was changed, not the cluster's).
+        keep: other brokers' entries stay (not the whole cluster's topic was changed).
     """
     if keep:
-        wanted = GetKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=topic)
-
-        async def ask(address: str) -> Command:
-            return await session.api.ask(address, RequestCode.GET_KV_CONFIG, wanted)
-
-        found = decode_ext(GetKVConfigResponseHeader, (await session.ask_name_servers(ask)).ext)
-        known = dict(word.split(":", 1) for word in (found.value or "").split(";") if ":" in word)
+        found = yield from ask(ANY_NAME_SERVER, calls.get_config(ORDER_TOPIC_CONFIG, topic))
+        known = dict(word.split(":", 1) for word in found.split(";") if ":" in word)
         counts = {name: int(count) for name, count in known.items() if count.isdigit()} | counts
     value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
-    header = PutKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=topic, value=value)
-    for address in session.name_servers:
-        await session.api.call(address, RequestCode.PUT_KV_CONFIG, header)
+    call = calls.put_config(ORDER_TOPIC_CONFIG, topic, value)
+    for answer in (yield from ask_all((address, call) for address in name_servers)):
+        answer.get()
 
 
-async def hands_out_order_config(session: Session, topic: str) -> bool:
+def hands_out_order_config(topic: str) -> Operation[bool]:
     """Whether clients get the order configuration: name servers give it with orderMessageEnable=true only."""
-    return bool((await session.route(topic, fresh=True)).data.order_topic_conf)
+    return bool((yield from ask(ANY_NAME_SERVER, calls.route(topic))).order_topic_conf)
 
 
-async def describe_topic(session: Session, topic: str) -> TopicDescription:
-    """Brokers, queues and offsets of a topic; raises RouteNotFound."""
-    route = await session.route(topic, fresh=True)
-    brokers = [
-        BrokerRow(q.broker_name, q.read_queue_nums, q.write_queue_nums, perm_text(q.perm))
-        for q in sorted(route.data.queue_datas, key=lambda q: q.broker_name)
-    ]
+def describe_topic(topic: str) -> Operation[TopicDescription]:
+    """Brokers, queues and offsets of a topic; raises RouteNotFound, and ClientError when no broker answers."""
+    route = TopicRoute(topic, (yield from ask(ANY_NAME_SERVER, calls.route(topic))))
+    asked = {name: address for name in route.addresses if (address := route.address_for_read(name))}
+    answers = yield from ask_all((address, calls.topic_stats(topic)) for address in asked.values())
+    require_one(answers)
+    by_broker = dict(zip(asked, answers, strict=True))
+    brokers: list[BrokerRow] = []
     rows: list[QueueRow] = []
-    for row in brokers:
-        address = route.address_for_read(row.broker)
-        if address is None:
-            continue
-        header = GetTopicStatsInfoRequestHeader(topic=topic)
-        reply = await session.api.call(address, RequestCode.GET_TOPIC_STATS_INFO, header)
-        table = decode_body(TopicStatsTable, reply.body).offset_table
+    for data in sorted(route.data.queue_datas, key=lambda data: data.broker_name):
+        name, answer = data.broker_name, by_broker.get(data.broker_name)
+        reason = "" if answer is None else answer.reason
+        counts = data.read_queue_nums, data.write_queue_nums
+        brokers.append(BrokerRow(name, *counts, perm_text(data.perm), reason))
         rows += [
-            QueueRow(
-                row.broker, queue.queue_id, o.min_offset, o.max_offset, o.last_update_timestamp
-            )
-            for queue, o in sorted(table.items())
+            QueueRow(name, queue.queue_id, at.min_offset, at.max_offset, at.last_update_timestamp)
+            for queue, at in (answer.value if answer is not None else None) or ()
         ]
     return TopicDescription(topic, brokers, rows, sum(r.max_offset - r.min_offset for r in rows))
 
 
-async def delete_topic(session: Session, topic: str, *, cluster: str | None = None) -> list[str]:
-    """Delete a topic on every broker and name server that has it; returns the brokers' names.
+def delete_topic(
+    name_servers: Sequence[str], topic: str, *, cluster: str | None = None
+) -> Operation[TopicChange]:
+    """Delete a topic on every broker and name server that has it.
 
     Raises:
         RouteNotFound: nobody has it.
+        ClientError: no broker did it.
     """
-    done: list[str] = []
-    for name, address in await masters_of(session, cluster=cluster, broker=None):
-        await session.api.call(
-            address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic)
-        )
-        done.append(name)
-    header = DeleteTopicFromNamesrvRequestHeader(topic=topic)
-    for address in session.name_servers:
-        try:
-            await session.api.call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
-        except ClientError as error:
-            session.noise.warning(
-                f"delete-{address}", "name server was not told address=%s error=%s", address, error
-            )
-    return done
+    yield from require_topic(topic)
+    change = yield from _change_everywhere(cluster, None, calls.delete_topic(topic))
+    answers = yield from ask_all((address, calls.forget_topic(topic)) for address in name_servers)
+    untold = {answer.address: answer.reason for answer in answers if answer.error is not None}
+    return TopicChange(change.done, change.failed, untold)
 
 
-async def require_topic(session: Session, topic: str) -> None:
+def require_topic(topic: str) -> Operation[None]:
     """Raise RouteNotFound in words that say what to do."""
     try:
-        await session.route(topic, fresh=True)
+        yield from ask(ANY_NAME_SERVER, calls.route(topic))
     except RouteNotFound:
         raise RouteNotFound(
             topic, f"topic {topic} does not exist: 'roquette topic list' shows those that do"

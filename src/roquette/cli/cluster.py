@@ -1,11 +1,11 @@
 """`roquette cluster`"""
 
-from roquette.cli.connect import NameServers, OutputForm, with_session
-from roquette.cli.output import Output, show
+from roquette.cli.connect import Cluster, cluster_verb
 
 
-def cluster(namesrv: NameServers = None, output: OutputForm = Output.TABLE) -> None:
+@cluster_verb
+def cluster(cluster: Cluster) -> None:
     """Show clusters, brokers, their addresses and traffic."""
     from roquette.admin.cluster import cluster_state
 
-    show(with_session(namesrv, cluster_state), output, empty="the name server knows no broker yet")
+    cluster.show(cluster.run(cluster_state()), empty="the name server knows no broker yet")

@@ -1,13 +1,19 @@
-"""What every verb for people shares: where the name servers are, and one event loop per command."""
+"""What the verbs about a cluster share: where its name servers are, and how results are shown."""
 
 import asyncio
+import functools
+import inspect
 import os
-from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
-from roquette.cli.output import Output
+from roquette.cli.output import Output, show
+
+if TYPE_CHECKING:
+    from roquette.client.operations import Operation
 
 T = TypeVar("T")
 
@@ -33,12 +39,57 @@ def name_servers(given: str | None) -> str:
     return given or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAME_SERVERS
 
 
-def with_session(given: str | None, work: "Callable[..., Awaitable[T]]") -> T:
-    """Run `work(session)` with a client of its own."""
-    from roquette.client.client import Client
+class Cluster:
+    """The cluster a verb is about, and the form of its output."""
 
-    async def run() -> T:
-        async with Client(name_servers(given), group="TOOLS_PRODUCER") as client:
-            return await work(client.session)
+    def __init__(self, name_servers: str, output: Output) -> None:
+        self.name_servers = name_servers
+        self.output = output
 
-    return asyncio.run(run())
+    @property
+    def as_json(self) -> bool:
+        """Whether the result is for programs."""
+        return self.output is Output.JSON
+
+    def addresses(self) -> list[str]:
+        """Of the name servers, each by itself. Raises ConfigError."""
+        from roquette.client.session import parse_name_servers
+
+        return parse_name_servers(self.name_servers)
+
+    def run(self, operation: "Operation[T]") -> T:
+        """What an operation of the admin room finds or raises, by a client of its own."""
+        from roquette.client.client import Client
+
+        async def run() -> T:
+            async with Client(self.name_servers, group="TOOLS_PRODUCER") as client:
+                return await client.session.run(operation)
+
+        return asyncio.run(run())
+
+    def show(self, rows: Sequence[msgspec.Struct], *, empty: str = "nothing found") -> None:
+        """Print rows of one kind."""
+        show(rows, self.output, empty=empty)
+
+
+def cluster_verb(verb: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first parameter is the Cluster; on the command line it has -n and -o instead."""
+
+    @functools.wraps(verb)
+    def command(
+        *words: Any, namesrv: str | None = None, output: Output = Output.TABLE, **options: Any
+    ) -> None:
+        verb(Cluster(name_servers(namesrv), output), *words, **options)
+
+    own = list(inspect.signature(verb).parameters.values())[1:]
+    shared = [
+        inspect.Parameter(
+            "namesrv", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=NameServers
+        ),
+        inspect.Parameter(
+            "output", inspect.Parameter.KEYWORD_ONLY, default=Output.TABLE, annotation=OutputForm
+        ),
+    ]
+    command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in [*own, *shared]}
+    return command

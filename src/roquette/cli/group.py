@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from roquette.cli.connect import NameServers, OutputForm, with_session
-from roquette.cli.output import Output, say, show
+from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.output import say
 
 app = typer.Typer(
     help="List consumer groups and see how far behind they are.", no_args_is_help=True
@@ -13,33 +13,33 @@ app = typer.Typer(
 
 
 @app.command("list")
+@cluster_verb
 def list_command(
-    namesrv: NameServers = None,
+    cluster: Cluster,
     system: Annotated[bool, typer.Option("--system", help="Also the system's own groups.")] = False,
-    output: OutputForm = Output.TABLE,
 ) -> None:
     """List consumer groups with their members and lag."""
     from roquette.admin.groups import list_groups
 
-    rows = with_session(namesrv, lambda session: list_groups(session, system=system))
-    show(
-        rows, output, empty="no consumer groups yet: a group appears when its first consumer starts"
+    cluster.show(
+        cluster.run(list_groups(system=system)),
+        empty="no consumer groups yet: a group appears when its first consumer starts",
     )
 
 
 @app.command("lag")
+@cluster_verb
 def lag_command(
+    cluster: Cluster,
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")
     ] = None,
-    namesrv: NameServers = None,
-    output: OutputForm = Output.TABLE,
 ) -> None:
     """Show per queue how many messages a group has not consumed yet."""
     from roquette.admin.groups import group_lag
 
-    rows = with_session(namesrv, lambda session: group_lag(session, group, topic))
-    show(rows, output)
-    if output is Output.TABLE:
-        say(f"\nlag of {group}: {sum(row.lag for row in rows)} messages")
+    rows = cluster.run(group_lag(group, topic))
+    cluster.show(rows)
+    if not cluster.as_json:
+        say(f"\nlag of {group}: {sum(row.lag for row in rows if not row.error)} messages")

@@ -17,7 +17,8 @@ class Output(StrEnum):
 
 
 def show(rows: Sequence[msgspec.Struct], output: Output, *, empty: str = "nothing found") -> None:
-    """Print rows of one kind; times (fields ending in _ms) are shown as local time in tables."""
+    """Print rows of one kind; times (fields ending in _ms) are shown as local time in tables,
+    which have a column `error` only when a row has one."""
     if output is Output.JSON:
         print(json.dumps([msgspec.to_builtins(row) for row in rows], indent=2))
         return
@@ -28,7 +29,11 @@ def show(rows: Sequence[msgspec.Struct], output: Output, *, empty: str = "nothin
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    fields = msgspec.structs.fields(type(rows[0]))
+    fields = [
+        field
+        for field in msgspec.structs.fields(type(rows[0]))
+        if field.name != "error" or any(getattr(row, field.name) for row in rows)
+    ]
     for field in fields:
         title = field.name.removesuffix("_ms").replace("_", " ")
         table.add_column(
@@ -51,8 +56,10 @@ def _cell(name: str, value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int | float) and value < 0:  # unknown
+        return "-"
     if isinstance(value, float):
-        return "-" if value < 0 else f"{value:.2f}"
+        return f"{value:.2f}"
     return str(value)
 
 

@@ -10,14 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from roquette.base.files import read_lines
-from roquette.cli.connect import NameServers, OutputForm, name_servers
-from roquette.cli.output import Output, say, show_json
+from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.output import say, show_json
 from roquette.client.client import Client
 from roquette.client.producer import SendReceipt
 from roquette.errors import ClientError, ConfigError, RoquetteError
 
 
+@cluster_verb
 def produce(
+    cluster: Cluster,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     body: Annotated[
         list[str] | None,
@@ -47,8 +49,6 @@ def produce(
         int,
         typer.Option("--delay-level", min=0, max=18, help="Deliver later: 1 is 1 s, 18 is 2 h."),
     ] = 0,
-    namesrv: NameServers = None,
-    output: OutputForm = Output.TABLE,
 ) -> None:
     """Send messages: one for each argument, or one for each line (any bytes) of a file or of standard input."""
     if body and file:
@@ -58,7 +58,7 @@ def produce(
     lines = map(os.fsencode, body) if body else _lines(file or "-")
 
     async def run() -> tuple[int, int]:
-        async with Client(name_servers(namesrv)) as client:
+        async with Client(cluster.name_servers) as client:
             options: dict[str, Any] = {"tag": tag, "key": key, "shard_key": shard_key}
             send = partial(client.send_nowait, topic, delay_level=delay_level, **options)
             return await _send_all(send, lines)
@@ -68,7 +68,7 @@ def produce(
         say(
             f"{empty} empty line{'' if empty == 1 else 's'} left out: RocketMQ has no empty messages"
         )
-    if output is Output.JSON:
+    if cluster.as_json:
         show_json({"topic": topic, "sent": count})
     else:
         say(f"sent {count} message{'' if count == 1 else 's'} to {topic}")

@@ -1,13 +1,16 @@
 """`roquette topic ...`"""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from roquette.cli.connect import NameServers, OutputForm, with_session
-from roquette.cli.output import Output, say, show, show_json
-from roquette.errors import ConfigError
+from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.output import say, show_json
+from roquette.errors import ClientError, ConfigError
+
+if TYPE_CHECKING:
+    from roquette.admin.topics import TopicChange
 
 app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
 
@@ -21,28 +24,41 @@ class _Name(msgspec.Struct, frozen=True):
     topic: str
 
 
+def _plain(change: "TopicChange") -> dict[str, object]:
+    return {"brokers": change.done, "failed": change.failed}
+
+
+def _require_all(change: "TopicChange") -> None:
+    """Say which servers could not be reached; raises ClientError for brokers, so that the exit code tells, too."""
+    for address, reason in change.untold.items():
+        say(f"name server {address} was not told: {reason}")
+    if change.failed:
+        reasons = "; ".join(f"{broker}: {reason}" for broker, reason in change.failed.items())
+        raise ClientError(f"not done on {reasons}")
+
+
 @app.command("list")
+@cluster_verb
 def list_command(
-    namesrv: NameServers = None,
+    cluster: Cluster,
     system: Annotated[
         bool,
         typer.Option("--system", help="Also the system's own topics, retries and dead letters."),
     ] = False,
-    output: OutputForm = Output.TABLE,
 ) -> None:
     """List topics."""
     from roquette.admin.topics import list_topics
 
-    names = with_session(namesrv, lambda session: list_topics(session, system=system))
-    show(
-        [_Name(name) for name in names],
-        output,
+    cluster.show(
+        [_Name(name) for name in cluster.run(list_topics(system=system))],
         empty="no topics yet: a first send creates one, or 'roquette topic create NAME'",
     )
 
 
 @app.command("create")
+@cluster_verb
 def create_command(
+    where: Cluster,
     topic: Topic,
     queues: Annotated[
         int, typer.Option("--queues", min=1, help="Read and write queues on each broker.")
@@ -62,68 +78,57 @@ def create_command(
             "(with orderMessageEnable=true at the name servers).",
         ),
     ] = False,
-    namesrv: NameServers = None,
-    output: OutputForm = Output.TABLE,
 ) -> None:
     """Create a topic, or change one, on every broker of a cluster or on one broker."""
     from roquette.admin.topics import create_topic, hands_out_order_config
 
     if perm not in ("2", "4", "6"):
         raise ConfigError(f"--perm {perm} is none of 2 (write), 4 (read), 6 (both)")
-    done = with_session(
-        namesrv,
-        lambda session: create_topic(
-            session,
+    change = where.run(
+        create_topic(
+            where.addresses(),
             topic,
             queues=queues,
             perm=int(perm),
             cluster=cluster,
             broker=broker,
             order=order,
-        ),
+        )
     )
-    if output is Output.JSON:
-        show_json({"topic": topic, "queues": queues, "perm": int(perm), "brokers": done})
+    if where.as_json:
+        show_json({"topic": topic, "queues": queues, "perm": int(perm), **_plain(change)})
     else:
-        say(f"topic {topic} now has {queues} queues on each of: {', '.join(done)}")
-        if order and not with_session(namesrv, lambda s: hands_out_order_config(s, topic)):
+        say(f"topic {topic} now has {queues} queues on each of: {', '.join(change.done)}")
+        if order and not where.run(hands_out_order_config(topic)):
             say("the name servers keep its order from clients: set orderMessageEnable=true there")
+    _require_all(change)
 
 
 @app.command("describe")
-def describe_command(
-    topic: Topic, namesrv: NameServers = None, output: OutputForm = Output.TABLE
-) -> None:
+@cluster_verb
+def describe_command(cluster: Cluster, topic: Topic) -> None:
     """Show a topic's brokers, queues and offsets."""
     from roquette.admin.topics import describe_topic
 
-    found = with_session(namesrv, lambda session: describe_topic(session, topic))
-    if output is Output.JSON:
+    found = cluster.run(describe_topic(topic))
+    if cluster.as_json:
         show_json(found)
         return
-    show(found.brokers, output)
+    cluster.show(found.brokers)
     say("")
-    show(found.queues, output)
+    cluster.show(found.queues)
     say(f"\n{found.messages} messages in {len(found.queues)} queues")
 
 
 @app.command("delete")
-def delete_command(
-    topic: Topic,
-    cluster: ClusterName = None,
-    namesrv: NameServers = None,
-    output: OutputForm = Output.TABLE,
-) -> None:
+@cluster_verb
+def delete_command(where: Cluster, topic: Topic, cluster: ClusterName = None) -> None:
     """Delete a topic with its messages' queues and every group's offsets on it."""
-    from roquette.admin.topics import delete_topic, require_topic
-    from roquette.client.session import Session
+    from roquette.admin.topics import delete_topic
 
-    async def work(session: Session) -> list[str]:
-        await require_topic(session, topic)
-        return await delete_topic(session, topic, cluster=cluster)
-
-    done = with_session(namesrv, work)
-    if output is Output.JSON:
-        show_json({"topic": topic, "brokers": done})
+    change = where.run(delete_topic(where.addresses(), topic, cluster=cluster))
+    if where.as_json:
+        show_json({"topic": topic, **_plain(change)})
     else:
-        say(f"topic {topic} deleted on: {', '.join(done)}")
+        say(f"topic {topic} deleted on: {', '.join(change.done)}")
+    _require_all(change)

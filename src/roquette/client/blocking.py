@@ -5,61 +5,33 @@ Not a consumer: no heartbeat, no group membership. One thread uses one reader.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
-
-import msgspec
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.executor import pause
-from roquette.client.blocking_connection import BlockingConnection
+from roquette.client import calls
+from roquette.client.blocking_connection import BlockingConnections
+from roquette.client.calls import EVERYTHING, Call, Pulled, PullFilter
 from roquette.client.core.bounds import BROKERS, TOPICS, check_queues, keep
 from roquette.client.core.offsets import two_waves
-from roquette.client.core.retry_policy import broker_error
-from roquette.client.queue_requests import (
-    EVERYTHING,
-    Pulled,
-    PullFilter,
-    max_header,
-    min_header,
-    pull_header,
-    pulled_of,
-    read_max,
-    read_min,
-)
+from roquette.client.operations import Answer, Ask
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ
-from roquette.wire.bodies import TopicList, TopicRouteData
-from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.command import Command
-from roquette.wire.header_codec import decode_ext
-from roquette.wire.headers import (
-    GetRouteInfoRequestHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader,
-    SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
-from roquette.wire.json_body import decode_body
+from roquette.wire.bodies import TopicRouteData
+from roquette.wire.codes import ResponseCode
 
-__all__ = ["EVERYTHING", "BlockingConnection", "BlockingReader", "PullFilter", "Pulled"]
+T = TypeVar("T")
 
-_POST_AHEAD: Final = 64  # small requests in flight at once on one connection
 _AVOID_MS: Final = 5_000  # an address that failed comes after its replicas for so long
-_EMPTY_PULLS: Final = frozenset(
-    (
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    )
-)
 
 
-class BlockingReader:
-    """Queues of a cluster, their bounds and their records.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderConfig:
+    """How a reader behaves.
 
-    Args:
+    Attributes:
         namesrv_addr: "host:port;host:port".
         group: the consumer group that requests name; brokers check that it may read.
         timeout_ms: of each answer.
@@ -70,47 +42,42 @@ class BlockingReader:
         retry_interval_ms: how long to wait before each of these.
     """
 
-    def __init__(
-        self,
-        namesrv_addr: str,
-        *,
-        group: str,
-        timeout_ms: int = 30_000,
-        connect_timeout_ms: int | None = None,
-        pull_batch_size: int = 1024,
-        pulls_in_flight: int = 8,
-        retries: int = 3,
-        retry_interval_ms: int = 10,
-        clock: Clock | None = None,
-    ) -> None:
-        self._namesrvs = [a.strip() for a in namesrv_addr.replace(",", ";").split(";") if a.strip()]
-        self._group = group
-        self._timeout_ms = timeout_ms
-        self._connect_timeout_ms = connect_timeout_ms
-        self._pull_batch_size = pull_batch_size
-        self._pulls_in_flight = pulls_in_flight
-        self._retries = retries
-        self._retry_interval_ms = retry_interval_ms
+    namesrv_addr: str
+    group: str
+    timeout_ms: int = 30_000
+    connect_timeout_ms: int | None = None
+    pull_batch_size: int = 1024
+    pulls_in_flight: int = 8
+    retries: int = 3
+    retry_interval_ms: int = 10
+
+
+class BlockingReader:
+    """Queues of a cluster, their bounds and their records."""
+
+    def __init__(self, config: ReaderConfig, clock: Clock | None = None) -> None:
+        self._config = config
+        self._group = config.group
         self._clock = clock or SystemClock()
-        self._connections: dict[str, BlockingConnection] = {}
+        self._connections = BlockingConnections(
+            config.namesrv_addr,
+            timeout_ms=config.timeout_ms,
+            connect_timeout_ms=config.connect_timeout_ms,
+        )
         self._routes: dict[str, TopicRouteData] = {}
         self._avoided_until_ms: dict[str, int] = {}
         self._replica_brokers: set[str] = set()
 
     def close(self) -> None:
         """Close all connections. The reader can be used again."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._connections.close()
         self._routes.clear()
 
     # topics and queues
 
     def topics(self) -> list[str]:
         """All topics a name server knows, sorted; those of the system and of retries among them."""
-        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        answer = self._ask_namesrv(code, GetRouteInfoRequestHeader(topic=""), "")
-        return sorted(decode_body(TopicList, answer.body).topic_list)
+        return self._connections.ask_name_servers(calls.topic_names())
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic, sorted, freshly asked of a name server.
@@ -130,131 +97,80 @@ class BlockingReader:
 
     def min_offset(self, queue: MessageQueue) -> int:
         """The oldest offset the broker has."""
-        return read_min(self._ask(queue, RequestCode.GET_MIN_OFFSET, min_header(queue)))
+        return self._ask(queue, calls.min_offset(queue))
 
     def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message will get."""
-        return read_max(self._ask(queue, RequestCode.GET_MAX_OFFSET, max_header(queue)))
+        return self._ask(queue, calls.max_offset(queue))
 
     def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """`min_offset` of many queues, asked side by side."""
-        return self._bounds(queues, RequestCode.GET_MIN_OFFSET, min_header, read_min)
+        return self._bounds(queues, calls.min_offset)
 
     def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """`max_offset` of many queues, asked side by side."""
-        return self._bounds(queues, RequestCode.GET_MAX_OFFSET, max_header, read_max)
+        return self._bounds(queues, calls.max_offset)
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset stored at that time or later; the maximum if there is none."""
-        header = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
-        )
-        answer = self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return max(0, decode_ext(SearchOffsetResponseHeader, answer.ext).offset)
+        return self._ask(queue, calls.offset_by_time(queue, timestamp_ms))
 
     def committed_offset(self, queue: MessageQueue) -> int | None:
         """Where the group goes on; None when it has committed nothing there."""
-        header = QueryConsumerOffsetRequestHeader(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            set_zero_if_not_found=False,
-        )
-        answer = self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, header, also={_NO_OFFSET})
-        if answer.code == _NO_OFFSET:
-            return None
-        offset = decode_ext(QueryConsumerOffsetResponseHeader, answer.ext).offset
-        return None if offset < 0 else offset
+        return self._ask(queue, calls.committed_offset(self._group, queue, zero_if_new=False))
 
     def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Store where the group goes on: the offset of the next message to read, in each queue."""
-        code = RequestCode.UPDATE_CONSUMER_OFFSET
 
-        def header(queue: MessageQueue) -> UpdateConsumerOffsetRequestHeader:
-            return UpdateConsumerOffsetRequestHeader(
-                consumer_group=self._group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                commit_offset=offsets[queue],
-            )
+        def commit(queue: MessageQueue) -> Call[None]:
+            return calls.commit(self._group, queue, offsets[queue])
 
         for wave in two_waves(offsets):
-            stored = self._ask_side_by_side(wave, code, header)
-            for queue in wave:
-                if queue in stored:
-                    continue
+            answers = self._ask_side_by_side(wave, commit)
+            for queue in [queue for queue in wave if queue not in answers]:
                 try:
-                    self._ask(queue, code, header(queue))
+                    self._ask(queue, commit(queue))
                 except BrokerError as error:
                     if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                         raise
                     self.pull(queue, offsets[queue], 1)  # so a broker learns of a group
-                    self._ask(queue, code, header(queue))
+                    self._ask(queue, commit(queue))
 
     def from_replica(self, queue: MessageQueue) -> bool:
         """Whether the queue's last answer came from a replica: it may be behind its master."""
         return queue.broker_name in self._replica_brokers
 
     def _bounds(
-        self,
-        queues: Iterable[MessageQueue],
-        code: RequestCode,
-        header: Callable[[MessageQueue], msgspec.Struct],
-        read: Callable[[Command], int],
+        self, queues: Iterable[MessageQueue], call: Callable[[MessageQueue], Call[int]]
     ) -> dict[MessageQueue, int]:
         """Ask side by side; what fails is asked once more by itself."""
         wanted = list(queues)
-        found = self._ask_side_by_side(wanted, code, header)
+        found = self._ask_side_by_side(wanted, call)
         return {
-            queue: read(found.get(queue) or self._ask(queue, code, header(queue)))
+            queue: found[queue] if queue in found else self._ask(queue, call(queue))
             for queue in wanted
         }
 
     def _ask_side_by_side(
-        self,
-        queues: Sequence[MessageQueue],
-        code: RequestCode,
-        header: Callable[[MessageQueue], msgspec.Struct],
-    ) -> dict[MessageQueue, Command]:
-        """What the masters answer, in blocks; without those that fail or refuse."""
-        found: dict[MessageQueue, Command] = {}
-        for start in range(0, len(queues), _POST_AHEAD):
-            found |= self._ask_block(queues[start : start + _POST_AHEAD], code, header)
-        return found
-
-    def _ask_block(
-        self,
-        queues: Sequence[MessageQueue],
-        code: RequestCode,
-        header: Callable[[MessageQueue], msgspec.Struct],
-    ) -> dict[MessageQueue, Command]:
-        posted: dict[str, list[tuple[int, MessageQueue]]] = {}
+        self, queues: Sequence[MessageQueue], call: Callable[[MessageQueue], Call[T]]
+    ) -> dict[MessageQueue, T]:
+        """What the masters answer; without those that fail or refuse."""
+        asks: list[Ask] = []
+        asked: list[MessageQueue] = []
         for queue in queues:
             try:
                 broker_id, address = self._addresses(queue)[0]
-                if broker_id == 0:
-                    opaque = self._connect(address).post(code, header(queue))
-                    posted.setdefault(address, []).append((opaque, queue))
             except ClientError:
                 continue
-        # All brokers have their questions before the first answer is read.
-        for address in list(posted):
-            try:
-                self._connect(address).flush()
-            except (ConnectError, RequestTimeout):
-                self._drop(address, avoid=False)
-                del posted[address]
-        found: dict[MessageQueue, Command] = {}
-        for address, requests in posted.items():
-            try:
-                connection = self._connect(address)
-                for opaque, queue in requests:
-                    answer = connection.receive(opaque)
-                    if answer.code == ResponseCode.SUCCESS:
-                        self._replica_brokers.discard(queue.broker_name)
-                        found[queue] = answer
-            except (ConnectError, RequestTimeout):
-                self._drop(address, avoid=False)
+            if broker_id == 0:
+                asks.append(Ask(address, call(queue)))
+                asked.append(queue)
+        found: dict[MessageQueue, T] = {}
+        answers: list[Answer[T]] = self._connections.exchange(asks)
+        for queue, answer in zip(asked, answers, strict=True):
+            if answer.error is None:
+                self._replica_brokers.discard(queue.broker_name)
+                found[queue] = answer.get()
         return found
 
     # messages
@@ -263,17 +179,16 @@ class BlockingReader:
         self, queue: MessageQueue, offset: int, max_count: int, wanted: PullFilter = EVERYTHING
     ) -> Pulled:
         """One pull that does not wait for messages to come. Raises BrokerError."""
-        header = pull_header(self._group, queue, offset, max_count, wanted)
-        return pulled_of(self._ask(queue, RequestCode.PULL_MESSAGE, header, also=_EMPTY_PULLS))
+        return self._ask(queue, calls.pull(self._group, queue, offset, max_count, wanted))
 
     def messages_at(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, bytes]:
         """The record at one offset of each queue, asked of masters side by side; without what nobody answers."""
 
-        def header(queue: MessageQueue) -> msgspec.Struct:
-            return pull_header(self._group, queue, places[queue], 1, EVERYTHING)
+        def pull(queue: MessageQueue) -> Call[Pulled]:
+            return calls.pull(self._group, queue, places[queue], 1)
 
-        found = self._ask_side_by_side(list(places), RequestCode.PULL_MESSAGE, header)
-        return {queue: answer.body for queue, answer in found.items()}
+        found = self._ask_side_by_side(list(places), pull)
+        return {queue: pulled.records for queue, pulled in found.items() if pulled.records}
 
     def scan(
         self, queue: MessageQueue, start: int, end: int, wanted: PullFilter = EVERYTHING
@@ -294,7 +209,7 @@ class BlockingReader:
                     offset = pulled.next_offset
                     yield pulled
             if offset == before:
-                count = min(self._pull_batch_size, end - offset)
+                count = min(self._config.pull_batch_size, end - offset)
                 pulled = self.pull(queue, offset, count, wanted)
                 step = pulled.next_offset - offset
                 offset = pulled.next_offset
@@ -304,49 +219,41 @@ class BlockingReader:
     def _scan_ahead(self, queue: MessageQueue, start: int, end: int, step: int) -> Iterator[Pulled]:
         """Pulls of `step` messages, several in flight; ends at the first one that reached elsewhere."""
         address = self._addresses(queue)[0][1]
-        flying: deque[tuple[int, int, int]] = deque()
+        most = self._config.pulls_in_flight
+        flying: deque[tuple[int, Call[Pulled], int]] = (
+            deque()
+        )  # opaque, the pull, where it should end
         ahead = start
         try:
-            connection = self._connect(address)
+            connection = self._connections.connect(address)
             while True:
-                if len(flying) <= self._pulls_in_flight // 2:  # half a window leaves in one write
-                    while ahead < end and len(flying) < self._pulls_in_flight:
+                if len(flying) <= most // 2:  # half a window leaves in one write
+                    while ahead < end and len(flying) < most:
                         count = min(step, end - ahead)
-                        header = pull_header(self._group, queue, ahead, count, EVERYTHING)
-                        opaque = connection.post(RequestCode.PULL_MESSAGE, header)
-                        flying.append((opaque, ahead, count))
+                        call = calls.pull(self._group, queue, ahead, count)
                         ahead += count
+                        flying.append((connection.post(call), call, ahead))
                     connection.flush()
                 if not flying:
                     return
-                opaque, offset, count = flying.popleft()
-                answer = connection.receive(opaque)
-                if answer.code != ResponseCode.SUCCESS and answer.code not in _EMPTY_PULLS:
-                    return  # the next pull, made by itself, tells or tries again
-                pulled = pulled_of(answer)
+                opaque, call, goal = flying.popleft()
+                pulled = call.result(connection.receive(opaque), address)
                 yield pulled
-                if pulled.next_offset != offset + count:
+                if pulled.next_offset != goal:
                     return
+        except BrokerError:
+            return  # the next pull, made by itself, tells or tries again
         except (ConnectError, RequestTimeout):
-            self._drop(address, avoid=False)  # the next pull, made by itself, finds out
+            self._connections.drop(address)  # the next pull, made by itself, finds out
             flying.clear()
         finally:  # also when the caller stops early: later requests must not meet old answers
             if flying:
-                self._drop(address, avoid=False)
+                self._connections.drop(address)
 
     # requests
 
-    def _ask(
-        self,
-        queue: MessageQueue,
-        code: RequestCode,
-        header: msgspec.Struct,
-        also: Iterable[int] = (),
-    ) -> Command:
+    def _ask(self, queue: MessageQueue, call: Call[T]) -> T:
         """One request to the queue's broker: the master, then its replicas, then after a pause by a new route.
-
-        Args:
-            also: codes besides success that are an answer.
 
         Raises:
             BrokerError: the broker refused, and would again.
@@ -354,9 +261,9 @@ class BlockingReader:
             RouteNotFound: the name servers know no such broker for the topic (any more).
         """
         failure: ClientError | None = None
-        for attempt in range(self._retries + 1):
+        for attempt in range(self._config.retries + 1):
             if attempt:
-                pause(self._retry_interval_ms)
+                pause(self._config.retry_interval_ms)
                 self._renew_route(queue.topic)
             try:
                 addresses = self._addresses(queue)
@@ -365,17 +272,18 @@ class BlockingReader:
                 continue
             for broker_id, address in addresses:
                 try:
-                    answer = self._exchange(address, code, header)
+                    found = self._connections.call(address, call)
                 except (ConnectError, RequestTimeout) as error:
+                    until_ms = self._clock.steady_ms() + _AVOID_MS
+                    keep(self._avoided_until_ms, address, until_ms, BROKERS)
                     failure = error
-                    continue
-                if answer.code == ResponseCode.SUCCESS or answer.code in also:
+                except BrokerError as error:
+                    if not error.retriable:
+                        raise
+                    failure = error
+                else:
                     self._note_replica(queue, broker_id)
-                    return answer
-                refused = broker_error(answer.code, answer.remark, address)
-                if not refused.retriable:
-                    raise refused
-                failure = refused
+                    return found
         assert failure is not None
         raise failure
 
@@ -419,58 +327,6 @@ class BlockingReader:
 
     def route(self, topic: str) -> TopicRouteData:
         """A topic's route, freshly asked of a name server. Raises RouteNotFound."""
-        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        answer = self._ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)
-        found = decode_body(TopicRouteData, answer.body)
+        found = self._connections.ask_name_servers(calls.route(topic))
         check_queues(topic, (data.read_queue_nums for data in found.queue_datas))
         return found
-
-    def _ask_namesrv(self, code: RequestCode, header: msgspec.Struct, topic: str) -> Command:
-        """The first name server that has an answer."""
-        failure: ClientError | None = None
-        for address in self._namesrvs:
-            try:
-                answer = self._exchange(address, code, header)
-            except (ConnectError, RequestTimeout) as error:
-                failure = error
-                continue
-            if answer.code == ResponseCode.SUCCESS:
-                return answer
-            failure = BrokerError(answer.code, answer.remark or "", address=address)
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                failure = RouteNotFound(topic)
-        raise failure or RouteNotFound(topic, "no name server address is given")
-
-    def _exchange(self, address: str, code: RequestCode, header: msgspec.Struct) -> Command:
-        """A request and its answer. A kept connection, which may have been closed meanwhile, fails once for free."""
-        kept = address in self._connections
-        try:
-            connection = self._connect(address)
-            return connection.receive(connection.send(code, header))
-        except ConnectError:
-            self._drop(address, avoid=not kept)
-            if not kept:
-                raise
-        except RequestTimeout:
-            self._drop(address)
-            raise
-        return self._exchange(address, code, header)
-
-    def _connect(self, address: str) -> BlockingConnection:
-        connection = self._connections.get(address)
-        if connection is None:
-            connection = BlockingConnection(
-                address, timeout_ms=self._timeout_ms, connect_timeout_ms=self._connect_timeout_ms
-            )
-            self._connections[address] = connection
-        return connection
-
-    def _drop(self, address: str, *, avoid: bool = True) -> None:
-        if avoid:
-            keep(self._avoided_until_ms, address, self._clock.steady_ms() + _AVOID_MS, BROKERS)
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close()
-
-
-_NO_OFFSET: Final = int(ResponseCode.QUERY_NOT_FOUND)

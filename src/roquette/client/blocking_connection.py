@@ -1,16 +1,20 @@
-"""One TCP connection for code without an event loop: requests may be sent ahead, answers are taken by opaque."""
+"""TCP connections for code without an event loop: requests may be sent ahead, answers are taken by opaque.
+
+`BlockingConnections` runs calls and operations over them, as `Session` does on the event loop.
+"""
 
 import socket
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 
-import msgspec
-
-from roquette.errors import ConnectError, RequestTimeout
+from roquette.client.calls import Call
+from roquette.client.operations import AHEAD, ANY_NAME_SERVER, Answer, Ask, Operation
+from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
-from roquette.wire.header_codec import encode_ext
 
 _RECEIVE_SIZE: Final = 256 * 1024
+T = TypeVar("T")
 
 
 class BlockingConnection:
@@ -38,15 +42,19 @@ class BlockingConnection:
         self._socket.settimeout(timeout_ms / 1000)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def send(self, code: int, header: msgspec.Struct, body: bytes = b"") -> int:
+    def call(self, call: Call[T]) -> T:
+        """Send a request and return what its answer says. Raises ClientError."""
+        return call.result(self.receive(self.send(call)), self.address)
+
+    def send(self, call: Call[Any]) -> int:
         """Send a request and return its opaque, to be given to `receive`."""
-        opaque = self.post(code, header, body)
+        opaque = self.post(call)
         self.flush()
         return opaque
 
-    def post(self, code: int, header: msgspec.Struct, body: bytes = b"") -> int:
+    def post(self, call: Call[Any]) -> int:
         """As `send`, but the request leaves with the next `flush`."""
-        opaque = self._wire.send_request(code, encode_ext(header), body)
+        opaque = self._wire.send_request(call.code, call.ext, call.body)
         self._waiting.add(opaque)
         return opaque
 
@@ -101,3 +109,141 @@ class BlockingConnection:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
+
+
+class BlockingConnections:
+    """Connections to a cluster, each made when it is needed first, and kept.
+
+    Args:
+        namesrv_addr: "host:port;host:port".
+        timeout_ms: of each answer.
+        connect_timeout_ms: of connecting; the same as `timeout_ms` if None.
+    """
+
+    def __init__(
+        self, namesrv_addr: str, *, timeout_ms: int, connect_timeout_ms: int | None = None
+    ) -> None:
+        addresses = namesrv_addr.replace(",", ";").split(";")
+        self.name_servers = tuple(each.strip() for each in addresses if each.strip())
+        self._timeout_ms = timeout_ms
+        self._connect_timeout_ms = connect_timeout_ms
+        self._open: dict[str, BlockingConnection] = {}
+
+    def close(self) -> None:
+        """Close all connections; the next call makes them anew."""
+        for address in list(self._open):
+            self.drop(address)
+
+    def connect(self, address: str) -> BlockingConnection:
+        """The connection to an address. Raises ConnectError."""
+        connection = self._open.get(address)
+        if connection is None:
+            connection = BlockingConnection(
+                address, timeout_ms=self._timeout_ms, connect_timeout_ms=self._connect_timeout_ms
+            )
+            self._open[address] = connection
+        return connection
+
+    def drop(self, address: str) -> None:
+        """Close the connection to an address, if there is one."""
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    def call(self, address: str, call: Call[T]) -> T:
+        """One request to one server. A kept connection, which may have been closed meanwhile, fails once for free.
+
+        Raises:
+            ClientError: ConnectError and RequestTimeout close the connection.
+        """
+        kept = address in self._open
+        try:
+            return self.connect(address).call(call)
+        except (ConnectError, RequestTimeout) as error:
+            self.drop(address)
+            if not kept or isinstance(error, RequestTimeout):
+                raise
+        return self.call(address, call)
+
+    def ask_name_servers(self, call: Call[T]) -> T:
+        """Ask the name servers in their order until one has an answer; raises what the last one said."""
+        failure: ClientError = ConnectError("no name server address is given")
+        for address in self.name_servers:
+            try:
+                return self.call(address, call)
+            except (ConnectError, RequestTimeout, BrokerError, RouteNotFound) as error:
+                failure = error
+        raise failure
+
+    def exchange(self, asks: Sequence[Ask]) -> list[Answer[Any]]:
+        """Requests to servers, which all have theirs before the first answer is read. Nothing is asked twice."""
+        found: list[Answer[Any]] = []
+        for start in range(0, len(asks), AHEAD):
+            found += self._exchange_block(asks[start : start + AHEAD])
+        return found
+
+    def _exchange_block(self, asks: Sequence[Ask]) -> list[Answer[Any]]:
+        failed: dict[str, ClientError] = {}
+        opaques: list[int] = []
+        for address, call in asks:
+            opaques.append(0)
+            try:
+                if address not in failed:
+                    opaques[-1] = self.connect(address).post(call)
+            except ConnectError as error:
+                failed[address] = error
+        for address in dict.fromkeys(ask.address for ask in asks):
+            try:
+                if address not in failed:
+                    self.connect(address).flush()
+            except (ConnectError, RequestTimeout) as error:
+                failed[address] = error
+        found: list[Answer[Any]] = []
+        for (address, call), opaque in zip(asks, opaques, strict=True):
+            try:
+                if address in failed:
+                    raise failed[address]
+                answer = self.connect(address).receive(opaque)
+                found.append(Answer(address, call.result(answer, address)))
+            except ClientError as error:
+                if isinstance(error, ConnectError | RequestTimeout) and address not in failed:
+                    failed[address] = error
+                found.append(Answer(address, error=error))
+        for address in failed:
+            self.drop(address)
+        return found
+
+    def run(self, operation: Operation[T]) -> T:
+        """What an operation, such as those of the admin room, finds or raises. Closes all connections."""
+        silent: dict[str, ClientError] = {}
+        try:
+            asks = next(operation)
+            while True:
+                asks = operation.send(self._answers(asks, silent))
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        finally:
+            self.close()
+
+    def _answers(self, asks: Sequence[Ask], silent: dict[str, ClientError]) -> list[Answer[Any]]:
+        """The answers of one step; servers that do not answer are added to `silent`."""
+        beside = {*silent, ANY_NAME_SERVER}
+        answers = iter(self.exchange([ask for ask in asks if ask.address not in beside]))
+        found: list[Answer[Any]] = []
+        for address, call in asks:
+            if address == ANY_NAME_SERVER:
+                found.append(self._name_server_answer(call))
+            elif address in beside:
+                found.append(Answer(address, error=silent[address]))
+            else:
+                found.append(answer := next(answers))
+                if isinstance(answer.error, ConnectError | RequestTimeout):
+                    silent[address] = answer.error
+        return found
+
+    def _name_server_answer(self, call: Call[Any]) -> Answer[Any]:
+        try:
+            return Answer(ANY_NAME_SERVER, self.ask_name_servers(call))
+        except ClientError as error:
+            return Answer(ANY_NAME_SERVER, error=error)

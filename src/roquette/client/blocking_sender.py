@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
-from roquette.client.blocking import BlockingReader
+from roquette.client import calls
+from roquette.client.blocking import BlockingReader, ReaderConfig
 from roquette.client.blocking_connection import BlockingConnection
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.queue_selector import RoundRobin
@@ -27,13 +28,13 @@ from roquette.errors import (
     RouteNotFound,
 )
 from roquette.message.message import MessageQueue
-from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.message.names import TBW102
+from roquette.wire.codes import ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import SendMessageRequestHeaderV2
 
 log = logging.getLogger("roquette.client")
 
-DEFAULT_TOPIC: Final = "TBW102"
 _ROUTE_AGE_MS: Final = 30_000
 _ROUTE_PAUSE_MS: Final = 500  # between two questions for a route that seems wrong
 _IDLE_MS: Final = 60_000  # brokers close connections that were silent for 120 s
@@ -103,7 +104,11 @@ class BlockingSender:
         self._clock = clock or SystemClock()
         self._entropy = entropy or Entropy()
         self._names = BlockingReader(
-            config.namesrv_addr, group=config.producer_group, timeout_ms=config.connect_timeout_ms
+            ReaderConfig(
+                namesrv_addr=config.namesrv_addr,
+                group=config.producer_group,
+                timeout_ms=config.connect_timeout_ms,
+            )
         )
         self._routes: dict[str, tuple[TopicRoute, int]] = {}
         self._turns: dict[str, RoundRobin] = {}
@@ -115,7 +120,7 @@ class BlockingSender:
         self.counts = SenderCounts()
 
     def begin(self) -> None:
-        """Start anew: what an earlier caller left unfinished is forgotten, good connections are kept."""
+        """Start again: what an earlier caller left unfinished is forgotten, good connections are kept."""
         self._window = SendWindow(self._config.limits)
         self._flights.clear()
         self.counts = SenderCounts()
@@ -193,9 +198,9 @@ class BlockingSender:
                 queue = self._any_queue(chunk)
             address = self._master(chunk.topic, queue)
             connection = self._connect(address)
-            code = RequestCode.SEND_BATCH_MESSAGE if chunk.batch else RequestCode.SEND_MESSAGE_V2
+            call = calls.send(self._header(chunk, queue), chunk.body)
             self.counts.requests += 1
-            opaque = connection.send(code, self._header(chunk, queue), chunk.body)
+            opaque = connection.send(call)
         except ClientError as error:
             if address is not None:
                 self._lost(address, error)
@@ -208,7 +213,7 @@ class BlockingSender:
         return SendMessageRequestHeaderV2(
             producer_group=self._config.producer_group,
             topic=chunk.topic,
-            default_topic=DEFAULT_TOPIC,
+            default_topic=TBW102,
             default_topic_queue_nums=self._config.default_queues,
             queue_id=queue.queue_id,
             sys_flag=chunk.sys_flag,
@@ -340,7 +345,7 @@ class BlockingSender:
         except RouteNotFound:
             if not self._config.auto_create_topics:
                 raise
-        template = self._names.route(DEFAULT_TOPIC)
+        template = self._names.route(TBW102)
         return route_from_template(topic, template, self._config.default_queues)
 
     def _ask_again(self, topic: str) -> None:

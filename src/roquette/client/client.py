@@ -11,6 +11,7 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles, home_directory
 from roquette.base.lifecycle import Tasks
+from roquette.client import calls
 from roquette.client.arguments import (
     ModelName,
     StrategyName,
@@ -20,6 +21,7 @@ from roquette.client.arguments import (
     check_group,
     consumer_options,
 )
+from roquette.client.calls import Call
 from roquette.client.config import ClientConfig
 from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.client.handler import Handler, inside_handler
@@ -349,21 +351,20 @@ class Client:
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The queue's oldest offset."""
-        await self.session.route(queue.topic)
-        return await self.session.api.min_offset(self.session.master_of(queue), queue)
+        return await self._ask_master(queue, calls.min_offset(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset the queue's next message will get."""
-        await self.session.route(queue.topic)
-        return await self.session.api.max_offset(self.session.master_of(queue), queue)
+        return await self._ask_master(queue, calls.max_offset(queue))
 
     async def offset_by_time(self, queue: MessageQueue, when: datetime | int) -> int:
         """The offset of the first message stored at or after a time (milliseconds when a number)."""
-        await self.session.route(queue.topic)
         timestamp = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
-        return await self.session.api.offset_by_time(
-            self.session.master_of(queue), queue, timestamp
-        )
+        return await self._ask_master(queue, calls.offset_by_time(queue, timestamp))
+
+    async def _ask_master(self, queue: MessageQueue, call: Call[int]) -> int:
+        await self.session.route(queue.topic)
+        return await self.session.api.call(self.session.master_of(queue), call)
 
 
 __all__ = ["Client", "ReceivedMessage"]

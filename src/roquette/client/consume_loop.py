@@ -1,151 +1,161 @@
-"""The task that pulls one queue for a push consumer: long polling, flow control, offset correction."""
+"""The tasks that pull a push consumer's queues: long polling, flow control, offset correction."""
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from roquette.base.javatypes import java_hash
 from roquette.base.lifecycle import Health
+from roquette.client import calls
+from roquette.client.calls import Pulled, PullFilter
+from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.process_queue import ProcessQueue
-from roquette.client.core.retry_policy import broker_error
+from roquette.client.session import Session
 from roquette.errors import BrokerError, ClientError, CorruptRecord
 from roquette.message.message import ReceivedMessage, received
 from roquette.message.properties import RETRY_TOPIC
 from roquette.message.record import decode_records
-from roquette.message.sysflag import COMPRESSED, PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from roquette.message.sysflag import COMPRESSED
 from roquette.wire.bodies import SubscriptionData
-from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.command import Command
-from roquette.wire.header_codec import decode_ext, encoder
-from roquette.wire.headers import PullMessageRequestHeader, PullMessageResponseHeader
-
-if TYPE_CHECKING:
-    from roquette.client.push_consumer import PushConsumer
+from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.client")
 
-FLOW_CONTROL_PAUSE_S: Final = 0.02
-_encode_header = encoder(PullMessageRequestHeader)
+FLOW_CONTROL_PAUSE_MS: Final = 20
 
 
-async def pull_loop(consumer: "PushConsumer", state: ProcessQueue, health: Health) -> None:
-    """Pull until the queue is given up."""
-    config = consumer.session.config
-    broker_id = 0
-    while not state.dropped:
-        if over_threshold(consumer, state) or (consumer.options.orderly and not state.locked):
-            await asyncio.sleep(config.pull_pause_ms / 1000)
-            continue
-        try:
-            reply, header = await _pull(consumer, state, broker_id)
-            if state.dropped:
-                return
-            broker_id = header.suggest_which_broker_id
-            if reply.code == ResponseCode.PULL_OFFSET_MOVED:
-                await _move(consumer, state, header.next_begin_offset)
-                return
-            _take(consumer, state, reply, header)
-            health.worked()
-        except BrokerError as error:
-            flow = error.code == ResponseCode.FLOW_CONTROL
-            if not flow:
-                consumer.session.noise.warning(
-                    f"pull-{state.queue.topic}", "pull failed queue=%s error=%s", state.queue, error
-                )
-            await asyncio.sleep(FLOW_CONTROL_PAUSE_S if flow else config.pull_retry_ms / 1000)
-        except (ClientError, CorruptRecord) as error:
-            consumer.session.noise.warning(
-                f"pull-{state.queue.topic}", "pull failed queue=%s error=%s", state.queue, error
-            )
-            broker_id = 0
-            await asyncio.sleep(config.pull_retry_ms / 1000)
+class Receiver(Protocol):
+    """Who gets what was pulled."""
+
+    def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Handle these messages."""
+        ...
+
+    def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
+        """Set aside a message whose body cannot be decompressed."""
+        ...
+
+    async def move(self, state: ProcessQueue, offset: int) -> None:
+        """Go on at another offset, with a new `ProcessQueue`."""
+        ...
 
 
-def over_threshold(consumer: "PushConsumer", state: ProcessQueue) -> bool:
-    """Enough is waiting for the handlers (DefaultMQPushConsumerImpl.pullMessage's flow control)."""
-    config = consumer.session.config
-    return (
-        state.count > config.pull_threshold_count
-        or state.size > config.pull_threshold_bytes
-        or state.must_wait()
-        or (not consumer.options.orderly and state.span() > config.pull_threshold_span)
-    )
+class PullLoop:
+    """Pulls the queues of one consumer; `run` is the task of one queue."""
 
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        subscriptions: Mapping[str, SubscriptionData],
+        options: ConsumerOptions,
+        receiver: Receiver,
+    ) -> None:
+        self._session = session
+        self._config = session.config
+        self._group = group
+        self._subscriptions = subscriptions
+        self._wanted_tags = {t: frozenset(d.tags_set) or None for t, d in subscriptions.items()}
+        self._orderly = options.orderly
+        self._commits = options.model is Model.CLUSTERING
+        self._receiver = receiver
 
-async def _pull(
-    consumer: "PushConsumer", state: ProcessQueue, broker_id: int
-) -> tuple[Command, PullMessageResponseHeader]:
-    session, queue = consumer.session, state.queue
-    wanted = consumer.expression(queue.topic)
-    commit = consumer.committed_offset(state) if broker_id == 0 else 0
-    flags = PULL_SUSPEND | PULL_SUBSCRIPTION | (PULL_COMMIT_OFFSET if commit > 0 else 0)
-    ext = _encode_header(
-        PullMessageRequestHeader(
-            consumer_group=consumer.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=state.next_offset,
-            max_msg_nums=session.config.pull_batch,
-            sys_flag=flags,
-            commit_offset=commit,
-            suspend_timeout_millis=session.config.pull_hold_ms,
-            subscription=wanted.sub_string,
-            sub_version=wanted.sub_version,
-            expression_type=wanted.expression_type,
-            bname=queue.broker_name,
+    async def run(self, state: ProcessQueue, health: Health) -> None:
+        """Pull until the queue is given up."""
+        config = self._config
+        broker_id = 0
+        while not state.dropped:
+            if self._must_pause(state) or (self._orderly and not state.locked):
+                await asyncio.sleep(config.pull_pause_ms / 1000)
+                continue
+            try:
+                pulled = await self._pull(state, broker_id)
+                if state.dropped:
+                    return
+                broker_id = pulled.suggested_broker_id
+                if pulled.moved:
+                    await self._move(state, pulled.next_offset)
+                    return
+                self._take(state, pulled)
+                health.worked()
+            except (ClientError, CorruptRecord) as error:
+                pause_ms = config.pull_retry_ms
+                if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+                    pause_ms = FLOW_CONTROL_PAUSE_MS
+                else:
+                    self._session.noise.warning(
+                        f"pull-{state.queue.topic}",
+                        "pull failed queue=%s error=%s",
+                        state.queue,
+                        error,
+                    )
+                if not isinstance(error, BrokerError):
+                    broker_id = 0
+                await asyncio.sleep(pause_ms / 1000)
+
+    def _must_pause(self, state: ProcessQueue) -> bool:
+        """Enough is waiting for the handlers (DefaultMQPushConsumerImpl.pullMessage's flow control)."""
+        config = self._config
+        return (
+            state.count > config.pull_threshold_count
+            or state.size > config.pull_threshold_bytes
+            or state.must_wait()
+            or (not self._orderly and state.span() > config.pull_threshold_span)
         )
-    )
-    route = session.known_route(queue.topic)
-    address = route.address_for_read(queue.broker_name, broker_id) if route is not None else None
-    address = address or session.master_of(queue)
-    state.last_pull_ms = session.clock.now_ms()
-    session.greet_soon(address)
-    reply = await session.remoting.invoke(
-        address, RequestCode.PULL_MESSAGE, ext, b"", timeout_ms=session.config.pull_timeout_ms
-    )
-    if reply.code not in (
-        ResponseCode.SUCCESS,
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    ):
-        raise broker_error(reply.code, reply.remark, address)
-    return reply, decode_ext(PullMessageResponseHeader, reply.ext)
 
+    async def _pull(self, state: ProcessQueue, broker_id: int) -> Pulled:
+        session, config, queue = self._session, self._config, state.queue
+        wanted = self._subscriptions[queue.topic]
+        call = calls.pull(
+            self._group,
+            queue,
+            state.next_offset,
+            config.pull_batch,
+            PullFilter(wanted.sub_string, wanted.expression_type),
+            sub_version=wanted.sub_version,
+            hold_ms=config.pull_hold_ms,
+            commit=state.committable() if self._commits and broker_id == 0 else 0,
+        )
+        route = session.known_route(queue.topic)
+        address = (
+            route.address_for_read(queue.broker_name, broker_id) if route is not None else None
+        )
+        address = address or session.master_of(queue)
+        state.last_pull_ms = session.clock.now_ms()
+        session.greet_soon(address)
+        return await session.api.call(address, call, timeout_ms=config.pull_timeout_ms)
 
-def _take(
-    consumer: "PushConsumer", state: ProcessQueue, reply: Command, header: PullMessageResponseHeader
-) -> None:
-    if reply.code != ResponseCode.SUCCESS:
-        state.next_offset = header.next_begin_offset
-        return
-    messages: list[ReceivedMessage] = []
-    unreadable: list[ReceivedMessage] = []
-    for record in decode_records(reply.body):
-        try:
-            message = received(record, state.queue.broker_name)
-        except CorruptRecord as error:
-            record.sys_flag &= ~COMPRESSED
-            unreadable.append(received(record, state.queue.broker_name))
-            log.warning("body is unreadable queue=%s error=%s", state.queue, error)
-            continue
-        if not consumer.wanted(message):
-            continue
-        original = message.properties.get(RETRY_TOPIC)
-        if original is not None and message.topic != original:
-            message.topic = original  # a returned message shows the topic it was sent to
-        messages.append(message)
-    state.take(messages + unreadable, header.next_begin_offset)
-    consumer.submit(state, messages)
-    for message in unreadable:
-        consumer.bury(state, message)
+    def _take(self, state: ProcessQueue, pulled: Pulled) -> None:
+        if not pulled.records:
+            state.next_offset = pulled.next_offset
+            return
+        messages: list[ReceivedMessage] = []
+        unreadable: list[ReceivedMessage] = []
+        tags = self._wanted_tags[state.queue.topic]
+        for record in decode_records(pulled.records):
+            try:
+                message = received(record, state.queue.broker_name)
+            except CorruptRecord as error:
+                record.sys_flag &= ~COMPRESSED
+                unreadable.append(received(record, state.queue.broker_name))
+                log.warning("body is unreadable queue=%s error=%s", state.queue, error)
+                continue
+            if tags is not None and message.tags not in tags:
+                continue  # brokers filter tags by hash; here the text decides
+            original = message.properties.get(RETRY_TOPIC)
+            if original is not None and message.topic != original:
+                message.topic = original  # a returned message shows the topic it was sent to
+            messages.append(message)
+        state.take(messages + unreadable, pulled.next_offset)
+        self._receiver.submit(state, messages)
+        for message in unreadable:
+            self._receiver.bury(state, message)
 
-
-async def _move(consumer: "PushConsumer", state: ProcessQueue, offset: int) -> None:
-    """The broker says our offset is outside the queue: go on where it says (pullKernel's OFFSET_ILLEGAL)."""
-    log.warning("offset moved queue=%s from=%d to=%d", state.queue, state.next_offset, offset)
-    await consumer.restart(state, offset)
-    await consumer.persist()
+    async def _move(self, state: ProcessQueue, offset: int) -> None:
+        """The broker says our offset is outside the queue: go on where it says (pullKernel's OFFSET_ILLEGAL)."""
+        log.warning("offset moved queue=%s from=%d to=%d", state.queue, state.next_offset, offset)
+        await self._receiver.move(state, offset)
 
 
 def subscription(topic: str, expression: str, now_ms: int) -> SubscriptionData:

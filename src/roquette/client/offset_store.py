@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 
 from roquette.base.executor import run_blocking
+from roquette.client import calls
 from roquette.client.consumer_options import StartFrom
 from roquette.client.core.offsets import LocalOffsetFile, two_waves
 from roquette.client.core.process_queue import ProcessQueue
@@ -51,23 +52,21 @@ class OffsetStore:
         if self._local is not None:
             stored = self._saved.get(queue)
         else:
-            stored = await self._session.api.consumer_offset(
-                self._session.master_of(queue),
-                self._group,
-                queue,
-                zero_if_new=isinstance(self._start_from, StartFrom),
-            )
-        return stored if stored is not None and stored >= 0 else await self._first(queue)
+            zero_if_new = isinstance(self._start_from, StartFrom)
+            call = calls.committed_offset(self._group, queue, zero_if_new=zero_if_new)
+            stored = await self._session.api.call(self._session.master_of(queue), call)
+        return await self._first(queue) if stored is None else stored
 
     async def _first(self, queue: MessageQueue) -> int:
-        start, api = self._start_from, self._session.api
-        address = self._session.master_of(queue)
+        start = self._start_from
         retrying = queue.topic.startswith(RETRY_PREFIX)
         if start is StartFrom.FIRST or (start is StartFrom.LAST and retrying):
             return 0
         if isinstance(start, StartFrom) or retrying:
-            return await api.max_offset(address, queue)
-        return await api.offset_by_time(address, queue, start)
+            call = calls.max_offset(queue)
+        else:
+            call = calls.offset_by_time(queue, start)
+        return await self._session.api.call(self._session.master_of(queue), call)
 
     async def save_changed(self, states: Iterable[ProcessQueue]) -> None:
         """Save the offsets that are not what was saved last; what a broker does not take is told in the log."""
@@ -101,7 +100,8 @@ class OffsetStore:
         for state in states:
             try:
                 address = self._session.master_of(state.queue)
-                saved = await self._session.api.consumer_offset(address, self._group, state.queue)
+                call = calls.committed_offset(self._group, state.queue)
+                saved = await self._session.api.call(address, call)
             except ClientError:
                 continue
             if saved is None or saved <= state.committable():
@@ -111,7 +111,8 @@ class OffsetStore:
     async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         session = self._session
         try:
-            await session.api.commit(session.master_of(queue), self._group, queue, offset)
+            call = calls.commit(self._group, queue, offset)
+            await session.api.call(session.master_of(queue), call)
         except ClientError as error:
             session.noise.warning(
                 f"commit-{queue.broker_name}", "commit failed queue=%s error=%s", queue, error

@@ -6,16 +6,13 @@ from collections.abc import Iterable
 from functools import partial
 
 from roquette.base.lifecycle import Health
+from roquette.client import calls
+from roquette.client.calls import PullFilter
 from roquette.client.consume_loop import subscription
-from roquette.client.core.retry_policy import broker_error
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError, CorruptRecord, OffsetOutOfRange
 from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.record import decode_records
-from roquette.message.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
-from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.header_codec import decode_ext, encode_ext
-from roquette.wire.headers import PullMessageRequestHeader, PullMessageResponseHeader
 
 log = logging.getLogger("roquette.client")
 
@@ -55,9 +52,10 @@ class PullConsumer:
             if queue not in self._positions:
                 await self._session.route(queue.topic)
                 address = self._session.master_of(queue)
-                offset = await self._session.api.consumer_offset(address, self.group, queue)
+                api = self._session.api
+                offset = await api.call(address, calls.committed_offset(self.group, queue))
                 if offset is None:
-                    offset = await self._session.api.min_offset(address, queue)
+                    offset = await api.call(address, calls.min_offset(queue))
                 self.seek(queue, offset)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -109,9 +107,8 @@ class PullConsumer:
     async def commit(self) -> None:
         """Store the positions as the group's offsets."""
         for queue, offset in list(self._positions.items()):
-            await self._session.api.commit(
-                self._session.master_of(queue), self.group, queue, offset
-            )
+            address = self._session.master_of(queue)
+            await self._session.api.call(address, calls.commit(self.group, queue, offset))
 
     async def _read(
         self, queue: MessageQueue, at: list[int], generation: int, health: Health
@@ -142,43 +139,26 @@ class PullConsumer:
         session = self._session
         if session.known_route(queue.topic) is None:
             await session.route(queue.topic)
-        header = PullMessageRequestHeader(
-            consumer_group=self.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=self._batch,
-            sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=session.config.pull_hold_ms,
-            subscription=tags,
-            expression_type="TAG",
-            bname=queue.broker_name,
+        call = calls.pull(
+            self.group,
+            queue,
+            offset,
+            self._batch,
+            PullFilter(tags),
+            hold_ms=session.config.pull_hold_ms,
         )
-        address = session.master_of(queue)
-        reply = await session.remoting.invoke(
-            address,
-            RequestCode.PULL_MESSAGE,
-            encode_ext(header),
-            timeout_ms=session.config.pull_timeout_ms,
+        pulled = await session.api.call(
+            session.master_of(queue), call, timeout_ms=session.config.pull_timeout_ms
         )
-        if reply.code in (
-            ResponseCode.PULL_NOT_FOUND,
-            ResponseCode.PULL_RETRY_IMMEDIATELY,
-            ResponseCode.PULL_OFFSET_MOVED,
-        ):
-            return [], decode_ext(PullMessageResponseHeader, reply.ext).next_begin_offset
-        if reply.code != ResponseCode.SUCCESS:
-            raise broker_error(reply.code, reply.remark, address)
         messages: list[ReceivedMessage] = []
-        for record in decode_records(reply.body):
+        for record in decode_records(pulled.records):
             try:
                 messages.append(received(record, queue.broker_name))
             except CorruptRecord as error:
                 self.unreadable += 1
                 words = "body is unreadable, the message is skipped queue=%s offset=%d error=%s"
                 log.warning(words, queue, record.queue_offset, error)
-        return messages, decode_ext(PullMessageResponseHeader, reply.ext).next_begin_offset
+        return messages, pulled.next_offset
 
     async def close(self) -> None:
         """Stop reading."""

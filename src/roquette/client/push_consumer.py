@@ -12,9 +12,10 @@ from typing import Final
 
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health
+from roquette.client import calls
 from roquette.client.answers import running_info
 from roquette.client.concurrent import GIVE_UP_S, ConcurrentQueues
-from roquette.client.consume_loop import pull_loop, subscription
+from roquette.client.consume_loop import PullLoop, subscription
 from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
@@ -31,7 +32,6 @@ from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.wire.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
-    SubscriptionData,
 )
 from roquette.wire.codes import CURRENT_VERSION, version_text
 from roquette.wire.json_body import encode_body
@@ -69,9 +69,7 @@ class PushConsumer:
         if options.model is Model.CLUSTERING:
             retry = retry_topic(group)
             self._subscriptions[retry] = subscription(retry, "*", session.clock.now_ms())
-        self._wanted_tags = {
-            t: frozenset(d.tags_set) or None for t, d in self._subscriptions.items()
-        }
+        self._pulls = PullLoop(session, group, self._subscriptions, options, self)
         self.offsets = OffsetStore(session, group, options.start_from, self._local_file(files))
         self._idle = asyncio.Event()
         member = Membership(
@@ -245,10 +243,15 @@ class PushConsumer:
         for queue, offset in offsets.items():
             state = self.queues.get(queue)
             if state is not None and not self._closing:
-                await self.restart(state, offset)
+                await self._begin_at(state, offset)
         await self.persist()
 
-    async def restart(self, state: ProcessQueue, offset: int) -> None:
+    async def move(self, state: ProcessQueue, offset: int) -> None:
+        """Go on elsewhere in a queue, and save the new offset."""
+        await self._begin_at(state, offset)
+        await self.persist()
+
+    async def _begin_at(self, state: ProcessQueue, offset: int) -> None:
         """Go on elsewhere in a queue; what its handlers still do of the old place counts no more."""
         state.drop()
         try:
@@ -331,7 +334,7 @@ class PushConsumer:
             if address is None:
                 continue
             try:
-                members = await self.session.api.members(address, self.group)
+                members = await self.session.api.call(address, calls.members(self.group))
             except ClientError:
                 continue
             if members:
@@ -360,7 +363,7 @@ class PushConsumer:
         self.queues[queue] = state
         self._work.begin(state)
         name = f"pull-{queue.topic}-{queue.queue_id}"
-        self.session.tasks.keep(name, partial(pull_loop, self, state))
+        self.session.tasks.keep(name, partial(self._pulls.run, state))
 
     async def _start_offset(self, queue: MessageQueue) -> int | None:
         """The offset to begin with (RebalancePushImpl.computePullFromWhere); None: try again later."""
@@ -384,15 +387,6 @@ class PushConsumer:
 
     # consuming
 
-    def wanted(self, message: ReceivedMessage) -> bool:
-        """Brokers filter tags by hash; here the text decides."""
-        tags = self._wanted_tags.get(message.queue.topic)
-        return tags is None or message.tags in tags
-
-    def expression(self, topic: str) -> SubscriptionData:
-        """The subscription of a topic."""
-        return self._subscriptions[topic]
-
     async def _handle(self, message: ReceivedMessage) -> bool:
         return (await self._handler.run(message))[0]
 
@@ -409,10 +403,6 @@ class PushConsumer:
         self._work.submit(state, messages)
 
     # offsets
-
-    def committed_offset(self, state: ProcessQueue) -> int:
-        """What a pull may commit on its way; 0 commits nothing."""
-        return 0 if self.options.model is Model.BROADCASTING else state.committable()
 
     async def persist(self) -> None:
         """Save the offsets that have changed; what a broker does not take is told in the log."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from roquette.client import calls
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.producer import Producer
 from roquette.client.retries import Returns
@@ -116,9 +117,8 @@ class QueueLocks:
             for address, asked in self._by_broker(queues):
                 self._asked.update(dict.fromkeys(asked))
                 try:
-                    answer = await self._session.api.lock(
-                        address, self._name, self._session.client_id, asked
-                    )
+                    call = calls.lock(self._name, self._session.client_id, asked)
+                    answer = await self._session.api.call(address, call)
                 except ClientError as error:
                     words = "lock failed group=%s broker=%s error=%s"
                     self._session.noise.warning(
@@ -156,7 +156,8 @@ class QueueLocks:
     async def _unlock(self, queues: Collection[MessageQueue]) -> None:
         for address, asked in self._by_broker(queues):
             try:
-                await self._session.api.unlock(address, self._name, self._session.client_id, asked)
+                call = calls.unlock(self._name, self._session.client_id, asked)
+                await self._session.api.call(address, call)
             except ClientError as error:
                 log.debug("unlock failed group=%s error=%s", self._name, error)
         for queue in queues:

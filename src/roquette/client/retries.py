@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from roquette.base.lifecycle import Health
+from roquette.client import calls
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.producer import Producer
 from roquette.client.session import Session
@@ -25,6 +26,7 @@ from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
 log = logging.getLogger("roquette.client")
 
 DEFAULT_MAX_RECONSUME = 16
+_SEND_BACK_MS = 5_000
 DEAD = -1
 """The delay level that sends a message to the dead letters at once (AbstractSendMessageProcessor.consumerSendMsgBack)."""
 
@@ -50,7 +52,8 @@ async def hand_back(
         bname=message.queue.broker_name,
     )
     try:
-        await session.api.send_back(session.master_of(message.queue), header)
+        address = session.master_of(message.queue)
+        await session.api.call(address, calls.send_back(header), timeout_ms=_SEND_BACK_MS)
         return True
     except ClientError as error:
         if delay_level == DEAD:
@@ -111,7 +114,7 @@ class Returns:
 async def resend(
     producer: Producer, group: str, message: ReceivedMessage, failures: int, most: int
 ) -> bool:
-    """Send a failed message to the retry topic; with `failures` >= `most` the broker buries it among the dead.
+    """Send a failed message to the retry topic; with `failures` >= `most` the broker moves it to the dead-letter topic.
 
     False when it could not be sent.
     """

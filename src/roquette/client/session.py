@@ -6,21 +6,21 @@ Name servers: a random one first, the next one when a call fails (mission row N7
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
-
-import msgspec
 
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
+from roquette.client import calls
 from roquette.client.answers import Answers, Asked
-from roquette.client.broker_api import BrokerApi
+from roquette.client.broker_api import BrokerApi, OperationRun
+from roquette.client.calls import Call
 from roquette.client.config import ClientConfig
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
+from roquette.client.operations import Operation
 from roquette.errors import (
     BrokerError,
     ClientClosed,
@@ -35,7 +35,6 @@ from roquette.remoting.outcomes import Outcome, Silent
 from roquette.remoting.request import RequestContext, Row
 from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData, canonical
 from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.command import Command
 from roquette.wire.headers import (
     NotifyConsumerIdsChangedRequestHeader,
 )
@@ -117,8 +116,8 @@ class Session:
 
     # name servers and routes
 
-    async def ask_name_servers(self, call: Callable[[str], Awaitable[T]]) -> T:
-        """Run `call` with the current name server, and with each other one while connections fail.
+    async def ask_name_servers(self, call: Call[T]) -> T:
+        """Ask the current name server, and each other one while connections fail.
 
         Raises:
             ConnectError: none can be reached.
@@ -128,7 +127,7 @@ class Session:
         for _ in range(len(self.name_servers)):
             address = self.name_servers[self._current % len(self.name_servers)]
             try:
-                return await call(address)
+                return await self.api.call(address, call)
             except BrokerError as error:
                 if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise
@@ -143,15 +142,9 @@ class Session:
             f"no name server of {';'.join(self.name_servers)} can be reached: {last}"
         ) from last
 
-    async def call_name_server(
-        self, code: RequestCode, header: msgspec.Struct | None = None
-    ) -> Command:
-        """One request to the current name server, or to the next one that can be reached."""
-
-        async def call(address: str) -> Command:
-            return await self.api.call(address, code, header)
-
-        return await self.ask_name_servers(call)
+    async def run(self, operation: Operation[T]) -> T:
+        """What an operation, such as those of the admin room, finds or raises."""
+        return await OperationRun(self.api, self.ask_name_servers).result(operation)
 
     def known_route(self, topic: str) -> TopicRoute | None:
         """The route as it is cached."""
@@ -172,11 +165,8 @@ class Session:
         return await asyncio.shield(pending)
 
     async def _fetch(self, topic: str, result: "asyncio.Future[TopicRoute]") -> None:
-        async def call(address: str) -> TopicRoute:
-            return TopicRoute(topic, await self.api.route(address, topic))
-
         try:
-            route = await self.ask_name_servers(call)
+            route = TopicRoute(topic, await self.ask_name_servers(calls.route(topic)))
             self._learn(topic, route)
             result.set_result(route)
         except asyncio.CancelledError:
@@ -242,7 +232,7 @@ class Session:
             seen: dict[object, list[str]] = {}
             for address in self.name_servers:
                 try:
-                    form: object = canonical(await self.api.route(address, topic))
+                    form: object = canonical(await self.api.call(address, calls.route(topic)))
                 except RouteNotFound:
                     form = None
                 except ClientError:
@@ -311,7 +301,9 @@ class Session:
             if self.remoting.peer(address) is None:
                 continue
             try:
-                await self.api.unregister(address, self.client_id, consumer_group=consumer.group)
+                await self.api.call(
+                    address, calls.unregister(self.client_id, consumer_group=consumer.group)
+                )
             except ClientError as error:
                 self.noise.warning(
                     "leave", "leaving failed group=%s error=%s", consumer.group, error
@@ -332,7 +324,7 @@ class Session:
         async with self._heartbeat_lock:
             for address in self.broker_addresses():
                 try:
-                    await self.api.heartbeat(address, data)
+                    await self.api.call(address, calls.heartbeat(data))
                     self._greeted.add(address)
                 except ClientError as error:
                     self.noise.warning(
@@ -347,7 +339,7 @@ class Session:
 
     async def _greet(self, address: str) -> None:
         try:
-            await self.api.heartbeat(address, self._heartbeat_data())
+            await self.api.call(address, calls.heartbeat(self._heartbeat_data()))
         except ClientError:
             self._greeted.discard(address)
 
@@ -367,7 +359,9 @@ class Session:
             for address in self.broker_addresses():
                 if self.remoting.peer(address) is not None:
                     try:
-                        await self.api.unregister(address, self.client_id, producer_group=group)
+                        await self.api.call(
+                            address, calls.unregister(self.client_id, producer_group=group)
+                        )
                     except ClientError as error:
                         log.debug("leaving failed group=%s error=%s", group, error)
         self._closed = True

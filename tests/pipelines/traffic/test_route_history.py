@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from roquette.client.survey import RouteAnswer
+from roquette.admin.inspector import RouteAnswer
 from roquette.errors import ConfigError
 from roquette.pipelines.traffic.route_history import differences, history, read_lines
 from roquette.spark.offsets.route_snapshots import as_line

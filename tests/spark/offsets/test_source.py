@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.spark.records import struct_of
 
-from roquette.client.survey import BrokerPlace, QueueState
+from roquette.admin.inspector import BrokerAddress, QueueState
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette.spark.offsets.source import (
@@ -16,7 +16,7 @@ from roquette.spark.offsets.source import (
     offsets_options,
 )
 
-PLACE = BrokerPlace("C", "broker-a", "127.0.0.1:1")
+PLACE = BrokerAddress("C", "broker-a", "127.0.0.1:1")
 PLACES = (PLACE,)
 STATES = {
     ("orders", 0): (10, 100, 1_700_000_000_000),
@@ -38,21 +38,21 @@ COMMITTED = {
 class FewDicts:
     """A cluster of one broker."""
 
-    def topics_of(self, place: BrokerPlace) -> list[str]:
+    def topics_of(self, place: BrokerAddress) -> list[str]:
         return sorted({topic for topic, _ in STATES})
 
-    def queue_states(self, place: BrokerPlace, topics: list[str]) -> list[QueueState]:
+    def queue_states(self, place: BrokerAddress, topics: list[str]) -> list[QueueState]:
         return [
             QueueState(MessageQueue(topic, place.broker_name, queue), *state)
             for (topic, queue), state in sorted(STATES.items())
             if topic in topics
         ]
 
-    def committed_offsets(self, place: BrokerPlace) -> dict[tuple[str, str], dict[int, int]]:
+    def committed_offsets(self, place: BrokerAddress) -> dict[tuple[str, str], dict[int, int]]:
         return COMMITTED
 
     def consume_times(
-        self, place: BrokerPlace, groups: list[str]
+        self, place: BrokerAddress, groups: list[str]
     ) -> dict[tuple[str, MessageQueue], int]:
         assert groups == sorted(set(groups))
         times = {("billing", MessageQueue("orders", "broker-a", 0)): 1_700_000_000_000}

@@ -5,7 +5,7 @@ import zlib
 import pytest
 from tests.spark.records import ListReader, make_record, struct_of
 
-from roquette.client.blocking import PullFilter
+from roquette.client.calls import PullFilter
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.spark.errors import SourceError

@@ -13,7 +13,7 @@ from tests.spark.places import Place
 from tests.spark.test_servers import body_of, produce, source
 
 from roquette import Client, Message
-from roquette.client.blocking import BlockingReader
+from roquette.client.blocking import BlockingReader, ReaderConfig
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.spark import (
@@ -66,7 +66,7 @@ def set_queues(broker: Server, topic: str, queues: int) -> None:
 
 
 def until_route_has(namesrv: str, topic: str, queues: int) -> None:
-    reader = BlockingReader(namesrv, group="test")
+    reader = BlockingReader(ReaderConfig(namesrv_addr=namesrv, group="test"))
     end = time.monotonic() + 60
     while True:
         with contextlib.suppress(RouteNotFound):
@@ -117,7 +117,7 @@ def bodies_of(numbers: range) -> list[str]:
 
 
 def committed(namesrv: str, topic: str, group: str) -> dict[MessageQueue, int | None]:
-    reader = BlockingReader(namesrv, group=group)
+    reader = BlockingReader(ReaderConfig(namesrv_addr=namesrv, group=group))
     try:
         return {queue: reader.committed_offset(queue) for queue in reader.queues(topic)}
     finally:
@@ -234,7 +234,7 @@ def test_a_broker_without_data_is_no_obstacle(spark: Any, namesrv: str, tmp_path
         set_queues(second, "empty-there", 2)
         set_queues(first, "empty-there", 2)
         until_route_has(namesrv, "empty-there", 4)
-        reader = BlockingReader(namesrv, group="test")
+        reader = BlockingReader(ReaderConfig(namesrv_addr=namesrv, group="test"))
         queue = MessageQueue("empty-there", "broker-a", 0)
 
         async def send() -> None:
@@ -279,7 +279,7 @@ def test_a_truncated_topic_is_told_or_read_from_what_is_left(
 
     with broker(namesrv, tmp_path, settings=SMALL_SEGMENTS):
         until_route_has(namesrv, "cut", 1)
-        reader = BlockingReader(namesrv, group="test")
+        reader = BlockingReader(ReaderConfig(namesrv_addr=namesrv, group="test"))
         oldest = reader.min_offset(MessageQueue("cut", "broker-a", 0))
         reader.close()
         assert had < oldest < 4000

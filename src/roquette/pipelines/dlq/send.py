@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from roquette.admin.inspector import ClusterInspector
 from roquette.errors import ConfigError
 from roquette.pipelines.dlq.audit_table import FOUND, SENT, AuditTable, with_letter
 from roquette.pipelines.kit.frame import Job
 from roquette.pipelines.kit.topics import beginning_at
 from roquette.spark.sink.duplicates import spark_id
 from roquette.spark.source.dead_letters import own_properties
-from roquette.spark.source.queues import writable_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +77,7 @@ def _check_targets(letters: "DataFrame", namesrv: str) -> None:
     missing = [
         row.target
         for row in letters.select("target").distinct().collect()
-        if not writable_queues(namesrv, row.target)
+        if not ClusterInspector(namesrv, timeout_ms=5_000).writable_queues(row.target)
     ]
     if missing:
         raise ConfigError(

@@ -5,10 +5,11 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from roquette.admin.inspector import ClusterInspector
 from roquette.errors import ConfigError
 from roquette.spark.sink.duplicates import spark_id
 from roquette.spark.source.offsets import decode_offsets, encode_offsets
-from roquette.spark.source.queues import create_topic, queue_bounds, writable_queues
+from roquette.spark.source.queues import queue_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,10 +51,13 @@ class Target:
         """Make what is missing. Raises ConfigError when that is not asked for, or a number of queues is another."""
         for topic in self._topics:
             if not self._checked(topic):
-                create_topic(self.namesrv, topic, self._queues)
+                self._cluster().create_topic(topic, self._queues)
+
+    def _cluster(self) -> ClusterInspector:
+        return ClusterInspector(self.namesrv, timeout_ms=5_000)
 
     def _checked(self, topic: str) -> dict[str, int]:
-        there = writable_queues(self.namesrv, topic)
+        there = self._cluster().writable_queues(topic)
         if not there and not self._queues:
             raise ConfigError(
                 f"replay: topic {topic} does not exist in {self.namesrv}; make it, or give --queues"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from roquette.client.blocking import BlockingReader
+from roquette.client.blocking import BlockingReader, ReaderConfig
 from roquette.errors import ClientError, RouteNotFound
 from roquette.spark.local.jdk import SUPPORTED, java_candidates, java_version
 
@@ -99,7 +99,9 @@ def ask_name_server(address: str) -> str | None:
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit() and 0 < int(port) < 65536):
         return "this is no host:port"
-    reader = BlockingReader(address, group="roquette-doctor", timeout_ms=5_000)
+    reader = BlockingReader(
+        ReaderConfig(namesrv_addr=address, group="roquette-doctor", timeout_ms=5_000)
+    )
     try:
         reader.queues(PROBE_TOPIC)
     except RouteNotFound:

@@ -1,9 +1,10 @@
 """What every name server says of every topic at one moment, as plain dicts for a file of JSON lines."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from roquette.client.survey import RouteAnswer, Survey
+from roquette.admin.inspector import ClusterInspector, RouteAnswer
 from roquette.errors import ClientError
 from roquette.message.names import is_system_topic
 
@@ -18,12 +19,9 @@ def take_snapshot(
     Raises:
         ClientError: no name server answers, or one answers nonsense.
     """
-    survey = Survey(namesrv_addr, timeout_ms=timeout_ms)
-    try:
-        wanted = sorted(set(topics)) or [t for t in survey.topics() if not is_system_topic(t)]
-        return [as_line(answer, now_ms) for answer in survey.routes(wanted)]
-    finally:
-        survey.close()
+    inspector = ClusterInspector(namesrv_addr, timeout_ms=timeout_ms)
+    wanted = sorted(set(topics)) or [t for t in inspector.topics() if not is_system_topic(t)]
+    return [as_line(answer, now_ms) for answer in inspector.routes(wanted)]
 
 
 def as_line(answer: RouteAnswer, now_ms: int) -> dict[str, Any]:
@@ -64,14 +62,9 @@ def all_topics(namesrv_addr: str, *, timeout_ms: int = 5_000) -> list[str]:
 
 
 def _listed(namesrv_addr: str, timeout_ms: int, wanted: Callable[[str], bool]) -> list[str]:
-    survey = Survey(namesrv_addr, timeout_ms=timeout_ms)
-    try:
-        own: set[str] = set()
-        try:
-            for place in survey.brokers():
-                own |= {place.broker_name, place.cluster, f"{place.cluster}_REPLY_TOPIC"}
-        except ClientError:
-            pass
-        return [topic for topic in survey.topics() if topic not in own and wanted(topic)]
-    finally:
-        survey.close()
+    inspector = ClusterInspector(namesrv_addr, timeout_ms=timeout_ms)
+    own: set[str] = set()
+    with contextlib.suppress(ClientError):
+        for broker in inspector.brokers():
+            own |= {broker.broker_name, broker.cluster, f"{broker.cluster}_REPLY_TOPIC"}
+    return [topic for topic in inspector.topics() if topic not in own and wanted(topic)]

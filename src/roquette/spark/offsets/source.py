@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from roquette.admin.inspector import BrokerAddress, ClusterInspector, QueueState, wanted_topics
 from roquette.base.options import REQUIRED, option
-from roquette.client.survey import BrokerPlace, QueueState, Survey, wanted_topics
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
 from roquette.message.message import MessageQueue
 from roquette.message.names import is_system_group, is_system_topic
@@ -78,37 +78,42 @@ def offsets_options(options: Mapping[str, str]) -> OffsetsOptions:
 
 
 class Cluster(Protocol):
-    """What is asked of a cluster (see Survey)."""
+    """What is asked of a cluster (see ClusterInspector)."""
 
-    def topics_of(self, place: BrokerPlace) -> list[str]: ...
+    def topics_of(self, broker: BrokerAddress) -> list[str]: ...
 
-    def queue_states(self, place: BrokerPlace, topics: list[str]) -> list[QueueState]: ...
+    def queue_states(self, broker: BrokerAddress, topics: list[str]) -> list[QueueState]: ...
 
-    def committed_offsets(self, place: BrokerPlace) -> dict[tuple[str, str], dict[int, int]]: ...
+    def committed_offsets(self, broker: BrokerAddress) -> dict[tuple[str, str], dict[int, int]]: ...
 
     def consume_times(
-        self, place: BrokerPlace, groups: list[str]
+        self, broker: BrokerAddress, groups: list[str]
     ) -> dict[tuple[str, MessageQueue], int]: ...
 
 
 def broker_rows(
-    cluster: Cluster, place: BrokerPlace, places: tuple[BrokerPlace, ...], options: OffsetsOptions
+    cluster: Cluster,
+    broker: BrokerAddress,
+    brokers: tuple[BrokerAddress, ...],
+    options: OffsetsOptions,
 ) -> Iterator[dict[str, Any]]:
     """The rows of one broker: each queue by itself, and once for each group that is asked for.
 
     A group named in the options has a row for every queue; of all groups, those that have committed a place in
     the topic. Where a group has no place in a queue, all of the queue still lies before it.
     """
-    topics = wanted_topics(cluster.topics_of(place), options.wants, places)
-    states = cluster.queue_states(place, topics)
-    committed = cluster.committed_offsets(place) if options.groups else {}
+    topics = wanted_topics(cluster.topics_of(broker), options.wants, brokers)
+    states = cluster.queue_states(broker, topics)
+    committed = cluster.committed_offsets(broker) if options.groups else {}
     groups_of = _groups_by_topic(committed, topics, options)
-    times = cluster.consume_times(place, sorted({g for found in groups_of.values() for g in found}))
+    times = cluster.consume_times(
+        broker, sorted({g for found in groups_of.values() for g in found})
+    )
     for state in states:
         queue = state.queue
         row: dict[str, Any] = {
-            "cluster": place.cluster,
-            "broker_name": place.broker_name,
+            "cluster": broker.cluster,
+            "broker_name": broker.broker_name,
             "topic": queue.topic,
             "queue_id": queue.queue_id,
             "group": None,
@@ -150,7 +155,7 @@ def _micros(milliseconds: int) -> int | None:
 class BrokerPartition(InputPartition):
     """One broker; None where Spark wants a partition although there is no work."""
 
-    def __init__(self, value: tuple[BrokerPlace, tuple[BrokerPlace, ...]] | None) -> None:
+    def __init__(self, value: tuple[BrokerAddress, tuple[BrokerAddress, ...]] | None) -> None:
         super().__init__(value)
 
 
@@ -190,24 +195,24 @@ class OffsetsReader(DataSourceReader):
     def partitions(self) -> list[BrokerPartition]:
         """One for each broker; never an empty list."""
         with plain_errors():
-            places = self._find_brokers()
-        return [BrokerPartition((place, places)) for place in places] or [BrokerPartition(None)]
+            brokers = self._find_brokers()
+        return [BrokerPartition((broker, brokers)) for broker in brokers] or [BrokerPartition(None)]
 
-    def _find_brokers(self) -> tuple[BrokerPlace, ...]:
+    def _find_brokers(self) -> tuple[BrokerAddress, ...]:
         options = self._options
-        survey = Survey(options.namesrv_addr, timeout_ms=options.timeout_ms)
+        inspector = ClusterInspector(options.namesrv_addr, timeout_ms=options.timeout_ms)
         try:
-            places = tuple(survey.brokers())
-            missing = sorted(set(options.topics) - set(survey.topics())) if options.topics else []
+            brokers = tuple(inspector.brokers())
+            missing = (
+                sorted(set(options.topics) - set(inspector.topics())) if options.topics else []
+            )
         except (ClientError, RequestTimeout) as error:
             raise ConfigError(
                 f"{SOURCE}: no name server answers ({error}): is one running at {options.namesrv_addr}?"
             ) from None
-        finally:
-            survey.close()
         if missing:
             raise ConfigError(f"{SOURCE}: no topic {', '.join(missing)}: see 'roquette topic list'")
-        return places
+        return brokers
 
     def read(self, partition: BrokerPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one broker."""
@@ -219,14 +224,16 @@ class OffsetsReader(DataSourceReader):
         for start in range(0, len(rows), _BATCH):
             yield pa.RecordBatch.from_pylist(rows[start : start + _BATCH], schema=schema)
 
-    def _ask(self, place: BrokerPlace, places: tuple[BrokerPlace, ...]) -> list[dict[str, Any]]:
-        survey = Survey(self._options.namesrv_addr, timeout_ms=self._options.timeout_ms)
+    def _ask(
+        self, broker: BrokerAddress, brokers: tuple[BrokerAddress, ...]
+    ) -> list[dict[str, Any]]:
+        inspector = ClusterInspector(
+            self._options.namesrv_addr, timeout_ms=self._options.timeout_ms
+        )
         try:
-            return list(broker_rows(survey, place, places, self._options))
+            return list(broker_rows(inspector, broker, brokers, self._options))
         except ClientError as error:
             kind = "refuses" if isinstance(error, BrokerError) else "does not answer"
             raise ClientError(
-                f"{SOURCE}: broker {place.broker_name} {kind}: {' '.join(str(error).split())}"
+                f"{SOURCE}: broker {broker.broker_name} {kind}: {' '.join(str(error).split())}"
             ) from None
-        finally:
-            survey.close()

@@ -7,20 +7,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from roquette.client.blocking import EVERYTHING, BlockingReader, Pulled, PullFilter
-from roquette.client.blocking_topics import create_topic, writable_queues
+from roquette.client.blocking import BlockingReader, ReaderConfig
+from roquette.client.calls import EVERYTHING, Pulled, PullFilter
 from roquette.message.message import MessageQueue
 from roquette.spark.options import ReadOptions, read_options
 from roquette.spark.source.offsets import Offsets
 
 __all__ = [
     "QueueReader",
-    "create_topic",
     "open_reader",
     "pull_filter",
     "queue_bounds",
     "reader_of",
-    "writable_queues",
 ]
 _POOL_SIZE = 8  # clusters (or groups, or time limits) one process reads at a time
 
@@ -90,14 +88,16 @@ def open_reader(options: ReadOptions) -> QueueReader:
         if len(_pool) >= _POOL_SIZE:
             _pool.pop(next(iter(_pool))).close()
         reader = BlockingReader(
-            options.namesrv_addr,
-            group=options.request_group,
-            timeout_ms=options.pull_timeout_ms,
-            connect_timeout_ms=options.connect_timeout_ms,
-            pull_batch_size=options.pull_batch_size,
-            pulls_in_flight=options.pulls_in_flight,
-            retries=options.fetch_retries,
-            retry_interval_ms=options.fetch_retry_interval_ms,
+            ReaderConfig(
+                namesrv_addr=options.namesrv_addr,
+                group=options.request_group,
+                timeout_ms=options.pull_timeout_ms,
+                connect_timeout_ms=options.connect_timeout_ms,
+                pull_batch_size=options.pull_batch_size,
+                pulls_in_flight=options.pulls_in_flight,
+                retries=options.fetch_retries,
+                retry_interval_ms=options.fetch_retry_interval_ms,
+            )
         )
     _pool[key] = reader  # in order of use: the first is closed when the pool is full
     return reader

@@ -3,16 +3,17 @@
 import pytest
 from tests.client.sink_cluster import SinkCluster
 
-from roquette.client.blocking_topics import create_topic, writable_queues
+from roquette.admin.inspector import ClusterInspector
 from roquette.errors import BrokerError, ConnectError
 
 
 def test_a_topic_is_made_on_every_master() -> None:
     with SinkCluster({"T": {"a": 2, "b": 3}}) as cluster:
-        assert writable_queues(cluster.address, "T") == {"a": 2, "b": 3}
-        assert writable_queues(cluster.address, "new") == {}
+        inspector = ClusterInspector(cluster.address)
+        assert inspector.writable_queues("T") == {"a": 2, "b": 3}
+        assert inspector.writable_queues("new") == {}
 
-        assert create_topic(cluster.address, "new", 5) == {"a": 5, "b": 5}
+        assert inspector.create_topic("new", 5) == {"a": 5, "b": 5}
         assert cluster.topics["new"] == {"a": 5, "b": 5}
 
 
@@ -20,6 +21,6 @@ def test_what_goes_wrong_is_told() -> None:
     with SinkCluster({"T": {"a": 1}}) as cluster:
         cluster.refuse_topics = True
         with pytest.raises(BrokerError, match="not you"):
-            create_topic(cluster.address, "new", 5)
+            ClusterInspector(cluster.address).create_topic("new", 5)
     with pytest.raises(ConnectError, match=r"127.0.0.1:1"):
-        create_topic("127.0.0.1:1", "new", 5)
+        ClusterInspector("127.0.0.1:1").create_topic("new", 5)

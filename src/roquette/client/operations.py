@@ -1,0 +1,67 @@
+"""What asks several servers, step by step: pure generators of calls, which either runner drives.
+
+An operation yields the requests of one step and gets an answer for each: a value, or why there is none. So one
+broker that is frozen or dead costs its part of a result, not the result:
+
+    def topics_everywhere(addresses: Sequence[str]) -> Operation[list[str]]:
+        answers = yield from ask_all((address, topics_of_broker()) for address in addresses)
+        return sorted({topic for answer in answers for topic in answer.value or ()})
+
+`Session.run` drives it on the event loop, `BlockingConnections.run` without one.
+"""
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+
+from roquette.client.calls import Call
+from roquette.errors import ClientError
+
+T = TypeVar("T")
+
+ANY_NAME_SERVER: Final = ""
+"""The address of whichever name server answers."""
+
+AHEAD: Final = 64
+"""Requests of one operation that a runner has in flight at one server."""
+
+
+class Ask(NamedTuple):
+    """One request of a step. The runner asks a server that did not answer no second time in one operation."""
+
+    address: str
+    call: Call[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What one server says; `error` is why it says nothing."""
+
+    address: str
+    value: T | None = None
+    error: ClientError | None = None
+
+    def get(self) -> T:
+        """The value; raises `error`."""
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.value)
+
+    @property
+    def reason(self) -> str:
+        """`error` in one line, "" when there is none."""
+        return "" if self.error is None else " ".join(str(self.error).split())
+
+
+Operation = Generator[list[Ask], list[Answer[Any]], T]
+
+
+def ask_all(asks: Iterable[tuple[str, Call[T]]]) -> Operation[list[Answer[T]]]:
+    """Requests of one kind, side by side; the answers are in their order."""
+    return (yield [Ask(address, call) for address, call in asks])
+
+
+def ask(address: str, call: Call[T]) -> Operation[T]:
+    """One request; raises ClientError when it fails."""
+    (answer,) = yield from ask_all([(address, call)])
+    return answer.get()
