@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roquette.base.files import OsFiles
-from roquette.base.javatypes import java_hash
 from roquette.base.read_files import OsReadFiles
+from roquette.message.draft import Draft
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.offline import scan as scan_module
@@ -36,14 +36,13 @@ def make(root: str, size: int, body_size: int) -> int:
     store = MessageStore(StoreConfig(root_dir=root, delete_when=""), OsFiles(), HOST)
     store.open(START_MS)
     body = os.urandom(body_size)
-    code = java_hash("TagA")
     count = 0
     while store.max_physical_offset < size:
         for _ in range(1000):
             key = f"7F000001{count:024X}"
             text = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
             at = START_MS + count
-            store.append("bench", count % 8, 0, 0, at, HOST, 0, text, code, body, at, None, key)
+            store.append(Draft("bench", count % 8, text.encode(), body, at, HOST), at)
             count += 1
         store.write_pending()
         store.take_arrivals()

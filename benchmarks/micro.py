@@ -20,6 +20,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.message.batch import encode_batch
+from roquette.message.draft import Draft, Place
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_record, decode_records, encode_record
 from roquette.store.config import StoreConfig
@@ -79,7 +80,8 @@ def frames(code: int, exts: list[bytes], body: bytes) -> bytes:
 def record(topic: bytes = b"Bench") -> bytes:
     """One stored record of 128 bytes of body."""
     data = PROPERTIES.encode()
-    return encode_record(topic, 3, 0, 7, 4096, 0, NOW_MS, HOST, NOW_MS, HOST, 0, 0, BODY, data)
+    draft = Draft(topic.decode(), 3, data, BODY, NOW_MS, HOST)
+    return encode_record(draft, Place(topic, HOST, NOW_MS, 7, 4096))
 
 
 def codec() -> dict[str, float]:
@@ -123,21 +125,8 @@ def store(folder: Path) -> dict[str, float]:
         for _ in range(FRAMES):
             count += 1
             key = f"7F000001ABCD0DA14E0C0000{count:08X}"
-            opened.append(
-                "Bench",
-                count & 7,
-                0,
-                0,
-                NOW_MS,
-                HOST,
-                0,
-                PROPERTIES,
-                2598919,
-                BODY,
-                NOW_MS,
-                None,
-                key,
-            )
+            text = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+            opened.append(Draft("Bench", count & 7, text.encode(), BODY, NOW_MS, HOST), NOW_MS)
         opened.write_pending()
         opened.take_arrivals()
 

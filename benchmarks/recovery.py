@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from roquette.base.files import OsFiles
+from roquette.message.draft import Draft
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 
@@ -48,9 +49,7 @@ def fill(directory: str, size: int, body: int, clean: bool) -> None:
         for _ in range(TURN):
             key = f"7F000001{n:024X}"
             named = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02"
-            store.append(
-                TOPIC, n % QUEUES, 0, 0, stamp, HOST, 0, named, 0, data, stamp, uniq_key=key
-            )
+            store.append(Draft(TOPIC, n % QUEUES, named.encode(), data, stamp, HOST), stamp)
             n += 1
         store.write_pending()
         store.take_arrivals()

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import DataType, StructType
 
+from roquette.message.draft import Draft, Place
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
 from roquette.message.record import encode_blank, encode_record
@@ -93,11 +94,10 @@ def write_store(root: Path, rows: int, mix: str = "") -> int:
 
     for number in range(rows):
         topic, born, body, properties = message(number, mix, chance)
-        record = encode_record(
-            topic, number % 8, 0, number // 8, base + position, 0, 1_700_000_000_000 + number,
-            born, 1_700_000_000_003 + number, stored, 0, 0, body,
-            encode_properties(properties).encode(),
-        )  # fmt: skip
+        at = 1_700_000_000_000 + number
+        text = encode_properties(properties).encode()
+        draft = Draft(topic.decode(), number % 8, text, body, at, born)
+        record = encode_record(draft, Place(topic, stored, at + 3, number // 8, base + position))
         if position + len(record) + 8 > SEGMENT:
             close()
             base, position = base + SEGMENT, 0

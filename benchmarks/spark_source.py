@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks import loads, servers
 from benchmarks.spark_floor import floors
+from roquette.message.draft import Draft, Place
 from roquette.message.message_id import host_bytes
 from roquette.message.record import encode_record
 from roquette.spark.local.jdk import spark_session
@@ -185,13 +186,13 @@ def source_in_memory(name: str, *, decoded: bool) -> type:
 def frames_of(count: int) -> bytes:
     """Stored records like those of the filled topic."""
     host = host_bytes("127.0.0.1", 10911)
-    return b"".join(
-        encode_record(
-            TOPIC.encode(), 3, 0, i, i * 300, 0, 1_700_000_000_000 + i, host, 1_700_000_000_001 + i,
-            host, 0, 0, b"x" * 128, b"UNIQ_KEY\x017F000001ABCD0DA14E0C%012X\x02WAIT\x01true\x02" % i,
-        )
-        for i in range(count)
-    )  # fmt: skip
+    found: list[bytes] = []
+    for i in range(count):
+        at = 1_700_000_000_000 + i
+        properties = b"UNIQ_KEY\x017F000001ABCD0DA14E0C%012X\x02WAIT\x01true\x02" % i
+        draft = Draft(TOPIC, 3, properties, b"x" * 128, at, host)
+        found.append(encode_record(draft, Place(TOPIC.encode(), host, at + 1, i, i * 300)))
+    return b"".join(found)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.filter import sql_eval
+from roquette.message.draft import Draft
 from roquette.store.config import StoreConfig
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_ext, ext_dict
@@ -55,7 +56,7 @@ def fill(broker: Broker, count: int) -> None:
             f"price\x01{number % 1000}\x02parity\x01{'odd' if number & 1 else 'even'}\x02"
             f"region\x01eu-{number % 4}\x02weight\x01{number % 7}.25\x02"
         )
-        store.append("Bench", 0, 0, 0, NOW_MS, HOST, 0, text, 2598919, BODY, NOW_MS)
+        store.append(Draft("Bench", 0, text.encode(), BODY, NOW_MS, HOST), NOW_MS)
         if number % 64 == 0:
             store.write_pending()
             store.take_arrivals()

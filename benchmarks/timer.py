@@ -29,6 +29,7 @@ from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
+from roquette.message.draft import Draft
 from roquette.message.properties import property_value
 from roquette.store.config import StoreConfig
 
@@ -68,13 +69,13 @@ async def fill(broker: Broker, times_ms: Any, count: int) -> float:
     for start in range(0, count, CHUNK):
         now_ms = clock.now_ms()
         for number in range(start, min(start + CHUNK, count)):
-            put(
-                TOPIC, number % QUEUES,
-                {"UNIQ_KEY": f"7F000001ABCD0DA14E0C{number:012X}", "WAIT": "true", "TAGS": "TagA",
-                 "TIMER_DELIVER_MS": str(next(times_ms))},
-                BODY, flag=0, sys_flag=0, born_ms=now_ms, born_host=HOST, reconsume_times=0,
-                now_ms=now_ms,
-            )  # fmt: skip
+            named = {
+                "UNIQ_KEY": f"7F000001ABCD0DA14E0C{number:012X}",
+                "WAIT": "true",
+                "TAGS": "TagA",
+                "TIMER_DELIVER_MS": str(next(times_ms)),
+            }
+            put(Draft(TOPIC, number % QUEUES, b"", BODY, now_ms, HOST), named, now_ms)
         broker._end_turn()
         await asyncio.sleep(0)
         assert broker.timer is not None

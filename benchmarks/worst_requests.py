@@ -25,6 +25,7 @@ from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
+from roquette.message.draft import Draft
 from roquette.message.properties import encode_properties
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.identity import BrokerIdentity, Registration
@@ -163,15 +164,15 @@ async def _messages(broker: Broker, now_ms: int) -> dict[str, str]:
     host = bytes((127, 0, 0, 1, 0, 0, 42, 159))
     text = encode_properties(
         {"UNIQ_KEY": "0A01", "KEYS": "k", "TAGS": "A", "a": "xyz" * 40, "WAIT": "true"}
-    )
+    ).encode()
     for number in range(100_000):
-        broker.store.append("Full", 0, 0, 0, now_ms, host, 0, text, 65, b"x", now_ms, keys="k", uniq_key="0A01")  # fmt: skip
+        broker.store.append(Draft("Full", 0, text, b"x", now_ms, host), now_ms)
         if number % 500 == 0:
             broker._end_turn()
             await asyncio.sleep(0)
     done = None
     for _ in range(16):
-        done = broker.store.append("Big", 0, 0, 0, now_ms, host, 0, text, 65, bytes(4_000_000), now_ms, keys="k", uniq_key="0A01")  # fmt: skip
+        done = broker.store.append(Draft("Big", 0, text, bytes(4_000_000), now_ms, host), now_ms)
         broker._end_turn()
         await asyncio.sleep(0)
     assert done is not None

@@ -2,14 +2,11 @@
 
 # Lines.
 FILES = {
-    "broker/sending/send.py": 501,
-    "store/message_store.py": 608,
+    "store/message_store.py": 572,
 }
 
 # Lines, the docstring among them.
 FUNCTIONS = {
-    "broker/pop/hand_out.py:_hand_out": 71,
-    "broker/pulling/pull.py:pull_message": 73,
     "broker/service.py:_build": 89,
     "broker/wiring.py:build_processors": 137,
     "cli/store_check.py:repair_command": 93,
@@ -37,7 +34,6 @@ CONSTRUCTORS = {
     "broker/transactions/checks.py:TransactionChecks": 9,
     "client/core/send_window.py:Chunk": 9,
     "client/push_consumer.py:PushConsumer": 7,
-    "message/record_layout.py:StoredRecord": 17,
     "store/offline/scan.py:Scanner": 8,
     "store/recovery.py:Recovery": 7,
     "store/results.py:Arrival": 7,

@@ -53,7 +53,6 @@ BOUNDED: dict[str, str] = {
     "broker/operation/item_stats.py:_items": "20,000 counters; those idle for a day go",
     "broker/operation/item_stats.py:_seen _bases": "topics and queues there are",
     "broker/timers/timer_metrics.py:_topics _idle": "bounds.timer_topics",
-    "broker/records/writer.py:_tags_codes": "10,000 tags of 128 characters, the others are computed",
     "broker/pulling/filters.py:_tags _sql": "10,000 tag expressions, 1,000 selectors of 1 MiB together",
     # broker: requests that wait
     "broker/pulling/hold_table.py:_by_queue": "maxHeldPulls",

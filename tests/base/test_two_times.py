@@ -32,7 +32,10 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/clients/heartbeat.py": (VERSIONS, "_register_consumer"),
     "broker/operation/offset_admin.py": (VERSIONS, "_clone _reset"),
     "broker/operation/offset_requests.py": (VERSIONS, "update_consumer_offset"),
-    "broker/pop/hand_out.py": (STORED, "_hand_out _queue _retries _work"),
+    "broker/pop/hand_out.py": (
+        STORED,
+        "_hand_out _log_check_point _log_order _queue _retries _work",
+    ),
     "broker/pop/acknowledge.py": (
         STORED,
         "_ack_entry _ack_orderly _change_orderly ack_message change_invisible_time",

@@ -7,6 +7,7 @@ import pytest
 from tests.broker.test_timers import stored
 
 from roquette.errors import ConfigError
+from roquette.message.draft import Draft
 from roquette.store.reput import parse_delay_levels
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -44,11 +45,9 @@ async def _delayed(cluster: SimCluster, count: int) -> Any:
 
     async def send() -> None:
         for number in range(count):
-            broker.writer.put(
-                "T", 0, {"UNIQ_KEY": f"K{number}", "DELAY": "1"}, b"%d" % number,
-                flag=0, sys_flag=0, born_ms=0, born_host=bytes(8), reconsume_times=0,
-                now_ms=cluster.clock.now_ms(),
-            )  # fmt: skip
+            draft = Draft("T", 0, b"", b"%d" % number, 0, bytes(8))
+            named = {"UNIQ_KEY": f"K{number}", "DELAY": "1"}
+            broker.writer.put(draft, named, cluster.clock.now_ms())
             await asyncio.sleep(0.1)
 
     await cluster.run_on("10.0.1.1", send())
@@ -95,11 +94,9 @@ def test_timers_and_levels_over_many_crashes_of_a_whole_broker() -> None:
             for number in range(25):
                 body = b"%d-%d" % (life, number)
                 kind = {"DELAY": "1"} if number % 3 else {"TIMER_DELAY_MS": str(300 * number)}
-                done = broker.writer.put(
-                    "T", 0, {"UNIQ_KEY": body.decode(), **kind}, body,
-                    flag=0, sys_flag=0, born_ms=0, born_host=bytes(8), reconsume_times=0,
-                    now_ms=cluster.clock.now_ms(),
-                )  # fmt: skip
+                draft = Draft("T", 0, b"", body, 0, bytes(8))
+                named = {"UNIQ_KEY": body.decode(), **kind}
+                done = broker.writer.put(draft, named, cluster.clock.now_ms())
                 if await broker.log_sync.wait(done.end_offset):
                     acked.add(body)
                 await asyncio.sleep(0.05)

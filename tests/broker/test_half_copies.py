@@ -8,6 +8,7 @@ import pytest
 from tests.broker.promise_cases import BROKER, World
 from tests.broker.test_transactions import COMMIT, HALF, ROLLBACK, end, prepare
 
+from roquette.message.draft import draft_of
 from roquette.message.properties import decode_properties
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -19,7 +20,9 @@ def put_again(w: World, half: Any, times: int) -> Any:
     transactions = w.broker.transactions
     record = transactions.find(half.physical)
     named = decode_properties(record.properties) | {"TRANSACTION_CHECK_TIMES": str(times)}
-    done = transactions._append(HALF, record, named, 0, w.clock.now_ms())
+    draft = draft_of(record)
+    draft.prepared_offset = 0
+    done = transactions._append(draft, named, w.clock.now_ms())
     return SimpleNamespace(
         key=half.key, physical=done.physical_offset, queue_offset=done.queue_offset
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.broker.pop_frames import pop, pop_ext
 from tests.broker.test_transactions import COMMIT, QUICK, end, prepare, register
-from tests.store.calls import read_queue
+from tests.records import append_message, read_queue
 
 from roquette.broker.records.set_aside import FILE, LIMIT, Entry, SetAside, SetAsideFile
 from roquette.errors import RefusedForNow, StoreFull
@@ -59,7 +59,7 @@ def put(case: Any, topic: str, named: dict[str, str], body: bytes = b"x", queue:
     now_ms = case.clock.now_ms()
     text = encode_properties(named)
     store = case.broker.store
-    done = store.append(topic, queue, 0, 0, now_ms, bytes(8), 0, text, 0, body, now_ms)
+    done = append_message(store, topic, queue, 0, 0, now_ms, bytes(8), 0, text, 0, body, now_ms)
     return int(done.physical_offset)
 
 
@@ -351,9 +351,9 @@ def test_what_was_taken_is_delivered_whatever_the_limits_are_now(
 
 
 def record(offset: int = 0, topic: str = "T") -> StoredRecord:
-    return StoredRecord(
-        0, 0, 0, 3, 0, offset, offset * 100, 0, 0, bytes(8), 0, b"", 0, 0, b"", topic, ""
-    )
+    found = StoredRecord(topic, "", b"")
+    found.queue_id, found.queue_offset, found.physical_offset = 3, offset, offset * 100
+    return found
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import read_queue
 
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_records

@@ -6,12 +6,13 @@ crash can come between any two steps.
 
 import random
 
-from tests.store.calls import read_queue
+from tests.records import read_queue
 
 from roquette.broker.records.writer import MessageWriter
 from roquette.broker.timers.delivery import Timers
 from roquette.broker.timers.timer_rules import TimerRules, delete_key
 from roquette.errors import Refused
+from roquette.message.draft import Draft
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
 from roquette.store.config import StoreConfig
@@ -80,11 +81,7 @@ class TimerModel:
     # Steps
 
     def put(self, named: dict[str, str], body: bytes) -> None:
-        self.writer.put(
-            "T", 0, named, body,
-            flag=0, sys_flag=0, born_ms=self.now_ms, born_host=HOST, reconsume_times=0,
-            now_ms=self.now_ms,
-        )  # fmt: skip
+        self.writer.put(Draft("T", 0, b"", body, self.now_ms, HOST), named, self.now_ms)
 
     def send(self, delay_ms: int | None = None) -> bytes:
         self.counter += 1

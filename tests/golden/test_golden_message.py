@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.records import encode_record
 
 from roquette.base.javatypes import java_hash
 from roquette.message import names
@@ -18,7 +19,7 @@ from roquette.message.message_id import (
     offset_message_id,
 )
 from roquette.message.properties import RESERVED, decode_properties, encode_properties
-from roquette.message.record import decode_record, decode_records, encode_record
+from roquette.message.record import decode_record, decode_records
 
 HERE = Path(__file__).parent
 

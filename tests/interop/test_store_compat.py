@@ -15,6 +15,7 @@ import pytest
 from tests.interop.driver import Driver
 from tests.interop.peers import Server, start_apache_broker, start_namesrv, start_roquette_broker
 from tests.interop.store_books import GROUP, LONG, PLAIN, SCHEDULE, SIX, Books, Desk
+from tests.records import append_message
 
 from roquette.base.files import OsFiles
 from roquette.message.record import decode_record, decode_records
@@ -144,14 +145,28 @@ def begin(store: Path, books: Books, *, old: bool) -> None:
     for n in range(40):
         named = f"UNIQ_KEY\x01s{n}\x02"
         now_ms = 1_700_000_000_000 + n
-        ours.append(
-            SIX, n % 2, 0, 0, now_ms, V6_BORN, 0, named, 0, b"six-%d" % n, now_ms, uniq_key=f"s{n}"
+        append_message(
+            ours,
+            SIX,
+            n % 2,
+            0,
+            0,
+            now_ms,
+            V6_BORN,
+            0,
+            named,
+            0,
+            b"six-%d" % n,
+            now_ms,
+            uniq_key=f"s{n}",
         )
     places = []
     for n in range(0 if old else 30):
         named = f"UNIQ_KEY\x01l{n}\x02"
         now_ms = 1_700_000_000_050 + n
-        done = ours.append(LONG, 0, 0, 0, now_ms, V6_BORN, 0, named, 0, b"long-%d" % n, now_ms)
+        done = append_message(
+            ours, LONG, 0, 0, 0, now_ms, V6_BORN, 0, named, 0, b"long-%d" % n, now_ms
+        )
         places.append(done.physical_offset)
     ours.write_pending()
     for place in places:

@@ -15,8 +15,9 @@ import pytest
 from tests.interop.peers import Server, start_apache_broker, start_namesrv, start_roquette_broker
 from tests.interop.store_books import PACKED, PLAIN, PULL, QUEUES, Books, Desk, Sent
 from tests.real_servers import MAIN, pull_fields
+from tests.records import encode_record
 
-from roquette.message.record import decode_record, decode_records, encode_record, record_size
+from roquette.message.record import decode_record, decode_records, record_size
 from roquette.message.record_layout import StoredRecord
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]

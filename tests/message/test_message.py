@@ -2,12 +2,13 @@
 
 import msgspec
 import pytest
+from tests.records import encode_record
 
 from roquette.errors import CorruptRecord
 from roquette.message.compression import ZSTD, compress
 from roquette.message.message import Message, MessageQueue, received
 from roquette.message.message_id import host_bytes
-from roquette.message.record import decode_record, encode_record
+from roquette.message.record import decode_record
 
 
 def test_a_queue_serialises_and_sorts_as_javas() -> None:

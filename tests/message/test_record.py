@@ -5,6 +5,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.records import encode_record
 
 from roquette.errors import CorruptRecord
 from roquette.message.message_id import host_bytes
@@ -12,7 +13,6 @@ from roquette.message.record import (
     decode_record,
     decode_records,
     encode_blank,
-    encode_record,
     peek_size_magic,
     record_size,
 )

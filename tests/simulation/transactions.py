@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from tests.store.calls import read_queue
+from tests.records import read_queue
 
 from roquette.broker.service import Broker
 from roquette.message.properties import decode_properties, encode_properties

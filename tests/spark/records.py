@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import types
+from tests.records import encode_record
 
 from roquette.client.calls import EVERYTHING, Pulled, PullFilter
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
-from roquette.message.record import encode_record
 from roquette.spark.schema import COLUMNS
 
 _TYPES = {

@@ -3,7 +3,7 @@
 import random
 from bisect import bisect_left
 
-from tests.store.calls import read_queue
+from tests.records import append_message, read_queue
 from tests.store.crash_workload import (
     BORN,
     HOST,
@@ -155,7 +155,9 @@ class Check:
         for queue_id in range(3):
             topic = self.random.choice(TOPICS)
             known = before.get((topic, queue_id), 0)
-            done = store.append(topic, queue_id, 0, 0, 0, BORN, 0, "", 7, b"after", LATER_MS + 1)
+            done = append_message(
+                store, topic, queue_id, 0, 0, 0, BORN, 0, "", 7, b"after", LATER_MS + 1
+            )
             assert done.queue_offset == known
             assert done.physical_offset >= self.end
             before[(topic, queue_id)] = known + 1

@@ -1,6 +1,6 @@
 """A store under random load, cut off at random moments, compared with what it promised."""
 
-from tests.store.calls import read_queue
+from tests.records import append_message, read_queue
 
 from roquette.base.entropy import Entropy
 from roquette.message.record import decode_record
@@ -63,7 +63,8 @@ class CrashModel:
         topic = self.random.choice(("A", "B"))
         body = self.random.randbytes(self.random.choice((0, 5, 50, 300)))
         sent = Sent(topic, queue_id, f"key{self.counter}", body)
-        done = self.store.append(
+        done = append_message(
+            self.store,
             topic,
             queue_id,
             0,

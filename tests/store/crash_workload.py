@@ -8,6 +8,8 @@ import random
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from tests.records import append_batch, append_message
+
 from roquette.base.javatypes import java_hash
 from roquette.broker.files.config_files import ConfigFiles
 from roquette.errors import StoreError
@@ -181,8 +183,7 @@ class Workload:
             properties += "P\x01" + "v" * rng.randrange(1500) + "\x02"
         sys_flag = int(str(more.get("sys_flag", 0)))
         born = BORN_V6 if rng.random() < 0.1 else BORN
-        done = self.store.append(
-            topic, queue_id, 0, sys_flag, self.now_ms, born, 0, properties, tags_code, body,
+        done = append_message(self.store, topic, queue_id, 0, sys_flag, self.now_ms, born, 0, properties, tags_code, body,
             self.now_ms, "a b", key, int(str(more.get("prepared_offset", 0))),
         )  # fmt: skip
         in_queue = sys_flag & 0xC not in (0x4, 0xC)
@@ -228,8 +229,8 @@ class Workload:
         )
         first = self.store.max_offset(topic, queue_id)
         try:
-            done = self.store.append_batch(
-                topic, queue_id, 0, self.now_ms, BORN, 0, encoded, self.now_ms
+            done = append_batch(
+                self.store, topic, queue_id, 0, self.now_ms, BORN, 0, encoded, self.now_ms
             )
         except StoreError:  # some may be in, and readers will see them
             count = self.store.max_offset(topic, queue_id) - first

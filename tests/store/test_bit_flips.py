@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import read_queue
 from tests.store.crash_workload import HOST, Message, Workload
 
 from roquette.errors import StoreError

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import read_queue
 from tests.store.crash_workload import HOST, ROOT, Message
 from tests.store.damage import KINDS, WHOLE, Field, damage, damage_whole
 from tests.store.test_bit_flips import LATER_MS, Pristine, pristine

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.records import append_message
 from tests.store.crash_model import HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
@@ -77,7 +78,7 @@ def test_a_clean_stop_leaves_no_file_made_ahead(tmp_path: Path) -> None:
     """Apache's broker would not remove it, and it has the size of a commit log file."""
     store = opened(tmp_path)
     for n in range(20):
-        store.append("T", 0, 0, 0, 0, HOST, 0, "", 0, b"x" * 60, START_MS + n)
+        append_message(store, "T", 0, 0, 0, 0, HOST, 0, "", 0, b"x" * 60, START_MS + n)
     plan = store.plan_allocation()
     assert plan is not None
     plan.run()

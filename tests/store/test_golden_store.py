@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import append_message, read_queue
 
 from roquette.base.files import OsFiles
 from roquette.message.properties import property_value
@@ -58,7 +58,8 @@ def replay(store: MessageStore) -> None:
     """Append what the capture program put."""
     sample = first_record()
     for put in load("store")["puts"]:
-        appended = store.append(
+        appended = append_message(
+            store,
             put["topic"],
             put["queueId"],
             sample.flag,

@@ -7,7 +7,7 @@ remoting's.
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store.calls import read_queue
+from tests.records import append_message, read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.broker.files.config_files import ConfigFiles
@@ -30,8 +30,7 @@ def opened(files: FaultyFiles, **changes: object) -> MessageStore:
 
 def put(store: MessageStore, number: int, topic: str = "T", queue_id: int = 0) -> int:
     """Append message `number`; its queue offset."""
-    return store.append(
-        topic, queue_id, 0, 0, 0, BORN, 0, f"UNIQ_KEY\x01u{number}\x02", 0, b"%06d" % number,
+    return append_message(store, topic, queue_id, 0, 0, 0, BORN, 0, f"UNIQ_KEY\x01u{number}\x02", 0, b"%06d" % number,
         START_MS + number, uniq_key=f"u{number}",
     ).queue_offset  # fmt: skip
 
@@ -74,7 +73,7 @@ def test_7709_a_half_message_outlives_a_crash() -> None:
     files = FaultyFiles(3)
     store = opened(files)
     put(store, 1, "RMQ_SYS_TRANS_HALF_TOPIC")
-    prepared = store.append("T", 0, 0, PREPARED, 0, BORN, 0, "", 0, b"half", START_MS)
+    prepared = append_message(store, "T", 0, 0, PREPARED, 0, BORN, 0, "", 0, b"half", START_MS)
     store.flush_all()
 
     store = opened(files.crash())

@@ -30,7 +30,7 @@ def write(body):
     began = time.perf_counter()
     for number in range(queues):
         topic, queue_id = f"topic{number // 16}", number % 16
-        store.append(topic, queue_id, 0, 0, 1, HOST, 0, "", 0, body, now_ms)
+        append_message(store, topic, queue_id, 0, 0, 1, HOST, 0, "", 0, body, now_ms)
         if number % 500 == 0:
             store.write_pending()
             store.take_arrivals()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.store.calls import read_queue
+from tests.records import append_batch, append_message, read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
@@ -35,7 +35,7 @@ def opened(files: FaultyFiles, **changes: object) -> MessageStore:
 def put(
     store: MessageStore, body: bytes = b"hello", at: int = START_MS, tags: int = 0, topic: str = "T"
 ) -> Appended:
-    return store.append(topic, 0, 0, 0, at, BORN, 0, "", tags, body, at)
+    return append_message(store, topic, 0, 0, 0, at, BORN, 0, "", tags, body, at)
 
 
 def status(store: MessageStore, offset: int) -> tuple[GetStatus, int]:
@@ -131,7 +131,7 @@ def test_searches_by_time_follow_both_boundaries() -> None:
 def test_prepared_and_rolled_back_messages_stay_out_of_the_queue() -> None:
     store = opened(FaultyFiles())
     for sys_flag in (4, 12):
-        done = store.append("T", 0, 0, sys_flag, 0, BORN, 0, "", 0, b"", START_MS)
+        done = append_message(store, "T", 0, 0, sys_flag, 0, BORN, 0, "", 0, b"", START_MS)
         assert done.queue_offset == 0
 
     assert store.max_offset("T", 0) == 0
@@ -143,7 +143,7 @@ def test_a_batch_is_refused_whole_when_one_message_is_too_big() -> None:
     batch = encode_batch([(0, body, b"") for body in (b"ok", b"x" * 11)])
 
     with pytest.raises(MessageIllegal, match="maxMessageSize"):
-        store.append_batch("T", 0, 0, 0, BORN, 0, batch, START_MS)
+        append_batch(store, "T", 0, 0, 0, BORN, 0, batch, START_MS)
 
     assert store.max_physical_offset == 0
 
@@ -172,13 +172,15 @@ def test_a_batch_leaves_the_same_files_as_its_messages_one_by_one(
         code = java_hash(tags) if tags else 0
         keys, unique = property_value(text, KEYS), property_value(text, UNIQ_KEY)
         done.append(
-            store.append("T", 1, 7, 0, 5, BORN, 2, text, code, body, START_MS, keys, unique)
+            append_message(
+                store, "T", 1, 7, 0, 5, BORN, 2, text, code, body, START_MS, keys, unique
+            )
         )
     arrived = [(a.queue_offset, a.tags_code, a.physical_offset) for a in store.take_arrivals()]
     store.close(START_MS)
     batched = opened(together)
     batch = encode_batch([(7, body, text.encode()) for body, text in messages])
-    one = batched.append_batch("T", 1, 0, 5, BORN, 2, batch, START_MS)
+    one = append_batch(batched, "T", 1, 0, 5, BORN, 2, batch, START_MS)
     assert arrived == [
         (a.queue_offset, a.tags_code, a.physical_offset) for a in batched.take_arrivals()
     ]
@@ -245,7 +247,7 @@ def test_what_is_no_batch_stores_nothing(torn: bytes) -> None:
     store = opened(FaultyFiles())
 
     with pytest.raises(MessageIllegal):
-        store.append_batch("T", 0, 0, 0, BORN, 0, torn, START_MS)
+        append_batch(store, "T", 0, 0, 0, BORN, 0, torn, START_MS)
 
     assert store.max_physical_offset == 0
 

@@ -4,9 +4,10 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from tests.records import encode_record
 
 from roquette.errors import CorruptRecord
-from roquette.message.record import decode_record, encode_record
+from roquette.message.record import decode_record
 from roquette.message.record_view import (
     BAD_CRC,
     BAD_OFFSET,

@@ -1,7 +1,7 @@
 """Opening what others left behind: garbage, holes, prefixes, missing files."""
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import append_message, read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.errors import StoreError
@@ -17,7 +17,9 @@ def filled(*, synced: bool = True) -> tuple[FaultyFiles, list[int]]:
     store = MessageStore(small_config(), files, HOST)
     store.open(START_MS)
     places = [
-        store.append("T", n % 2, 0, 0, 0, BORN, 0, "", 0, b"x" * 60, START_MS + n).physical_offset
+        append_message(
+            store, "T", n % 2, 0, 0, 0, BORN, 0, "", 0, b"x" * 60, START_MS + n
+        ).physical_offset
         for n in range(COUNT)
     ]
     if synced:
@@ -82,7 +84,9 @@ def test_a_truncated_tail_does_not_come_back(  # Apache's issue 10666
     assert store.max_physical_offset == last
     files.kill()
 
-    store.append("T", 0, 0, 0, 0, BORN, 0, "", 0, b"y" * 60, START_MS)  # as long as the damaged
+    append_message(
+        store, "T", 0, 0, 0, 0, BORN, 0, "", 0, b"y" * 60, START_MS
+    )  # as long as the damaged
     store.write_pending()
     files.kill()
     store = reopened(files)
@@ -133,7 +137,7 @@ def test_an_index_that_is_gone_or_of_other_settings_is_made_anew(
         topic = "gone" if n == 3 else "T"
         named = f"KEYS\x01k{n}\x02UNIQ_KEY\x01u{n}\x02"
         keys = {"keys": f"k{n}", "uniq_key": f"u{n}"}
-        store.append(topic, 0, 0, 0, 0, BORN, 0, named, 0, b"x" * 60, START_MS + n, **keys)
+        append_message(store, topic, 0, 0, 0, 0, BORN, 0, named, 0, b"x" * 60, START_MS + n, **keys)
     store.delete_topic("gone")
     store.flush_all()
     if clean:
@@ -157,7 +161,7 @@ def test_an_index_half_made_anew_is_made_anew_again() -> None:
     store = reopened(files)
     for n in range(COUNT):
         named = f"UNIQ_KEY\x01u{n}\x02"
-        store.append("K", 0, 0, 0, 0, BORN, 0, named, 0, b"x", START_MS, uniq_key=f"u{n}")
+        append_message(store, "K", 0, 0, 0, 0, BORN, 0, named, 0, b"x", START_MS, uniq_key=f"u{n}")
     store.close(START_MS)
     _, *others = files.list_dir("/s/index")
     assert others
@@ -202,7 +206,7 @@ def test_a_clean_stop_needs_no_walk() -> None:
 
 
 def sent(store: MessageStore, body: bytes, now_ms: int = START_MS) -> int:
-    done = store.append("T", 0, 0, 0, 0, BORN, 0, "", 0, body, now_ms)
+    done = append_message(store, "T", 0, 0, 0, 0, BORN, 0, "", 0, body, now_ms)
     return done.physical_offset
 
 

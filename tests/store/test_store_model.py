@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.store.calls import read_queue
+from tests.records import append_batch, append_message, read_queue
 from tests.store.crash_workload import BORN, HOST, ROOT, crash_config
 
 from roquette.message.batch import encode_batch
@@ -35,8 +35,19 @@ class ListModel(RuleBasedStateMachine):
     @rule(queue=queues, body=bodies, key=st.integers(0, 5))
     def append(self, queue: tuple[str, int], body: bytes, key: int) -> None:
         self.now_ms += 7
-        done = self.store.append(
-            *queue, 0, 0, 0, BORN, 0, f"KEYS\x01k{key}\x02", 0, body, self.now_ms, f"k{key}"
+        done = append_message(
+            self.store,
+            *queue,
+            0,
+            0,
+            0,
+            BORN,
+            0,
+            f"KEYS\x01k{key}\x02",
+            0,
+            body,
+            self.now_ms,
+            f"k{key}",
         )
         assert done.queue_offset == len(self.lists[queue])
         self.lists[queue].append(body)
@@ -44,7 +55,7 @@ class ListModel(RuleBasedStateMachine):
     @rule(queue=queues, parts=st.lists(bodies, min_size=1, max_size=6))
     def append_batch(self, queue: tuple[str, int], parts: list[bytes]) -> None:
         batch = encode_batch([(0, body, b"") for body in parts])
-        done = self.store.append_batch(*queue, 0, 0, BORN, 0, batch, self.now_ms)
+        done = append_batch(self.store, *queue, 0, 0, BORN, 0, batch, self.now_ms)
         assert (done.queue_offset, done.count) == (len(self.lists[queue]), len(parts))
         self.lists[queue] += parts
 

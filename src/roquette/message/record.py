@@ -11,6 +11,7 @@ from mypy_extensions import i32, i64
 
 from roquette.base.checksum import crc32
 from roquette.errors import CorruptRecord
+from roquette.message.draft import Draft, Place
 from roquette.message.record_layout import (
     BLANK_MAGIC,
     FIXED_SIZE,
@@ -35,27 +36,17 @@ def record_size(
     return size + 1 if topic_len > MAX_TOPIC_V1 else size
 
 
-def write_record(
-    w: BytesWriter,
-    topic: bytes,
-    queue_id: i32,
-    flag: i32,
-    queue_offset: i64,
-    physical_offset: i64,
-    sys_flag: i32,
-    born_ms: i64,
-    born_host: bytes,
-    store_ms: i64,
-    store_host: bytes,
-    reconsume_times: i32,
-    prepared_offset: i64,
-    body: bytes,
-    properties: bytes,
-) -> None:
+def write_record(w: BytesWriter, draft: Draft, place: Place) -> None:
     """Append the record's bytes. Hosts of 20 bytes set their bit in the sys flag; a long topic makes V2.
 
     The caller has checked the limits (topic and properties: 32,767 bytes each).
     """
+    topic = place.topic
+    properties = draft.properties
+    body = draft.body
+    born_host = draft.born_host
+    store_host = place.store_host
+    sys_flag = i32(draft.sys_flag)
     topic_len = len(topic)
     born_len = len(born_host)
     store_len = len(store_host)
@@ -74,17 +65,17 @@ def write_record(
     write_i32_be(w, size)
     write_i32_be(w, RECORD_MAGIC_V2 if long_topic else RECORD_MAGIC_V1)
     write_i32_be(w, crc32(body) & 0x7FFFFFFF)
-    write_i32_be(w, queue_id)
-    write_i32_be(w, flag)
-    write_i64_be(w, queue_offset)
-    write_i64_be(w, physical_offset)
+    write_i32_be(w, i32(draft.queue_id))
+    write_i32_be(w, i32(draft.flag))
+    write_i64_be(w, place.queue_offset)
+    write_i64_be(w, place.physical_offset)
     write_i32_be(w, sys_flag)
-    write_i64_be(w, born_ms)
+    write_i64_be(w, draft.born_ms)
     w.write(born_host)
-    write_i64_be(w, store_ms)
+    write_i64_be(w, place.store_ms)
     w.write(store_host)
-    write_i32_be(w, reconsume_times)
-    write_i64_be(w, prepared_offset)
+    write_i32_be(w, i32(draft.reconsume_times))
+    write_i64_be(w, draft.prepared_offset)
     write_i32_be(w, len(body))
     w.write(body)
     if long_topic:
@@ -96,41 +87,10 @@ def write_record(
     w.write(properties)
 
 
-def encode_record(
-    topic: bytes,
-    queue_id: i32,
-    flag: i32,
-    queue_offset: i64,
-    physical_offset: i64,
-    sys_flag: i32,
-    born_ms: i64,
-    born_host: bytes,
-    store_ms: i64,
-    store_host: bytes,
-    reconsume_times: i32,
-    prepared_offset: i64,
-    body: bytes,
-    properties: bytes,
-) -> bytes:
+def encode_record(draft: Draft, place: Place) -> bytes:
     """One record's bytes; see `write_record`."""
     w = BytesWriter()
-    write_record(
-        w,
-        topic,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born_ms,
-        born_host,
-        store_ms,
-        store_host,
-        reconsume_times,
-        prepared_offset,
-        body,
-        properties,
-    )
+    write_record(w, draft, place)
     return w.getvalue()
 
 

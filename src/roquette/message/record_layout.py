@@ -20,6 +20,8 @@ Apache: MessageExtEncoder (writes), CommitLog.checkMessageAndReturnSize and Mess
 
 from typing import Final
 
+from mypy_extensions import i64
+
 RECORD_MAGIC_V1: Final = -626843481
 RECORD_MAGIC_V2: Final = -626843477
 MAGIC_START: Final = b"\xda\xa3\x20"  # of both
@@ -102,40 +104,21 @@ class StoredRecord:
         "topic",
     )
 
-    def __init__(
-        self,
-        size: int,
-        magic: int,
-        body_crc: int,
-        queue_id: int,
-        flag: int,
-        queue_offset: int,
-        physical_offset: int,
-        sys_flag: int,
-        born_timestamp_ms: int,
-        born_host: bytes,
-        store_timestamp_ms: int,
-        store_host: bytes,
-        reconsume_times: int,
-        prepared_offset: int,
-        body: bytes,
-        topic: str,
-        properties: str,
-    ) -> None:
-        self.size: int = size
-        self.magic: int = magic
-        self.body_crc: int = body_crc
-        self.queue_id: int = queue_id
-        self.flag: int = flag
-        self.queue_offset: int = queue_offset
-        self.physical_offset: int = physical_offset
-        self.sys_flag: int = sys_flag
-        self.born_timestamp_ms: int = born_timestamp_ms
-        self.born_host: bytes = born_host
-        self.store_timestamp_ms: int = store_timestamp_ms
-        self.store_host: bytes = store_host
-        self.reconsume_times: int = reconsume_times
-        self.prepared_offset: int = prepared_offset
-        self.body: bytes = body
+    def __init__(self, topic: str, properties: str, body: bytes) -> None:
         self.topic: str = topic
         self.properties: str = properties
+        self.body: bytes = body
+        self.size: i64 = 0
+        self.magic: i64 = RECORD_MAGIC_V1
+        self.body_crc: i64 = 0
+        self.queue_id: i64 = 0
+        self.flag: i64 = 0
+        self.queue_offset: i64 = 0
+        self.physical_offset: i64 = 0
+        self.sys_flag: i64 = 0
+        self.born_timestamp_ms: i64 = 0
+        self.born_host: bytes = b""
+        self.store_timestamp_ms: i64 = 0
+        self.store_host: bytes = b""
+        self.reconsume_times: i64 = 0
+        self.prepared_offset: i64 = 0

@@ -241,29 +241,30 @@ class RecordView:
         """The record as a value. Texts that are not UTF-8 are read with U+FFFD, as Java does."""
         data = self.data
         at = self.at
+        after_hosts = self.after_hosts
+        found = StoredRecord(
+            java_text(data[self.topic_at : self.topic_at + self.topic_size]),
+            java_text(self.properties()),
+            data[self.body_at : self.body_at + self.body_size],
+        )
         body_crc: int = read_i32_be(data, at + 8)
         flag: int = read_i32_be(data, at + 16)
-        reconsume_times: int = read_i32_be(data, self.after_hosts)
-        topic = data[self.topic_at : self.topic_at + self.topic_size]
-        return StoredRecord(
-            self.size,
-            self.magic,
-            body_crc,
-            self.queue_id,
-            flag,
-            self.queue_offset,
-            self.physical,
-            self.sys_flag,
-            read_i64_be(data, at + 40),
-            data[at + BORN_HOST_AT : self.stored_at],
-            self.store_ms,
-            data[self.stored_at + 8 : self.after_hosts],
-            reconsume_times,
-            read_i64_be(data, self.after_hosts + 4),
-            data[self.body_at : self.body_at + self.body_size],
-            java_text(topic),
-            java_text(self.properties()),
-        )
+        reconsume_times: int = read_i32_be(data, after_hosts)
+        found.size = self.size
+        found.magic = self.magic
+        found.body_crc = body_crc
+        found.queue_id = self.queue_id
+        found.flag = flag
+        found.queue_offset = self.queue_offset
+        found.physical_offset = self.physical
+        found.sys_flag = self.sys_flag
+        found.born_timestamp_ms = read_i64_be(data, at + 40)
+        found.born_host = data[at + BORN_HOST_AT : self.stored_at]
+        found.store_timestamp_ms = self.store_ms
+        found.store_host = data[self.stored_at + 8 : after_hosts]
+        found.reconsume_times = reconsume_times
+        found.prepared_offset = read_i64_be(data, after_hosts + 4)
+        return found
 
 
 def is_of_queue(

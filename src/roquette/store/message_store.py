@@ -7,12 +7,14 @@ It is synchronous. What blocks (sync, allocation, deletion) leaves as a plan: th
 import logging
 from collections.abc import Callable
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from roquette.base.descriptors import NO_SPACE, SHORTAGE, shortage_words
 from roquette.base.files import FileLock, Files
 from roquette.errors import StoreClosed, StoreError, StoreFull, StoreShort
-from roquette.message.properties import TAGS, property_value
+from roquette.message.draft import CODE_OF_TAGS, Draft, Place
+from roquette.message.properties import KeySpans
 from roquette.message.record import encode_record
 from roquette.message.record_layout import MAX_PROPERTIES
 from roquette.message.record_view import RecordView
@@ -64,6 +66,7 @@ class MessageStore:
         self._batches: BatchAppender = BatchAppender(
             self._log, self._queues, self._index, store_host
         )
+        self._spans: KeySpans = KeySpans()
         self._arrivals: list[Arrival] = []
         self._sync_flush: bool = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._reader: QueueReader = QueueReader(
@@ -189,29 +192,10 @@ class MessageStore:
 
     # Writing
 
-    def append(
-        self,
-        topic: str,
-        queue_id: int,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-        properties: str,
-        tags_code: int,
-        body: bytes,
-        now_ms: int,
-        keys: str | None = None,
-        uniq_key: str | None = None,
-        prepared_offset: int = 0,
-        own: bool = False,
-    ) -> Appended:
+    def append(self, draft: Draft, now_ms: i64) -> Appended:
         """Append one message; its queue unit, index entries and arrival follow at once.
 
-        `tags_code` goes to the queue unit (Java hash of the tags, or a due time), `keys` (the KEYS
-        property) and `uniq_key` to the index. `write_pending` brings the bytes to the system.
-        `own`: the broker delivers what it has taken before; maxMessageSize is for senders.
+        `write_pending` brings the bytes to the system.
 
         Raises:
             MessageIllegal: it breaks a limit. StoreFull: no space. StoreShort: no descriptors or memory for a file.
@@ -219,41 +203,41 @@ class MessageStore:
         """
         if self._refusal is not None:
             self._raise_refusal()
-        entry = self._queues.topics.get(topic) or self._queues.topic(topic)
-        data = properties.encode()
+        entry = self._queues.topics.get(draft.topic) or self._queues.topic(draft.topic)
+        data = draft.properties
         if data.endswith(b"\0"):
             data += b"\2"  # an empty property more: zeros at a record's end look torn to recovery
-        size: i64 = entry.fixed_size + len(data) + len(body)
-        size += len(born_host) + len(self._store_host)
-        large = len(body) > self._max_body and not own
+            draft.properties = data
+        size: i64 = entry.fixed_size + len(data) + len(draft.body)
+        size += len(draft.born_host) + len(self._store_host)
+        large = len(draft.body) > self._max_body and not draft.own
         if large or len(data) > MAX_PROPERTIES or size > self._max_record:
-            raise_illegal(self.config, len(body), len(data), size, own=own)
-        kind = sys_flag & TRANSACTION_MASK
+            raise_illegal(self.config, len(draft.body), len(data), size, own=draft.own)
+        kind = draft.sys_flag & TRANSACTION_MASK
         in_queue = kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK
+        queue_id = int(draft.queue_id)
         queue = entry.queues.get(queue_id)
         physical: i64 = self._log.next_place(self._log.end_offset, size)
         offset: i64 = queue.next_offset if in_queue and queue is not None else 0
-        record = encode_record(
-            entry.name, queue_id, flag, offset, physical, sys_flag, born_ms, born_host, now_ms,
-            self._store_host, reconsume_times, prepared_offset, body, data,
-        )  # fmt: skip
+        record = encode_record(draft, Place(entry.name, self._store_host, now_ms, offset, physical))
         assert len(record) == size
-        hashes: list[int] | None = None
-        if kind != TRANSACTION_ROLLBACK and self._index is not None:
-            hashes = entry.keys.hashes(uniq_key, keys, property_value(properties, TAGS))
+        keys = BytesWriter()
+        code = entry.keys.collect(data, self._spans, physical, keys)
+        if draft.unit_code != CODE_OF_TAGS:
+            code = draft.unit_code
         if queue is None:
             queue = self._queues.create(entry.topic, queue_id)
         self._make_room(queue if in_queue else None, size, now_ms)  # from here on nothing fails
         if in_queue:
-            queue.append(physical, size, tags_code)
+            queue.append(physical, size, code)
             if not queue.dirty:
                 self._queues.mark_dirty(queue)
-            arrival = Arrival(entry.topic, queue_id, offset, tags_code, physical, size, now_ms)
+            arrival = Arrival(entry.topic, queue_id, offset, code, physical, size, now_ms)
             self._arrivals.append(arrival)
         self._log.append(record)
         self._last_store_ms = now_ms
-        if hashes is not None and self._index is not None:
-            self._index.put_message(hashes, physical, now_ms)
+        if kind != TRANSACTION_ROLLBACK and self._index is not None:
+            self._index.put_batch(keys.getvalue(), now_ms)
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
         return Appended(physical, offset, size, physical + size)
@@ -283,17 +267,7 @@ class MessageStore:
         self.fail(f"writing the commit log failed: {error}")
         raise StoreClosed(f"writing the commit log failed: {error}") from error
 
-    def append_batch(
-        self,
-        topic: str,
-        queue_id: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-        batch: bytes,
-        now_ms: int,
-    ) -> BatchAppended:
+    def append_batch(self, draft: Draft, now_ms: i64) -> BatchAppended:
         """Append the messages of one client batch (`message.batch`), in order.
 
         Raises:
@@ -302,22 +276,12 @@ class MessageStore:
         """
         if self._refusal is not None:
             self._raise_refusal()
-        entry = self._queues.topics.get(topic) or self._queues.topic(topic)
-        fixed: i64 = entry.fixed_size + len(born_host) + len(self._store_host)
-        self._batches.check(batch, fixed, self.config, self._max_record)
+        entry = self._queues.topics.get(draft.topic) or self._queues.topic(draft.topic)
+        fixed: i64 = entry.fixed_size + len(draft.born_host) + len(self._store_host)
+        self._batches.check(draft.body, fixed, self.config, self._max_record)
         self._last_store_ms = now_ms
         try:
-            done = self._batches.append(
-                entry,
-                queue_id,
-                sys_flag,
-                born_ms,
-                born_host,
-                reconsume_times,
-                batch,
-                now_ms,
-                self._arrivals,
-            )
+            done = self._batches.append(entry, draft, now_ms, self._arrivals)
         except OSError as error:
             raise self._no_room(error) from error
         if self._log.pending_bytes >= PENDING_LIMIT:

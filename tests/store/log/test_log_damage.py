@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import append_message, read_queue
 from tests.store.crash_check import LATER_MS, Check
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 from tests.store.crash_workload import Owed, Workload
@@ -78,8 +78,7 @@ def append(store: MessageStore, number: int, queue: tuple[str, int]) -> Sent:
     topic, queue_id = queue
     body = random.Random(number).randbytes(40 + number * 7 % 200)
     properties = f"UNIQ_KEY\x01u{number}\x02TAGS\x01T\x02"
-    done = store.append(
-        topic, queue_id, 0, 0, START_MS, BORN, 0, properties, java_hash("T"), body,
+    done = append_message(store, topic, queue_id, 0, 0, START_MS, BORN, 0, properties, java_hash("T"), body,
         START_MS + number * 1000, None, f"u{number}",
     )  # fmt: skip
     return Sent(topic, queue_id, done.queue_offset, done.physical_offset)

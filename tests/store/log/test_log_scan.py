@@ -3,10 +3,11 @@
 import random
 
 import pytest
+from tests.records import append_message, encode_record
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.errors import CorruptRecord
-from roquette.message.record import decode_record, encode_record
+from roquette.message.record import decode_record
 from roquette.message.record_layout import names_directory
 from roquette.store.log.log_scan import Scanned, scan_dispatched, scan_sound
 from roquette.store.message_store import MessageStore
@@ -80,7 +81,7 @@ def test_it_passes_over_what_queues_and_index_know() -> None:
     for n in range(30):
         kind = (0, 4, 8, 12)[n % 4]
         topic = "long" * 40 if n % 5 == 0 else "T"
-        done = store.append(topic, n % 3, 0, kind, 0, V6, 0, "", 0, b"x" * n, START_MS)
+        done = append_message(store, topic, n % 3, 0, kind, 0, V6, 0, "", 0, b"x" * n, START_MS)
         places.append(done.physical_offset)
     store.write_pending()
     end = store.max_physical_offset

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tests.records import append_message
+
 from roquette.base.files import OsFiles
 from roquette.base.javatypes import java_hash
 from roquette.base.read_files import OsReadFiles
@@ -45,7 +47,8 @@ def append(store: MessageStore, number: int, topic: str | None = None) -> None:
     properties = (
         f"KEYS\x01{keys}\x02UNIQ_KEY\x01UNIQ{number:028}\x02TAGS\x01{tag}\x02step\x01{number}\x02"
     )
-    store.append(
+    append_message(
+        store,
         topic or TOPICS[number % 2],
         number % 3,
         number,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.records import append_message
 from tests.store.offline.stores import (
     HOST,
     READER,
@@ -492,8 +493,7 @@ def test_check_points_of_pop_are_no_damage_whether_their_ids_are_indexed_or_not(
     for number in range(20, 40):
         text = f"TAGS\x01ck\x02UNIQ_KEY\x01{unique_key or 'ck-1'}\x02"
         now_ms = 1_700_000_000_000 + number * 100
-        store.append(
-            "rmq_sys_REVIVE_LOG_c", 0, 0, 0, now_ms, HOST, 0, text, java_hash("ck"), b"{}", now_ms,
+        append_message(store, "rmq_sys_REVIVE_LOG_c", 0, 0, 0, now_ms, HOST, 0, text, java_hash("ck"), b"{}", now_ms,
             uniq_key=unique_key,
         )  # fmt: skip
         append(store, number)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import append_message, encode_record, read_queue
 from tests.store.offline.stores import (
     HOST,
     READER,
@@ -26,7 +26,6 @@ from tests.store.offline.stores import (
 
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError
-from roquette.message.record import encode_record
 from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.repair import repair
@@ -366,7 +365,9 @@ def test_times_of_delayed_messages_are_those_of_the_broker(
         at = START_MS + number
         properties = f"DELAY\x01{level}\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02"
         due = at + (3_000, 40_000)[level - 1]
-        store.append("SCHEDULE_TOPIC_XXXX", level - 1, 0, 0, at, HOST, 0, properties, due, b"x", at)
+        append_message(
+            store, "SCHEDULE_TOPIC_XXXX", level - 1, 0, 0, at, HOST, 0, properties, due, b"x", at
+        )
     store.write_pending()
     store.close(0)
     before = [codes_of(root, level) for level in (0, 1)]
@@ -389,7 +390,7 @@ def test_levels_that_no_queue_shows_are_told_of(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = make_store(root, 5, close=False)
     properties = "DELAY\x013\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02"
-    store.append("SCHEDULE_TOPIC_XXXX", 2, 0, 0, 1, HOST, 0, properties, 5, b"x", START_MS)
+    append_message(store, "SCHEDULE_TOPIC_XXXX", 2, 0, 0, 1, HOST, 0, properties, 5, b"x", START_MS)
     store.write_pending()
     store.close(0)
     shutil.rmtree(root / "consumequeue" / "SCHEDULE_TOPIC_XXXX")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import append_message, encode_record, read_queue
 from tests.store.offline.stores import (
     READER,
     SEGMENT,
@@ -26,7 +26,7 @@ from roquette.base.checksum import crc32
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError
 from roquette.message.properties import decode_properties
-from roquette.message.record import encode_blank, encode_record
+from roquette.message.record import encode_blank
 from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.findings import DAMAGE
@@ -115,7 +115,7 @@ def judge(root: Path, mended: Path, *, place: bool = True) -> None:
         )
         assert b"".join(read.runs) == store.record_at(record.physical_offset)
         assert read.count == 1
-    done = store.append("T", 0, 0, 0, 1, HOST, 0, "", 0, b"new", START_MS + 10**8)
+    done = append_message(store, "T", 0, 0, 0, 1, HOST, 0, "", 0, b"new", START_MS + 10**8)
     assert done.queue_offset > max((r.queue_offset for r in found if r.topic == "T"), default=-1)
     store.write_pending()
     store.close(0)

@@ -4,7 +4,7 @@ import errno
 import logging
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import append_message, read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
@@ -25,8 +25,8 @@ def opened(files: FaultyFiles, **changes: object) -> MessageStore:
 
 def put(store: MessageStore, body: bytes = b"x", queue_id: int = 0, key: str = "") -> int:
     named = f"KEYS\x01{key}\x02" if key else ""
-    return store.append(
-        "T", queue_id, 0, 0, START_MS, BORN, 0, named, 0, body, START_MS, key or None
+    return append_message(
+        store, "T", queue_id, 0, 0, START_MS, BORN, 0, named, 0, body, START_MS, key or None
     ).queue_offset
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.store.calls import read_queue
+from tests.records import append_message, read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
@@ -240,7 +240,7 @@ def fill(store: MessageStore, count: int, at: int, step_ms: int = 0) -> int:
     """Append so many messages, about 16 a file; returns the time of the last one."""
     for number in range(count):
         now = at + number * step_ms
-        store.append("T", 0, 0, 0, now, BORN, 0, "", 0, b"x" * 100, now)
+        append_message(store, "T", 0, 0, 0, now, BORN, 0, "", 0, b"x" * 100, now)
     store.flush_all()
     return at + (count - 1) * step_ms
 
@@ -336,8 +336,7 @@ def test_queue_and_index_files_go_with_the_log() -> None:
     files = FaultyFiles()
     store = opened(files, START_MS, file_reserved_bytes=4096, delete_batch=1000)
     for number in range(400):
-        store.append(
-            "T", 0, 0, 0, START_MS, BORN, 0, f"KEYS\x01k{number}\x02", 0, b"x" * 100, START_MS,
+        append_message(store, "T", 0, 0, 0, START_MS, BORN, 0, f"KEYS\x01k{number}\x02", 0, b"x" * 100, START_MS,
             keys=f"k{number}",
         )  # fmt: skip
     store.flush_all()
@@ -379,7 +378,7 @@ def test_settings_changed_while_open_take_effect(caplog) -> None:
     assert "diskSpaceWarningLevelRatio=99 acts as 90" in caplog.text
     assert store.plan_retention(later) is not None
     with pytest.raises(MessageIllegal, match="maxMessageSize 50"):
-        store.append("T", 0, 0, 0, START_MS, BORN, 0, "", 0, b"x" * 51, START_MS)
+        append_message(store, "T", 0, 0, 0, START_MS, BORN, 0, "", 0, b"x" * 51, START_MS)
 
 
 def test_the_space_of_deleted_files_comes_back_at_once(tmp_path) -> None:

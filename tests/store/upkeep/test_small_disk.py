@@ -25,7 +25,7 @@ def opened():
 
 def put(store, body=b"x" * 100):
     named = "KEYS\\x01k\\x02"
-    return store.append("T", 0, 0, 0, 0, HOST, 0, named, 0, body, 1_700_000_000_000, "k")
+    return append_message(store, "T", 0, 0, 0, 0, HOST, 0, named, 0, body, 1_700_000_000_000, "k")
 
 def fill():
     with open(root + "/ballast", "wb", buffering=0) as file:

@@ -281,45 +281,15 @@ class PopProcessor:
         """Messages go out: their check-point into the log first; False when that cannot be written."""
         name, group, queue_id = key
         offsets = queue_offsets(found.runs)
-        if header.order:
-            before = self._pop.orders.find(name, group, queue_id)
-            counts = self._pop.orders.update(
-                name,
-                group,
-                queue_id,
-                attempt_id=header.attempt_id,
-                pop_time=batch.pop_time,
-                invisible_time=header.invisible_time,
-                offsets=offsets,
-                now_ms=ctx.steady_ms,
-            )
-            try:
-                batch.end_offset = self._pop.log_order(name, group, queue_id, ctx.now_ms)
-            except Refused:
-                self._pop.orders.restore(name, group, queue_id, before, ctx.steady_ms)
-                return False
-            batch.counts += counts
-            self._offsets.commit(group, name, queue_id, start, ctx.now_ms)
-        else:
-            point = CheckPoint(
-                start_offset=start,
-                pop_time=batch.pop_time,
-                invisible_time=header.invisible_time,
-                num=len(offsets),
-                queue_id=queue_id,
-                topic=name,
-                group=group,
-                diffs=[offset - start for offset in offsets],
-                broker_name=self._live.current.broker_name,
-            )
-            try:
-                batch.end_offset = self._pop.log.append_check_point(
-                    point, batch.revive_qid, ctx.now_ms
-                )
-                self._stats.checked(name, group)
-            except Refused:
-                return False
-            self._offsets.commit(group, name, queue_id, found.next_begin_offset, ctx.now_ms)
+        try:
+            if header.order:
+                self._log_order(ctx, header, batch, key, offsets)
+            else:
+                self._log_check_point(ctx, header, batch, key, start, offsets)
+        except Refused:
+            return False
+        committed = start if header.order else found.next_begin_offset
+        self._offsets.commit(group, name, queue_id, committed, ctx.now_ms)
         batch.starts.append(start_offset_info(name, queue_id, start))
         batch.messages.append(message_offset_info(name, queue_id, offsets))
         runs = found.runs
@@ -338,6 +308,59 @@ class PopProcessor:
         self._stats.get(len(offsets))
         self._stats.group_get(name, group, len(offsets), found.size)
         return True
+
+    def _log_order(
+        self,
+        ctx: RequestContext,
+        header: PopMessageRequestHeader,
+        batch: _Batch,
+        key: tuple[str, str, int],
+        offsets: list[int],
+    ) -> None:
+        """What an orderly pop holds of a queue, into the log. Raises Refused: it holds what it held before."""
+        name, group, queue_id = key
+        before = self._pop.orders.find(name, group, queue_id)
+        counts = self._pop.orders.update(
+            name,
+            group,
+            queue_id,
+            attempt_id=header.attempt_id,
+            pop_time=batch.pop_time,
+            invisible_time=header.invisible_time,
+            offsets=offsets,
+            now_ms=ctx.steady_ms,
+        )
+        try:
+            batch.end_offset = self._pop.log_order(name, group, queue_id, ctx.now_ms)
+        except Refused:
+            self._pop.orders.restore(name, group, queue_id, before, ctx.steady_ms)
+            raise
+        batch.counts += counts
+
+    def _log_check_point(
+        self,
+        ctx: RequestContext,
+        header: PopMessageRequestHeader,
+        batch: _Batch,
+        key: tuple[str, str, int],
+        start: int,
+        offsets: list[int],
+    ) -> None:
+        """The check-point of messages that go out, into the log. Raises Refused."""
+        name, group, queue_id = key
+        point = CheckPoint(
+            start_offset=start,
+            pop_time=batch.pop_time,
+            invisible_time=header.invisible_time,
+            num=len(offsets),
+            queue_id=queue_id,
+            topic=name,
+            group=group,
+            diffs=[offset - start for offset in offsets],
+            broker_name=self._live.current.broker_name,
+        )
+        batch.end_offset = self._pop.log.append_check_point(point, batch.revive_qid, ctx.now_ms)
+        self._stats.checked(name, group)
 
     def _answer(
         self, ctx: RequestContext, header: PopMessageRequestHeader, batch: _Batch

@@ -11,6 +11,7 @@ from roquette.broker.pop.receipt import build_extra_info
 from roquette.broker.records.sound_records import sound_record
 from roquette.broker.tables.offsets import OffsetTable
 from roquette.message import properties
+from roquette.message.draft import draft_of, place_of
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import encode_record
@@ -140,23 +141,10 @@ def as_of_topic(
             if len(text) > MAX_PROPERTIES:
                 found.append(run[position : position + record.size])
             else:
-                found.append(
-                    encode_record(
-                        name,
-                        record.queue_id,
-                        record.flag,
-                        record.queue_offset,
-                        record.physical_offset,
-                        record.sys_flag,
-                        record.born_timestamp_ms,
-                        record.born_host,
-                        record.store_timestamp_ms,
-                        record.store_host,
-                        record.reconsume_times,
-                        record.prepared_offset,
-                        record.body,
-                        text,
-                    )
-                )
+                draft = draft_of(record)
+                draft.properties = text
+                place = place_of(record)
+                place.topic = name
+                found.append(encode_record(draft, place))
             position += record.size
     return found

@@ -37,6 +37,7 @@ from roquette.broker.tables.topics import TopicTable
 from roquette.broker.timers.timer_rules import wait_no_more
 from roquette.errors import Refused, is_transient
 from roquette.message import names, properties
+from roquette.message.draft import draft_of
 from roquette.message.properties import decode_properties, property_value
 from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
@@ -359,19 +360,13 @@ class Reviver:
         )
         if self._offsets.query(group, topic, 0) < 0:
             self._offsets.commit(group, topic, 0, self._store.min_offset(topic, 0), now_ms)
-        self._writer.put(
-            topic,
-            0,
-            named,
-            record.body,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_ms=record.born_timestamp_ms,
-            born_host=self._host,
-            reconsume_times=record.reconsume_times + (0 if point.suspend else 1),
-            now_ms=now_ms,
-            own=True,
-        )
+        draft = draft_of(record)
+        draft.topic, draft.queue_id = topic, 0
+        draft.prepared_offset = 0
+        draft.born_host = self._host
+        draft.reconsume_times += 0 if point.suspend else 1
+        draft.own = True
+        self._writer.put(draft, named, now_ms)
         found.put_count += 1
 
 

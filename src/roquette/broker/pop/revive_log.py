@@ -9,6 +9,7 @@ from roquette.broker.pop.checkpoint import ACK_INTERVAL_MS, CheckPoint, Entry, O
 from roquette.broker.records.writer import MessageWriter
 from roquette.errors import StoreError
 from roquette.message import names, properties
+from roquette.message.draft import Draft
 from roquette.message.properties import encode_properties
 from roquette.store.message_store import MessageStore
 
@@ -44,29 +45,23 @@ class ReviveLog:
         Raises:
             Refused: the store does not take messages.
         """
-        tag = entry.tag
         deliver = str(deliver_ms)
         named = {
-            properties.TAGS: tag,
+            properties.TAGS: entry.tag,
             properties.UNIQ_KEY: entry.unique_key,
             properties.TIMER_DELIVER_MS: deliver,
             properties.TIMER_OUT_MS: deliver,
         }
+        draft = Draft(
+            self.topic,
+            revive_qid,
+            encode_properties(named).encode(),
+            encode(entry),
+            now_ms,
+            self._host,
+        )
         try:
-            done = self._store.append(
-                self.topic,
-                revive_qid,
-                0,
-                0,
-                now_ms,
-                self._host,
-                0,
-                encode_properties(named),
-                self._writer.tags_code(tag),
-                encode(entry),
-                now_ms,
-                uniq_key=named[properties.UNIQ_KEY],
-            )
+            done = self._store.append(draft, now_ms)
         except StoreError as error:
             raise self._writer.refusal(error) from None
         return done.end_offset

@@ -131,30 +131,15 @@ class PullProcessor:
             raise _forbidden(
                 FORBIDDEN_GROUP, f"subscription group no permission, {header.consumer_group}"
             )
-        topic = self._topics.find(header.topic)
-        if topic is None:
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
-            )
-        if not topic.perm & PERM_READ:
-            raise _forbidden(
-                FORBIDDEN_TOPIC, f"the topic[{header.topic}] pulling message is forbidden"
-            )
+        topic = self._find_topic(ctx, header)
         queue_id: int = header.queue_id
-        if not 0 <= queue_id < topic.read_queues:
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{ctx.peer.remote}]",
-            )
         sys_flag: int = header.sys_flag
         if sys_flag & SUBSCRIPTION_FLAG:
             if self._live.current.reject_pull_consumer_enable:
                 self._reject_puller(ctx, header)
-            chosen = self._brought(header)
+            chosen = self._filter_from_request(header)
         else:
-            chosen = self._subscribed(ctx, header, group)
+            chosen = self._filter_from_heartbeat(ctx, header, group)
         if sys_flag & CLASS_FILTER_FLAG:
             chosen = MATCH_ALL  # class filters are obsolete: the client filters
         elif chosen.predicate is not None:
@@ -177,6 +162,26 @@ class PullProcessor:
                 header.consumer_group, topic.name, queue_id, header.queue_offset
             )
         return self._read(ctx, header, topic, group, chosen)
+
+    def _find_topic(self, ctx: RequestContext, header: PullMessageRequestHeader) -> Topic:
+        """The topic, if it may be read and has the queue."""
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
+            )
+        if not topic.perm & PERM_READ:
+            raise _forbidden(
+                FORBIDDEN_TOPIC, f"the topic[{header.topic}] pulling message is forbidden"
+            )
+        if not 0 <= header.queue_id < topic.read_queues:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{ctx.peer.remote}]",
+            )
+        return topic
 
     def _read(
         self,
@@ -276,8 +281,8 @@ class PullProcessor:
             chosen.predicate,
         )
 
-    def _brought(self, header: PullMessageRequestHeader) -> RecordFilter:
-        """The filter a pull brings with it."""
+    def _filter_from_request(self, header: PullMessageRequestHeader) -> RecordFilter:
+        """The filter of a pull that has one."""
         kind = header.expression_type
         if not is_tag_type(kind) and not self._live.current.enable_property_filter:
             raise _no_property_filter(kind)
@@ -310,7 +315,7 @@ class PullProcessor:
         group = header.topic[len(RETRY_PREFIX) :]
         return RecordFilter(None, RetryPredicate(self._consumers.filter_of, group))
 
-    def _subscribed(
+    def _filter_from_heartbeat(
         self,
         ctx: RequestContext,
         header: PullMessageRequestHeader,

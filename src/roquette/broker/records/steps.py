@@ -17,17 +17,21 @@ log = logging.getLogger("roquette.broker")
 
 BEAT_S: Final = 0.1
 REFUSED_S: Final = 10.0
+STEP_S: Final = 0.005  # a step of a long answer
 MANY: Final = 500  # rows of an answer: more are written beside the loop
 
 T = TypeVar("T")
 
 
 async def paced(items: Iterable[T], at_once: int = 1_000) -> AsyncIterator[T]:
-    """The items; after so many of them the others have a turn. Nobody else changes `items`."""
+    """The items; after STEP_S, or so many of them, the others have a turn. Nobody else changes `items`."""
+    time = asyncio.get_running_loop().time
+    end = time() + STEP_S
     for number, item in enumerate(items, 1):
         yield item
-        if number % at_once == 0:
+        if number % at_once == 0 or time() >= end:
             await asyncio.sleep(0)
+            end = time() + STEP_S
 
 
 async def encode_rows(value: Any, rows: int, *, java_keys: bool = False) -> bytes:

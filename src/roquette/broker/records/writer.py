@@ -6,7 +6,6 @@ Apache: HookUtils.handleScheduleMessage, SendMessageProcessor.handlePutMessageRe
 
 from collections.abc import Callable, Sequence
 
-from roquette.base.javatypes import java_hash
 from roquette.broker.records.set_aside import SetAside
 from roquette.broker.timers.timer_rules import TimerRules, asks_for_timer, strip_timer
 from roquette.errors import (
@@ -20,15 +19,14 @@ from roquette.errors import (
     StoreShort,
 )
 from roquette.message import names, properties, sysflag
-from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, property_value
+from roquette.message.draft import Draft, draft_of
+from roquette.message.properties import encode_properties
 from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
 from roquette.store.log.delivery_marks import copy_mark
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
 
-TAG_CACHE = 10_000  # distinct tags whose hashes are kept,
-TAG_LENGTH = 128  # none longer than that
 _DISPENSABLE = frozenset(
     (
         properties.WAIT,
@@ -69,99 +67,53 @@ class MessageWriter:
         self._delay_ms: Sequence[int] = delay_ms
         self._disk_text: Callable[[], str] = disk_text
         self._timers: TimerRules | None = timers
-        self._tags_codes: dict[str, int] = {}
         self.aside: SetAside = SetAside()
 
-    def tags_code(self, tag: str | None) -> int:
-        """The number consumers filter by: the tag's Java hash, 0 without a tag."""
-        if not tag:
-            return 0
-        code = self._tags_codes.get(tag)
-        if code is None:
-            code = java_hash(tag)
-            if len(self._tags_codes) < TAG_CACHE and len(tag) <= TAG_LENGTH:
-                self._tags_codes[tag] = code
-        return code
+    def put(self, draft: Draft, named: dict[str, str], now_ms: int) -> Appended:
+        """Append a draft with these properties; one to be delivered later goes to the timer's queue or its delay
+        level's, and `named` says so afterwards (HookUtils.handleScheduleMessage).
 
-    def put(
-        self,
-        topic: str,
-        queue_id: int,
-        named: dict[str, str],
-        body: bytes,
-        *,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-        now_ms: int,
-        prepared_offset: int = 0,
-        own: bool = False,
-    ) -> Appended:
-        """Append a message; one to be delivered later goes to the timer's queue or its delay level's, and
-        `named` tells so afterwards (HookUtils.handleScheduleMessage).
-
-        Args:
-            prepared_offset: physical offset of the half message that is committed by this one.
-            own: the broker delivers what it has taken before: limits for senders are none for it, and what it
-                adds is left out where the properties have no room.
+        Of the broker's own deliveries, what it adds is left out where the properties have no room.
 
         Raises:
             RefusedForNow, Refused: the store does not take it, or what it says of its delivery is wrong.
         """
-        tags_code = self.tags_code(named.get(properties.TAGS))
-        if sys_flag & sysflag.TRANSACTION_ROLLBACK in (0, sysflag.TRANSACTION_COMMIT):
+        if draft.sys_flag & sysflag.TRANSACTION_ROLLBACK in (0, sysflag.TRANSACTION_COMMIT):
             level = delay_level(named)
-            if topic != names.TIMER_TOPIC and asks_for_timer(named):
+            if draft.topic != names.TIMER_TOPIC and asks_for_timer(named):
                 if level > 0:
                     strip_timer(named)  # the level wins
                 elif properties.TIMER_OUT_MS not in named:
-                    topic, queue_id = self._to_timer(topic, queue_id, named, now_ms)
+                    self._to_timer(draft, named, now_ms)
             if level > 0:
                 level = min(level, len(self._delay_ms))
                 named[properties.DELAY] = str(level)
-                named[properties.REAL_TOPIC] = topic
-                named[properties.REAL_QID] = str(queue_id)
-                topic, queue_id = names.SCHEDULE_TOPIC, level - 1
-                tags_code = now_ms + self._delay_ms[level - 1]  # there: the time of delivery
+                _keep_place(draft, named)
+                draft.topic, draft.queue_id = names.SCHEDULE_TOPIC, level - 1
+                draft.unit_code = now_ms + self._delay_ms[level - 1]
+        text = fitting(named) if draft.own else encode_properties(named)
+        draft.properties = text.encode()
+        return self._append(draft, now_ms)
+
+    def _append(self, draft: Draft, now_ms: int) -> Appended:
+        draft.sys_flag &= ~_HOST_BITS
         try:
-            return self._store.append(
-                topic,
-                queue_id,
-                flag,
-                sys_flag & ~_HOST_BITS,
-                born_ms,
-                born_host,
-                reconsume_times,
-                fitting(named) if own else encode_properties(named),
-                tags_code,
-                body,
-                now_ms,
-                keys=named.get(properties.KEYS),
-                uniq_key=named.get(properties.UNIQ_KEY),
-                prepared_offset=prepared_offset,
-                own=own,
-            )
+            return self._store.append(draft, now_ms)
         except StoreError as error:
             raise self.refusal(error) from None
 
-    def _to_timer(
-        self, topic: str, queue_id: int, named: dict[str, str], now_ms: int
-    ) -> tuple[str, int]:
-        """Where a timer message goes; one whose time has passed goes where it was sent to."""
+    def _to_timer(self, draft: Draft, named: dict[str, str], now_ms: int) -> None:
+        """Send a timer message to the timer's queue, unless its time has passed."""
         if self._timers is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 "accurate timer message is not enabled, timerWheelEnable is false",
             )
         out_ms = self._timers.slot_of(named, now_ms)
-        if out_ms is None:
-            return topic, queue_id
-        named[properties.TIMER_OUT_MS] = str(out_ms)
-        named[properties.REAL_TOPIC] = topic
-        named[properties.REAL_QID] = str(queue_id)
-        return names.TIMER_TOPIC, 0
+        if out_ms is not None:
+            named[properties.TIMER_OUT_MS] = str(out_ms)
+            _keep_place(draft, named)
+            draft.topic, draft.queue_id = names.TIMER_TOPIC, 0
 
     def put_copy(
         self, topic: str, queue_id: int, text: str, record: StoredRecord, now_ms: int
@@ -173,27 +125,12 @@ class MessageWriter:
         Raises:
             RefusedForNow, Refused: the store does not take it.
         """
-        tags = property_value(text, TAGS)
-        try:
-            return self._store.append(
-                topic,
-                queue_id,
-                record.flag,
-                record.sys_flag & ~_HOST_BITS,
-                record.born_timestamp_ms,
-                record.born_host,
-                record.reconsume_times,
-                text,
-                self.tags_code(tags),
-                record.body,
-                now_ms,
-                keys=property_value(text, KEYS),
-                uniq_key=property_value(text, UNIQ_KEY),
-                prepared_offset=copy_mark(record.physical_offset),
-                own=True,
-            )
-        except StoreError as error:
-            raise self.refusal(error) from None
+        draft = draft_of(record)
+        draft.topic, draft.queue_id = topic, queue_id
+        draft.properties = text.encode()
+        draft.prepared_offset = copy_mark(record.physical_offset)
+        draft.own = True
+        return self._append(draft, now_ms)
 
     def illegal(self) -> Refused:
         """The refusal of a message that breaks a size limit."""
@@ -225,6 +162,11 @@ class MessageWriter:
                 f"service not available now: the message store takes no messages: {error}",
             )
         return Refused(ResponseCode.SYSTEM_ERROR, f"UNKNOWN_ERROR {error}")
+
+
+def _keep_place(draft: Draft, named: dict[str, str]) -> None:
+    named[properties.REAL_TOPIC] = draft.topic
+    named[properties.REAL_QID] = str(draft.queue_id)
 
 
 def fitting(named: dict[str, str]) -> str:

@@ -13,8 +13,9 @@ from roquette.broker.sending.send import Header, SendProcessor
 from roquette.broker.tables.producers import ProducerTable
 from roquette.errors import ClientError, Refused, StoreError
 from roquette.message import properties
+from roquette.message.draft import Draft
 from roquette.message.message_id import host_text, offset_message_id
-from roquette.message.properties import TAGS, decode_properties, encode_properties, property_value
+from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.sysflag import COMPRESSED, COMPRESSION_MASK
 from roquette.remoting.dispatcher import Peer, RequestContext
 from roquette.remoting.outcomes import Reply, Task
@@ -119,28 +120,16 @@ class ReplyProcessor:
     ) -> tuple[str, int] | None:
         """Store the reply as it came; that it cannot be stored is no failure for the replier."""
         text: str = header.properties or ""
-        named = decode_properties(text)
-        tags = property_value(text, TAGS)
         if not body:
             log.warning("reply not kept: it has no body topic=%s", topic)
             return None
+        draft = Draft(topic, queue_id, text.encode(), body, header.born_timestamp, ctx.peer.host)
+        draft.flag = header.flag
+        draft.sys_flag = header.sys_flag & (COMPRESSED | COMPRESSION_MASK)
+        draft.reconsume_times = header.reconsume_times
         try:
             self._store.check_send()
-            done = self._store.append(
-                topic,
-                queue_id,
-                header.flag,
-                header.sys_flag & (COMPRESSED | COMPRESSION_MASK),
-                header.born_timestamp,
-                ctx.peer.host,
-                header.reconsume_times,
-                text,
-                0 if tags is None else self._writer.tags_code(tags),
-                body,
-                ctx.now_ms,
-                keys=named.get(properties.KEYS),
-                uniq_key=named.get(properties.UNIQ_KEY),
-            )
+            done = self._store.append(draft, ctx.now_ms)
         except StoreError as error:
             log.warning("reply not kept topic=%s error=%s", topic, error)
             return None

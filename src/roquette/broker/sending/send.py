@@ -20,6 +20,7 @@ from roquette.broker.tables.topics import Topic, TopicTable
 from roquette.broker.timers.timer_rules import RecallHandle
 from roquette.broker.transactions.half_messages import Transactions
 from roquette.errors import Refused, StoreError, StoreFull
+from roquette.message.draft import Draft
 from roquette.message.message_id import UniqueIds
 from roquette.message.names import (
     RETRY_PREFIX,
@@ -182,29 +183,25 @@ class SendProcessor:
             if uniq_key is None:
                 uniq_key = self._ids.next_id(ctx.now_ms)
                 text += f"UNIQ_KEY\x01{uniq_key}\x02"
-            tag = named.get("TAGS")
+            draft = self._draft(ctx, header, topic, queue_id, body)
+            draft.properties = (text + self._added).encode()
             try:
-                done = self._store.append(
-                    topic.name,
-                    queue_id,
-                    header.flag,
-                    header.sys_flag,
-                    header.born_timestamp,
-                    ctx.peer.host,
-                    header.reconsume_times,
-                    text + self._added,
-                    0 if tag is None else self._writer.tags_code(tag),
-                    body,
-                    ctx.now_ms,
-                    keys=named.get("KEYS"),
-                    uniq_key=uniq_key,
-                )
+                done = self._store.append(draft, ctx.now_ms)
             except StoreError as error:
                 raise self._failed(error) from None
             outcome = self._answer(topic, queue_id, done, uniq_key, named)
         if created:
             return Task(self._after_creation(topic, header.default_topic, outcome))
         return outcome
+
+    def _draft(
+        self, ctx: RequestContext, header: Header, topic: Topic, queue_id: int, body: bytes
+    ) -> Draft:
+        draft = Draft(topic.name, queue_id, b"", body, header.born_timestamp, ctx.peer.host)
+        draft.flag = header.flag
+        draft.sys_flag = header.sys_flag
+        draft.reconsume_times = header.reconsume_times
+        return draft
 
     def _answer(
         self,
@@ -331,20 +328,11 @@ class SendProcessor:
         half = self._is_half(named, sys_flag, retried=reconsume_times > 0 and level > 0)
         if topic.filter_type == "MULTI_TAG":
             sys_flag |= MULTI_TAGS
+        draft = self._draft(ctx, header, topic, queue_id, body)
+        draft.sys_flag = sys_flag
         put = self._transactions.put_half if half else self._writer.put
         try:
-            done = put(
-                topic.name,
-                queue_id,
-                named,
-                body,
-                flag=header.flag,
-                sys_flag=sys_flag,
-                born_ms=header.born_timestamp,
-                born_host=ctx.peer.host,
-                reconsume_times=reconsume_times,
-                now_ms=ctx.now_ms,
-            )
+            done = put(draft, named, ctx.now_ms)
         except Refused as refusal:
             self._stats.put_failed.total += 1
             raise self._refuse(refusal.code, refusal.remark) from None
@@ -445,20 +433,12 @@ class SendProcessor:
             raise self._illegal()
         if not body or len(body) > self._live.store.max_message_size:
             raise self._illegal()
-        sys_flag = header.sys_flag & ~(SPECIAL_FLAGS)
+        draft = self._draft(ctx, header, topic, queue_id, body)
+        draft.sys_flag &= ~SPECIAL_FLAGS
         if topic.filter_type == "MULTI_TAG":
-            sys_flag |= MULTI_TAGS
+            draft.sys_flag |= MULTI_TAGS
         try:
-            done = self._store.append_batch(
-                topic.name,
-                queue_id,
-                sys_flag,
-                header.born_timestamp,
-                ctx.peer.host,
-                header.reconsume_times,
-                body,
-                ctx.now_ms,
-            )
+            done = self._store.append_batch(draft, ctx.now_ms)
         except StoreError as error:
             raise self._failed(error) from None
         ids = done.message_ids.hex(",", len(self._store_host) + 8).upper()

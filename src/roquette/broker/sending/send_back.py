@@ -18,6 +18,7 @@ from roquette.broker.sending.send import FAQ
 from roquette.broker.tables.groups import GroupTable
 from roquette.broker.tables.topics import Topic, TopicTable
 from roquette.errors import Refused
+from roquette.message.draft import draft_of
 from roquette.message.names import PERM_WRITE, retry_topic
 from roquette.message.properties import RETRY_TOPIC
 from roquette.message.sysflag import TOPIC_UNIT_SUB
@@ -134,19 +135,12 @@ class SendBackProcessor:
         queue_id = self._entropy.below(max(1, topic.write_queues))
 
         def put(named: dict[str, str]) -> Appended:
-            return self._writer.put(
-                topic.name,
-                queue_id,
-                named,
-                record.body,
-                flag=record.flag,
-                sys_flag=record.sys_flag,
-                born_ms=record.born_timestamp_ms,
-                born_host=record.born_host,
-                reconsume_times=plan.reconsume_times,
-                now_ms=ctx.now_ms,
-                own=True,
-            )
+            draft = draft_of(record)
+            draft.topic, draft.queue_id = topic.name, queue_id
+            draft.prepared_offset = 0
+            draft.reconsume_times = plan.reconsume_times
+            draft.own = True
+            return self._writer.put(draft, named, ctx.now_ms)
 
         try:
             return put(plan.named)

@@ -12,6 +12,7 @@ from roquette.broker.tables.topics import TopicTable
 from roquette.broker.timers.timer_rules import RecallHandle, decode_handle, delete_key
 from roquette.errors import Refused
 from roquette.message import properties
+from roquette.message.draft import Draft
 from roquette.message.names import PERM_WRITE
 from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Reply
@@ -76,19 +77,9 @@ class RecallProcessor:
         }
         if header.producer_group:
             named[properties.PGROUP] = header.producer_group
+        draft = Draft(handle.topic, 0, b"", _BODY, ctx.now_ms, ctx.peer.host)
         try:
-            done = self._writer.put(
-                handle.topic,
-                0,
-                named,
-                _BODY,
-                flag=0,
-                sys_flag=0,
-                born_ms=ctx.now_ms,
-                born_host=ctx.peer.host,
-                reconsume_times=0,
-                now_ms=ctx.now_ms,
-            )
+            done = self._writer.put(draft, named, ctx.now_ms)
         except Refused:
             raise self._refuse(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
         reply = Reply(encode_dict({"msgId": handle.uniq_key} | region))

@@ -24,6 +24,7 @@ from roquette.broker.tables.topics import TopicTable
 from roquette.broker.transactions.half_messages import HALF_QUEUE, TASK, Transactions, real_place
 from roquette.errors import MessageIllegal, Refused, RefusedForNow
 from roquette.message import names, properties
+from roquette.message.draft import draft_of, place_of
 from roquette.message.message_id import offset_message_id
 from roquette.message.properties import decode_properties
 from roquette.message.record import encode_record
@@ -221,22 +222,11 @@ class CheckPlan:
         key = named.get(properties.UNIQ_KEY)
         if key is not None:
             ext["msgId"] = ext["transactionId"] = key
-        body = encode_record(
-            topic.encode(),
-            queue_id,
-            half.flag,
-            half.queue_offset,
-            half.physical_offset,
-            half.sys_flag,
-            half.born_timestamp_ms,
-            half.born_host,
-            half.store_timestamp_ms,
-            half.store_host,
-            half.reconsume_times,
-            half.prepared_offset,
-            half.body,
-            half.properties.encode(),
-        )
+        draft = draft_of(half)
+        draft.queue_id = queue_id
+        place = place_of(half)
+        place.topic = topic.encode()
+        body = encode_record(draft, place)
         channel.peer.notify(RequestCode.CHECK_TRANSACTION_STATE, encode_dict(ext), body)
         self.checked += 1
 

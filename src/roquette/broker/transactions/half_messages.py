@@ -18,6 +18,7 @@ from roquette.broker.transactions.half_copies import committed, copies_of
 from roquette.broker.transactions.half_state import HalfState
 from roquette.errors import MessageIllegal, Refused, StoreError
 from roquette.message import names, properties, sysflag
+from roquette.message.draft import Draft, draft_of
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
@@ -29,6 +30,7 @@ log = logging.getLogger("roquette.broker.transactions.half_messages")
 
 TASK = "transaction-checks"
 REMOVE_TAG = "d"
+_OP_PROPERTIES = encode_properties({properties.WAIT: "true", properties.TAGS: REMOVE_TAG}).encode()
 _READ_COUNT = 32
 _READ_BYTES = 262_144
 HALF_QUEUE = 0
@@ -119,20 +121,7 @@ class Transactions:
 
     # Half messages.
 
-    def put_half(
-        self,
-        topic: str,
-        queue_id: int,
-        named: dict[str, str],
-        body: bytes,
-        *,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-        now_ms: int,
-    ) -> Appended:
+    def put_half(self, draft: Draft, named: dict[str, str], now_ms: int) -> Appended:
         """Store a message that is for nobody to see yet (parseHalfMessageInner).
 
         Its delay, if it has one, begins when it is committed.
@@ -144,14 +133,12 @@ class Transactions:
         key = named.get(properties.UNIQ_KEY)
         if key:
             named[properties.TRANSACTION_ID] = key
-        named[properties.REAL_TOPIC] = topic
-        named[properties.REAL_QID] = str(queue_id)
-        half = StoredRecord(
-            *(0, 0, 0, HALF_QUEUE, flag, 0, 0, sys_flag & _NO_TRANSACTION, born_ms, born_host),
-            *(0, b"", reconsume_times, 0, body, "", ""),
-        )
+        named[properties.REAL_TOPIC] = draft.topic
+        named[properties.REAL_QID] = str(draft.queue_id)
+        draft.topic = names.TRANS_HALF_TOPIC
+        draft.sys_flag &= _NO_TRANSACTION
         try:
-            return self._append(names.TRANS_HALF_TOPIC, half, named, 0, now_ms)
+            return self._append(draft, named, now_ms)
         except StoreError as error:
             raise self._writer.refusal(error) from None
 
@@ -220,20 +207,12 @@ class Transactions:
         if properties.DELAY in named or any(name in named for name in _TIMERS):
             named.pop(properties.TRAN_MSG, None)
         self._pay(now_ms)
-        done = self._writer.put(
-            topic,
-            queue_id,
-            named,
-            half.body,
-            flag=half.flag,
-            sys_flag=half.sys_flag & _NO_TRANSACTION | sysflag.TRANSACTION_COMMIT,
-            born_ms=half.born_timestamp_ms,
-            born_host=half.born_host,
-            reconsume_times=half.reconsume_times,
-            now_ms=now_ms,
-            prepared_offset=half.physical_offset,
-            own=True,
-        )
+        draft = draft_of(half)
+        draft.topic, draft.queue_id = topic, queue_id
+        draft.sys_flag = half.sys_flag & _NO_TRANSACTION | sysflag.TRANSACTION_COMMIT
+        draft.prepared_offset = half.physical_offset
+        draft.own = True
+        done = self._writer.put(draft, named, now_ms)
         self._ended(half, now_ms)
         self._end_copies(half, now_ms)
         self._delivered(topic, done.size)
@@ -260,25 +239,19 @@ class Transactions:
         named = decode_properties(half.properties) | changes
         done = self._renew(names.TRANS_HALF_TOPIC, half, named, now_ms)
         self.state.copied(half.physical_offset, done.physical_offset)
-        return StoredRecord(
-            done.size,
-            half.magic,
-            half.body_crc,
-            HALF_QUEUE,
-            half.flag,
-            done.queue_offset,
-            done.physical_offset,
-            half.sys_flag,
-            half.born_timestamp_ms,
-            half.born_host,
-            now_ms,
-            self._host,
-            half.reconsume_times,
-            half.physical_offset,
-            half.body,
-            names.TRANS_HALF_TOPIC,
-            encode_properties(named),
-        )
+        copy = StoredRecord(names.TRANS_HALF_TOPIC, encode_properties(named), half.body)
+        copy.size = done.size
+        copy.magic = half.magic
+        copy.body_crc = half.body_crc
+        copy.flag = half.flag
+        copy.queue_offset = done.queue_offset
+        copy.physical_offset = done.physical_offset
+        copy.sys_flag = half.sys_flag
+        copy.born_timestamp_ms, copy.born_host = half.born_timestamp_ms, half.born_host
+        copy.store_timestamp_ms, copy.store_host = now_ms, self._host
+        copy.reconsume_times = half.reconsume_times
+        copy.prepared_offset = half.physical_offset
+        return copy
 
     def resume(self, record: StoredRecord, now_ms: int) -> bool:
         """Let checks of a message begin anew; False when it has ended (AdminBrokerProcessor).
@@ -300,7 +273,10 @@ class Transactions:
         if self._resumed(record, named):
             return False
         try:
-            done = self._append(names.TRANS_HALF_TOPIC, record, named, 0, now_ms)
+            draft = draft_of(record)
+            draft.topic = names.TRANS_HALF_TOPIC
+            draft.prepared_offset = 0
+            done = self._append(draft, named, now_ms)
         except StoreError as error:
             raise self._writer.refusal(error) from None
         self.state.copied(record.physical_offset, done.physical_offset)
@@ -327,7 +303,11 @@ class Transactions:
     ) -> Appended:
         self._pay(now_ms)
         try:
-            done = self._append(topic, half, named, half.physical_offset, now_ms)
+            draft = draft_of(half)
+            draft.topic = topic
+            draft.prepared_offset = half.physical_offset
+            draft.own = True
+            done = self._append(draft, named, now_ms)
         except MessageIllegal:
             raise
         except StoreError as error:
@@ -335,27 +315,11 @@ class Transactions:
         self._ended(half, now_ms)
         return done
 
-    def _append(
-        self, topic: str, like: StoredRecord, named: dict[str, str], prepared: int, now_ms: int
-    ) -> Appended:
+    def _append(self, draft: Draft, named: dict[str, str], now_ms: int) -> Appended:
         """Append to queue 0 of a topic, past all delays."""
-        return self._store.append(
-            topic,
-            HALF_QUEUE,
-            like.flag,
-            like.sys_flag & ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6),
-            like.born_timestamp_ms,
-            like.born_host,
-            like.reconsume_times,
-            encode_properties(named),
-            self._writer.tags_code(named.get(properties.TAGS)),
-            like.body,
-            now_ms,
-            keys=named.get(properties.KEYS),
-            uniq_key=named.get(properties.UNIQ_KEY),
-            prepared_offset=prepared,
-            own=prepared > 0,
-        )
+        draft.queue_id = HALF_QUEUE
+        draft.properties = encode_properties(named).encode()
+        return self._store.append(draft, now_ms)
 
     def _ended(self, half: StoredRecord, now_ms: int) -> None:
         """What goes on is in the log: the op message follows, now or as soon as the store takes it."""
@@ -372,20 +336,12 @@ class Transactions:
             del self._owed[0]
 
     def _put_op(self, queue_offset: int, now_ms: int) -> None:
+        body = b"%d," % queue_offset
+        draft = Draft(
+            names.TRANS_OP_HALF_TOPIC, HALF_QUEUE, _OP_PROPERTIES, body, now_ms, self._host
+        )
         try:
-            self._store.append(
-                names.TRANS_OP_HALF_TOPIC,
-                HALF_QUEUE,
-                0,
-                0,
-                now_ms,
-                self._host,
-                0,
-                f"{properties.WAIT}\x01true\x02{properties.TAGS}\x01{REMOVE_TAG}\x02",
-                self._writer.tags_code(REMOVE_TAG),
-                b"%d," % queue_offset,
-                now_ms,
-            )
+            self._store.append(draft, now_ms)
         except StoreError as error:
             raise self._writer.refusal(error) from None
 

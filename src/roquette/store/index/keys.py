@@ -5,6 +5,7 @@ The hashed text is "topic#key"; for tags it is "topic#T#tags" (Apache: IndexServ
 
 from typing import Final
 
+from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
 from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii, java_text
@@ -13,6 +14,7 @@ from roquette.message.properties import (
     TAGS,
     TAGS_MARK,
     UNIQ_KEY,
+    KeySpans,
     property_bytes,
     property_value,
 )
@@ -32,26 +34,43 @@ class TopicKeys:
         self._seed: int = java_hash(topic + "#")
         self._known: dict[str, TagHashes] = {}
 
-    def hashes(self, uniq_key: str | None, keys: str | None, tags: str | None) -> list[int]:
-        """Positive hashes in Apache's order: unique id, each word of `keys`, tags."""
+    def hashes_of(self, properties: str) -> list[int]:
+        """Positive hashes of a record's property string in Apache's order: unique id, each word of KEYS, tags."""
         found: list[int] = []
+        uniq_key = property_value(properties, UNIQ_KEY)
         if uniq_key:
             found.append(positive_hash(java_hash(uniq_key, self._seed)))
-        if keys:
-            for key in keys.split(" "):
-                if key:
-                    found.append(positive_hash(java_hash(key, self._seed)))
+        for key in (property_value(properties, KEYS) or "").split(" "):
+            if key:
+                found.append(positive_hash(java_hash(key, self._seed)))
+        tags = property_value(properties, TAGS)
         if tags:
             found.append(self.tag_hashes(tags).key)
         return found
 
-    def hashes_of(self, properties: str) -> list[int]:
-        """The same of a stored record's property string."""
-        return self.hashes(
-            property_value(properties, UNIQ_KEY),
-            property_value(properties, KEYS),
-            property_value(properties, TAGS),
-        )
+    def collect(
+        self, properties: bytes, spans: KeySpans, physical: i64, entries: BytesWriter
+    ) -> i64:
+        """The tags code of a record; adds what the index gets of it, each key's hash and the physical offset."""
+        spans.scan(properties)
+        if spans.uniq_end > spans.uniq_start:
+            write_i64_be(entries, self.hash_of(properties, spans.uniq_start, spans.uniq_end))
+            write_i64_be(entries, physical)
+        start = spans.keys_start
+        while start < spans.keys_end:
+            end = start
+            while end < spans.keys_end and properties[end] != 32:
+                end += 1
+            if end > start:
+                write_i64_be(entries, self.hash_of(properties, start, end))
+                write_i64_be(entries, physical)
+            start = end + 1
+        if spans.tags_end <= spans.tags_start:
+            return 0
+        tags = self.tag_hashes(java_text(properties[spans.tags_start : spans.tags_end]))
+        write_i64_be(entries, tags.key)
+        write_i64_be(entries, physical)
+        return tags.code
 
     def tag_hashes(self, tags: str) -> "TagHashes":
         """Both hashes of a TAGS value."""

@@ -9,9 +9,9 @@ from typing import Final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
-from roquette.base.javatypes import java_text
 from roquette.errors import BatchTooLarge, CorruptRecord, MessageIllegal
 from roquette.message.batch import BatchCursor
+from roquette.message.draft import Draft, Place
 from roquette.message.properties import KEYS_MARK, KeySpans, find_property
 from roquette.message.record import write_record
 from roquette.message.record_layout import MAX_PROPERTIES
@@ -66,7 +66,6 @@ class BatchAppender:
         cursor = BatchCursor(batch)
         count = 0
         most = config.max_batch_messages
-        spaces = 0
         try:
             while cursor.advance():
                 body: i64 = cursor.body_end - cursor.body_start
@@ -74,10 +73,9 @@ class BatchAppender:
                 size: i64 = fixed + body + text
                 if body > max_body or text > MAX_PROPERTIES or size > max_record:
                     raise_illegal(config, body, text, size)
-                properties = cursor.properties
-                if properties.endswith(b"\0"):  # at a record's end they look torn to recovery
+                # A zero byte at a record's end looks torn to recovery.
+                if text and batch[cursor.properties_end - 1] == 0:
                     raise MessageIllegal("the properties of a batch's message end in a zero byte")
-                spaces += properties.count(b" ")
                 count += 1
                 if count > most:
                     raise BatchTooLarge(
@@ -87,7 +85,7 @@ class BatchAppender:
             raise MessageIllegal(f"the batch is not one: {error}") from None
         if not count:
             raise MessageIllegal("the batch has no message")
-        if spaces > MAX_BATCH_KEYS:
+        if len(batch) > MAX_BATCH_KEYS and batch.count(b" ") > MAX_BATCH_KEYS:
             self._check_keys(batch)
 
     def _check_keys(self, batch: bytes) -> None:
@@ -102,37 +100,18 @@ class BatchAppender:
             raise BatchTooLarge(f"the messages of the batch have more than {MAX_BATCH_KEYS} keys")
 
     def append(
-        self,
-        entry: TopicQueues,
-        queue_id: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-        batch: bytes,
-        now_ms: int,
-        arrivals: list[Arrival],
+        self, entry: TopicQueues, draft: Draft, now_ms: i64, arrivals: list[Arrival]
     ) -> BatchAppended:
         """Append the messages of a batch that `check` has passed; `arrivals` grows by one for each.
 
         Raises:
             OSError: a file could not grow. Messages before that point stand in the log and its queue.
         """
+        queue_id = int(draft.queue_id)
         queue = entry.queues.get(queue_id)
         done = BatchAppended(0 if queue is None else queue.next_offset)
         fresh: list[Arrival] = []
-        parts = self._encode(
-            entry,
-            queue_id,
-            sys_flag,
-            born_ms,
-            born_host,
-            reconsume_times,
-            batch,
-            now_ms,
-            done,
-            fresh,
-        )
+        parts = self._encode(entry, draft, now_ms, done, fresh)
         if queue is None:
             queue = self._queues.create(entry.topic, queue_id)
         start = 0
@@ -146,59 +125,52 @@ class BatchAppender:
     def _encode(
         self,
         entry: TopicQueues,
-        queue_id: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-        batch: bytes,
-        now_ms: int,
+        draft: Draft,
+        now_ms: i64,
         done: BatchAppended,
         fresh: list[Arrival],
     ) -> list[Part]:
         """All that is to be written; says in `done` and `fresh` where it will stand."""
-        fixed: i64 = entry.fixed_size + len(born_host) + len(self._store_host)
+        born_host = draft.born_host
+        store_host = self._store_host
+        fixed: i64 = entry.fixed_size + len(born_host) + len(store_host)
+        queue_id = int(draft.queue_id)
+        cursor = BatchCursor(draft.body)
+        message = Draft(draft.topic, draft.queue_id, b"", b"", draft.born_ms, born_host)
+        message.sys_flag = draft.sys_flag
+        message.reconsume_times = draft.reconsume_times
+        place = Place(entry.name, store_host, now_ms, done.queue_offset, self._log.end_offset)
         ids = BytesWriter()
-        cursor = BatchCursor(batch)
         parts: list[Part] = []
         part: Part | None = None
-        offset: i64 = done.queue_offset
-        physical: i64 = self._log.end_offset
         while cursor.advance():
-            body = cursor.body
-            properties = cursor.properties
-            size: i64 = fixed + len(body) + len(properties)
-            place = self._log.next_place(physical, size)
-            if part is None or place != physical or offset % self._queues.units_per_file == 0:
+            message.flag = cursor.flag
+            message.body = cursor.body
+            message.properties = cursor.properties
+            size: i64 = fixed + len(message.body) + len(message.properties)
+            physical = self._log.next_place(place.physical_offset, size)
+            offset = place.queue_offset
+            if (
+                part is None
+                or physical != place.physical_offset
+                or offset % self._queues.units_per_file == 0
+            ):
                 part = Part(size)
                 parts.append(part)
-            physical = place
-            write_record(
-                part.records,
-                entry.name,
-                i32(queue_id),
-                i32(cursor.flag),
-                offset,
-                physical,
-                i32(sys_flag),
-                born_ms,
-                born_host,
-                now_ms,
-                self._store_host,
-                i32(reconsume_times),
-                0,
-                body,
-                properties,
-            )
-            code = self._dispatch(part, entry, properties, physical, size)
+            place.physical_offset = physical
+            write_record(part.records, message, place)
+            code = entry.keys.collect(message.properties, self._spans, physical, part.keys)
+            write_i64_be(part.units, physical)
+            write_i32_be(part.units, i32(size))
+            write_i64_be(part.units, code)
             fresh.append(Arrival(entry.topic, queue_id, offset, code, physical, size, now_ms))
-            ids.write(self._store_host)
+            ids.write(store_host)
             write_i64_be(ids, physical)
             done.count += 1
             done.size += size
-            offset += 1
-            physical += size
-        done.end_offset = physical
+            place.queue_offset = offset + 1
+            place.physical_offset = physical + size
+        done.end_offset = place.physical_offset
         done.message_ids = ids.getvalue()
         return parts
 
@@ -215,49 +187,3 @@ class BatchAppender:
             self._queues.mark_dirty(queue)
         if index is not None:
             index.put_batch(part.keys.getvalue(), now_ms)
-
-    def _dispatch(
-        self, part: Part, entry: TopicQueues, properties: bytes, physical: i64, size: i64
-    ) -> i64:
-        """Collect the record's queue unit and its index entries; returns its tags code."""
-        spans = self._spans
-        spans.scan(properties)
-        code: i64 = 0
-        tags_key: i64 = -1
-        if spans.tags_end > spans.tags_start:
-            tags = entry.keys.tag_hashes(java_text(properties[spans.tags_start : spans.tags_end]))
-            code = tags.code
-            tags_key = tags.key
-        units = part.units
-        write_i64_be(units, physical)
-        write_i32_be(units, i32(size))
-        write_i64_be(units, code)
-        if self._index is not None:
-            self._collect_keys(part.keys, entry, properties, tags_key, physical)
-        return code
-
-    def _collect_keys(
-        self,
-        keys: BytesWriter,
-        entry: TopicQueues,
-        properties: bytes,
-        tags_key: i64,
-        physical: i64,
-    ) -> None:
-        """Index entries in Apache's order: unique id, each word of KEYS, tags."""
-        spans = self._spans
-        if spans.uniq_end > spans.uniq_start:
-            write_i64_be(keys, entry.keys.hash_of(properties, spans.uniq_start, spans.uniq_end))
-            write_i64_be(keys, physical)
-        start = spans.keys_start
-        while start < spans.keys_end:
-            end = start
-            while end < spans.keys_end and properties[end] != 32:
-                end += 1
-            if end > start:
-                write_i64_be(keys, entry.keys.hash_of(properties, start, end))
-                write_i64_be(keys, physical)
-            start = end + 1
-        if tags_key >= 0:
-            write_i64_be(keys, tags_key)
-            write_i64_be(keys, physical)

@@ -12,6 +12,7 @@ from typing import Final
 
 from roquette.base.read_files import ReadAt, ReadFiles
 from roquette.errors import StoreError
+from roquette.message.draft import Draft, Place
 from roquette.message.record import encode_blank, encode_record, record_size
 from roquette.message.record_layout import BLANK_SIZE, MAX_PROPERTIES, WHOLE_CRC, WHOLE_CRC_SIZE
 from roquette.message.record_view import FAULT_NAMES
@@ -66,9 +67,9 @@ def _filler(size: int, physical: int, store_ms: int) -> bytes:
     spare = size - record_size(0, 0, 0, 8, 8)
     topic = LOST_TOPIC[: max(1, min(len(LOST_TOPIC), spare))]
     body = bytes(spare - len(topic))
-    return encode_record(
-        topic, 0, 0, 0, physical, TRANSACTION_ROLLBACK, store_ms, _NO_HOST, store_ms, _NO_HOST, 0, 0, body, b""
-    )  # fmt: skip
+    draft = Draft(topic.decode(), 0, b"", body, store_ms, _NO_HOST)
+    draft.sys_flag = TRANSACTION_ROLLBACK
+    return encode_record(draft, Place(topic, _NO_HOST, store_ms, 0, physical))
 
 
 @dataclass(slots=True)
