@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
@@ -176,13 +177,14 @@ async def paths(folder: Path) -> dict[str, float]:
     broker = Broker(
         config,
         StoreConfig(root_dir=str(folder), segment_size=256 << 20),
+        broker_features,
         files=OsFiles(),
         clock=SystemClock(),
         entropy=Entropy(1),
     )
     await broker.start()
     sink = Sink()
-    protocol = broker._doors._servers[0]._new_protocol()
+    protocol = broker._listeners._servers[0]._new_protocol()
     protocol.connection_made(sink)
 
     async def turn(data: bytes) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.micro import BODY, HOST, NOW_MS, Sink, frames
+from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
@@ -85,7 +86,7 @@ def request(kind: str, expression: str, offset: int) -> bytes:
 async def read_all(broker: Broker, kind: str, expression: str) -> float:
     """CPU seconds to read the queue to its end."""
     sink = Sink()
-    protocol = broker._doors._servers[0]._new_protocol()
+    protocol = broker._listeners._servers[0]._new_protocol()
     protocol.connection_made(sink)
     spent, offset, end = 0, 0, broker.store.max_offset("Bench", 0)
     while offset < end:
@@ -108,9 +109,11 @@ async def measure(folder: Path, count: int, rounds: int) -> None:
         broker_name="bench", broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0
     )
     store = StoreConfig(root_dir=str(folder), segment_size=256 << 20, index_enable=False)
-    broker = Broker(config, store, files=OsFiles(), clock=SystemClock(), entropy=Entropy(1))
+    broker = Broker(
+        config, store, broker_features, files=OsFiles(), clock=SystemClock(), entropy=Entropy(1)
+    )
     await broker.start()
-    broker.topics.ensure("Bench", queues=1, perm=6, now_ms=NOW_MS)
+    broker.tables.topics.ensure("Bench", queues=1, perm=6, now_ms=NOW_MS)
     fill(broker, count)
     gc.freeze()
     form = "compiled" if (sql_eval.__file__ or "").endswith(".so") else "interpreted"

@@ -22,6 +22,7 @@ from typing import Any
 
 import uvloop
 
+from roquette.apps.features import broker_features
 from roquette.apps.running import settle_memory
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
@@ -29,6 +30,7 @@ from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
+from roquette.broker.timers.feature import TimerFeature
 from roquette.message.draft import Draft
 from roquette.message.properties import property_value
 from roquette.store.config import StoreConfig
@@ -53,7 +55,7 @@ async def begin(folder: Path) -> Broker:
         BrokerConfig(broker_name="bench", bind_address="127.0.0.1", listen_port=0),
         StoreConfig(root_dir=str(folder), disk_warning_ratio=99, disk_max_used_ratio=98,
                     disk_clean_forcibly_ratio=99),
-        files=OsFiles(),
+        broker_features, files=OsFiles(),
         clock=SystemClock(),
         entropy=Entropy(),
     )  # fmt: skip
@@ -65,7 +67,7 @@ async def begin(folder: Path) -> Broker:
 async def fill(broker: Broker, times_ms: Any, count: int) -> float:
     """Put `count` messages, each due at the next of `times_ms`; returns seconds taken until all are in the wheel."""
     began = time.perf_counter()
-    clock, put = SystemClock(), broker.writer.put
+    clock, put = SystemClock(), broker.core.writer.put
     for start in range(0, count, CHUNK):
         now_ms = clock.now_ms()
         for number in range(start, min(start + CHUNK, count)):
@@ -76,13 +78,13 @@ async def fill(broker: Broker, times_ms: Any, count: int) -> float:
                 "TIMER_DELIVER_MS": str(next(times_ms)),
             }
             put(Draft(TOPIC, number % QUEUES, b"", BODY, now_ms, HOST), named, now_ms)
-        broker._end_turn()
+        broker.end_turn()
         await asyncio.sleep(0)
-        assert broker.timer is not None
-        while broker.timer.timers.behind() > 20_000:
+        assert broker.feature(TimerFeature).timer is not None
+        while broker.feature(TimerFeature).timer.timers.behind() > 20_000:
             await asyncio.sleep(0)
-    assert broker.timer is not None
-    while broker.timer.timers.behind():
+    assert broker.feature(TimerFeature).timer is not None
+    while broker.feature(TimerFeature).timer.timers.behind():
         await asyncio.sleep(0.01)
     return time.perf_counter() - began
 
@@ -127,16 +129,16 @@ async def measure_pending(folder: Path, count: int) -> dict[str, Any]:
     took = await fill(broker, times, count)
     await asyncio.sleep(3)
     after = resident_mb("RssAnon")
-    assert broker.timer is not None
-    pending = broker.timer.timers.storage.wheel.pending
+    assert broker.feature(TimerFeature).timer is not None
+    pending = broker.feature(TimerFeature).timer.timers.storage.wheel.pending
     await broker.stop()
     del broker
     gc.collect()
     began = time.perf_counter()
     broker = await begin(folder)
     restart_s = time.perf_counter() - began
-    assert broker.timer is not None
-    assert broker.timer.timers.storage.wheel.pending == pending == count
+    assert broker.feature(TimerFeature).timer is not None
+    assert broker.feature(TimerFeature).timer.timers.storage.wheel.pending == pending == count
     await broker.stop()
     return {
         "pending": count,

@@ -18,6 +18,7 @@ from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS, body_of, ext_of, fr
 
 from benchmarks import worst_cases
 from benchmarks.worst_cases import BROKERS, GROUPS, MEMBERS, QUEUES, TOPICS, Request
+from roquette.apps.features import broker_features
 from roquette.apps.running import settle_memory
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
@@ -133,18 +134,20 @@ async def full_broker(root: Path) -> tuple[Broker, dict[str, str]]:
     config = BrokerConfig(broker_name="broker-a", bind_address="127.0.0.1", listen_port=0, recall_message_enable=True, lite_pull_message_enable=True)  # fmt: skip
     store_config = StoreConfig(root_dir=str(root / "store"), disk_warning_ratio=99, disk_max_used_ratio=98, disk_clean_forcibly_ratio=99)  # fmt: skip
     clock = SystemClock()
-    broker = Broker(config, store_config, files=OsFiles(), clock=clock, entropy=Entropy())
+    broker = Broker(
+        config, store_config, broker_features, files=OsFiles(), clock=clock, entropy=Entropy()
+    )
     await broker.start()
     now_ms = clock.now_ms()
     for number in range(TOPICS):
-        broker.topics.put(TopicConfig(topic_name=f"topic-{number:05}", read_queue_nums=1, write_queue_nums=1), now_ms)  # fmt: skip
+        broker.tables.topics.put(TopicConfig(topic_name=f"topic-{number:05}", read_queue_nums=1, write_queue_nums=1), now_ms)  # fmt: skip
     for name, queues in (("Wide", QUEUES), ("Gone", QUEUES), ("Full", 1), ("Big", 1), ("T", 2)):
-        broker.topics.put(TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues), now_ms)  # fmt: skip
+        broker.tables.topics.put(TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues), now_ms)  # fmt: skip
     for number in range(GROUPS):
-        broker.groups.put(SubscriptionGroupConfig(group_name=f"group-{number:05}"), now_ms)
+        broker.tables.groups.put(SubscriptionGroupConfig(group_name=f"group-{number:05}"), now_ms)
     for name in ("g", "g2", "leaver", "crowd"):
-        broker.groups.put(SubscriptionGroupConfig(group_name=name), now_ms)
-    offsets = broker.offsets
+        broker.tables.groups.put(SubscriptionGroupConfig(group_name=name), now_ms)
+    offsets = broker.tables.offsets
     for name in ("g", "leaver"):
         for number in range(TOPICS):
             offsets.commit(name, f"topic-{number:05}", 0, 7, now_ms)
@@ -168,12 +171,12 @@ async def _messages(broker: Broker, now_ms: int) -> dict[str, str]:
     for number in range(100_000):
         broker.store.append(Draft("Full", 0, text, b"x", now_ms, host), now_ms)
         if number % 500 == 0:
-            broker._end_turn()
+            broker.end_turn()
             await asyncio.sleep(0)
     done = None
     for _ in range(16):
         done = broker.store.append(Draft("Big", 0, text, bytes(4_000_000), now_ms, host), now_ms)
-        broker._end_turn()
+        broker.end_turn()
         await asyncio.sleep(0)
     assert done is not None
     physical = done.physical_offset
@@ -181,13 +184,13 @@ async def _messages(broker: Broker, now_ms: int) -> dict[str, str]:
 
 
 def _members(broker: Broker, steady_ms: int) -> None:
-    server = broker._doors._servers[0]  # type: ignore[attr-defined]
+    server = broker._listeners._servers[0]  # type: ignore[attr-defined]
     for number in range(MEMBERS):
         protocol = server._new_protocol()
         protocol.connection_made(_Nobody(None, 10_000 + number))  # type: ignore[arg-type]
         peer = protocol._peer
-        broker.consumers.register("crowd", peer, client_id=f"m{number}", language="JAVA", version=493, consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING", consume_from_where="CONSUME_FROM_LAST_OFFSET", subscriptions=[], now_ms=steady_ms)  # fmt: skip
-        broker.producers.register("crowd", peer, client_id=f"m{number}", language="JAVA", version=493, now_ms=steady_ms)  # fmt: skip
+        broker.tables.consumers.register("crowd", peer, client_id=f"m{number}", language="JAVA", version=493, consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING", consume_from_where="CONSUME_FROM_LAST_OFFSET", subscriptions=[], now_ms=steady_ms)  # fmt: skip
+        broker.tables.producers.register("crowd", peer, client_id=f"m{number}", language="JAVA", version=493, now_ms=steady_ms)  # fmt: skip
 
 
 class _Nobody(Pipe):
@@ -239,7 +242,7 @@ async def main(arguments: argparse.Namespace) -> None:
         if arguments.server in ("", "broker"):
             broker, places = await full_broker(root)
             settle_memory()
-            await measure("broker", Bench(broker._doors._servers[0], meter), BROKER_ROWS, worst_cases.broker_cases(), only, places)  # type: ignore[attr-defined]  # fmt: skip
+            await measure("broker", Bench(broker._listeners._servers[0], meter), BROKER_ROWS, worst_cases.broker_cases(), only, places)  # type: ignore[attr-defined]  # fmt: skip
             await broker.stop()
     threads.close()
 

@@ -3,6 +3,7 @@
 Headers are drawn from their Structs, so that a new row has a sample as soon as it stands in its table.
 """
 
+import asyncio
 import base64
 import json
 import types
@@ -13,12 +14,20 @@ from unittest.mock import MagicMock
 
 import msgspec
 
-from roquette.broker.processor_table import processor_table
+from roquette.apps.features import broker_features
+from roquette.base.clock import SystemClock
+from roquette.base.entropy import Entropy
+from roquette.base.files import OsFiles
+from roquette.broker.config import BrokerConfig, LiveConfig
+from roquette.broker.core import Address, BrokerTables, build_core
+from roquette.broker.records.stored_times import BrokerClock
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.request import Row
+from roquette.store.config import StoreConfig
+from roquette.store.message_store import MessageStore
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import encode_dict
 
@@ -93,7 +102,20 @@ BODIES: dict[int, object] = {
 }  # fmt: skip
 KV = ("namespace", "key", "value")
 BARE: dict[int, tuple[str, ...]] = {R.PUT_KV_CONFIG: KV, R.DELETE_KV_CONFIG: KV[:2]}
-BROKER_ROWS: list[Row] = processor_table(MagicMock())
+
+
+async def _broker_rows() -> list[Row]:
+    """The rows of a broker that never starts: its store is not opened."""
+    clock, files = BrokerClock(SystemClock()), OsFiles()
+    live = LiveConfig(BrokerConfig(), StoreConfig(root_dir="nowhere"), 0)
+    address = Address(host="127.0.0.1", port=1, fast_port=0, store_host=bytes(8))
+    store = MessageStore(live.store, files, address.store_host)
+    world = files, clock, Entropy(1)
+    core = build_core(live, BrokerTables(live, clock), store, address, world, MagicMock())
+    return [row for feature in broker_features(core) for row in feature.rows()]
+
+
+BROKER_ROWS: list[Row] = asyncio.run(_broker_rows())
 NAMESRV_ROWS: list[Row] = NameServer(NamesrvConfig(), files=MagicMock(), clock=MagicMock()).rows()
 LETTERS = dict(zip("abcdefghijklmn", (
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",

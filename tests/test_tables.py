@@ -51,7 +51,7 @@ BOUNDED: dict[str, str] = {
     "broker/operation/stats.py:send_backs group_gets acks check_points": "bounds.counted",
     "broker/operation/stats.py:_samples _current": "601 seconds; milliseconds seen in a minute",
     "broker/operation/item_stats.py:_items": "20,000 counters; those idle for a day go",
-    "broker/operation/item_stats.py:_seen _bases": "topics and queues there are",
+    "broker/operation/stats_feature.py:_seen _bases": "topics and queues there are",
     "broker/timers/timer_metrics.py:_topics _idle": "bounds.timer_topics",
     "broker/pulling/filters.py:_tags _sql": "10,000 tag expressions, 1,000 selectors of 1 MiB together",
     # broker: requests that wait
@@ -66,7 +66,7 @@ BOUNDED: dict[str, str] = {
     "broker/cluster/cluster_queues.py:_known": "10,000 topics",
     "broker/cluster/registration.py:_servers pending": "configured name servers; topics there are",
     "broker/files/config_files.py:_unknown": "the files",
-    "broker/delays/delay_levels.py:_offsets _wake_ms": "the delay levels",
+    "broker/timers/delay_levels.py:_offsets _wake_ms": "the delay levels",
     "broker/transactions/half_state.py:_pages": "the half queue from its oldest open message on",
     "broker/transactions/half_state.py:_copies": "MAX_COPIES",
     "broker/records/set_aside.py:counts entries": "the tasks; the newest 1,000",

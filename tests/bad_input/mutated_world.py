@@ -18,11 +18,13 @@ from typing import Any
 from tests.bad_input.mutations import Mutations
 from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS, body_of, ext_of, frame_of
 
+from roquette.apps.features import broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.base.read_files import OsReadFiles
 from roquette.broker.config import BrokerConfig
+from roquette.broker.operation.topic_admin import TopicProcessor
 from roquette.broker.service import Broker
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
@@ -208,21 +210,30 @@ def attack_broker(root: Path, count: int, seed: int) -> World:
         )  # fmt: skip
         clock = LoopClock(loop, START_MS)
         broker = Broker(
-            config, sizes, files=OsFiles(), clock=clock, entropy=Entropy(seed, process_id=7)
+            config,
+            sizes,
+            broker_features,
+            files=OsFiles(),
+            clock=clock,
+            entropy=Entropy(seed, process_id=7),
         )
         await broker.start()
-        world = World(BROKER_ROWS, broker._doors._servers[0], seed)
+        world = World(BROKER_ROWS, broker._listeners._servers[0], seed)
         worlds.append(world)
         settings = (broker.live.current, broker.live.store)
 
         async def clean() -> None:
             broker.live.current, broker.live.store = settings
-            for topic in broker.topics.all():
-                if not broker.deletions.is_system(topic.name) and topic.name not in ("T", "T2"):
-                    broker.deletions.delete_topic(topic.name, clock.now_ms())
-            for group in broker.groups.all():
+            for topic in broker.tables.topics.all():
+                if not broker.feature(TopicProcessor)._deletions.is_system(
+                    topic.name
+                ) and topic.name not in ("T", "T2"):
+                    broker.feature(TopicProcessor)._deletions.delete_topic(
+                        topic.name, clock.now_ms()
+                    )
+            for group in broker.tables.groups.all():
                 if group.group_name != "g" and not group.group_name.startswith(("TOOLS", "CID_")):
-                    broker.deletions.delete_group(
+                    broker.feature(TopicProcessor)._deletions.delete_group(
                         group.group_name, clean_offset=True, now_ms=clock.now_ms()
                     )
             for row in BROKER_ROWS:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from roquette.apps.features import broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
@@ -124,6 +125,7 @@ def run_broker(tmp_path: Path) -> Callable[..., SimLoop]:
             service = Broker(
                 BrokerConfig(**settings),
                 StoreConfig(**sizes),
+                broker_features,
                 files=files or OsFiles(),
                 clock=clock,
                 entropy=Entropy(seed, process_id=7),

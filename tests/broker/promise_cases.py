@@ -169,7 +169,7 @@ async def sent_to_the_dead(w: World) -> AsyncIterator[None]:
     await w.know(1)
     await w.ask(36, back_ext(0, -1))
     yield
-    w.broker.topics.find("%DLQ%g").perm = 6
+    w.broker.tables.topics.find("%DLQ%g").perm = 6
     assert await w.bodies("%DLQ%g") == [b"m0"]
 
 
@@ -410,7 +410,7 @@ async def topic_deleted(w: World) -> AsyncIterator[None]:
     yield
     assert (await w.client.call(351, {"topic": "T"})).code == 17
     assert await w.offset() == -1
-    assert w.broker.groups.readable("g", "T")
+    assert w.broker.tables.groups.readable("g", "T")
     assert "T" not in json.loads((await w.ask(402, {})).body)["messageRequestModeMap"]
 
 
@@ -461,7 +461,7 @@ async def group_deleted(w: World) -> AsyncIterator[None]:
     await asyncio.sleep(6)
     await w.ask(207, {"groupName": "g", "cleanOffset": "true"})
     yield
-    assert w.broker.groups.known("g") is None
+    assert w.broker.tables.groups.known("g") is None
     assert await w.offset() == -1
     assert json.loads((await w.ask(402, {})).body)["messageRequestModeMap"] == {"T": {}}
 
@@ -471,7 +471,7 @@ async def group_forbidden(w: World) -> AsyncIterator[None]:
     await w.know()
     await w.ask(353, {"group": "g", "topic": "T", "readable": "false"})
     yield
-    assert not w.broker.groups.readable("g", "T")
+    assert not w.broker.tables.groups.readable("g", "T")
 
 
 # Clean-ups
@@ -480,7 +480,7 @@ async def group_forbidden(w: World) -> AsyncIterator[None]:
 async def gone_topic(w: World) -> None:
     """The queues of a topic that nobody knows."""
     await w.ask(310, send_ext("New"), b"x")
-    w.broker.topics.delete("New", w.clock.now_ms())
+    w.broker.tables.topics.delete("New", w.clock.now_ms())
     await asyncio.sleep(2)
 
 
@@ -491,7 +491,7 @@ async def unknown_topics_cleaned(w: World) -> AsyncIterator[None]:
     kept = [path for path in w.cluster.hosts[BROKER].files._seen if "/consumequeue/New/" in path]
     assert not kept
     yield
-    assert w.broker.topics.find("New") is None
+    assert w.broker.tables.topics.find("New") is None
     assert w.broker.store.queues_of("New") == []
 
 

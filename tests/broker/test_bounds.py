@@ -16,7 +16,10 @@ import pytest
 from roquette.base.bounds import Bound
 from roquette.base.lifecycle import Tasks
 from roquette.broker.files.config_files import ConfigFiles, Saver
+from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.pop.feature import PopFeature
 from roquette.broker.tables.bounds import NAME, Bounds, BoundSettings
+from roquette.broker.timers.feature import TimerFeature
 from roquette.testing.sim_loop import run
 
 from .pop_frames import pop_ext
@@ -107,11 +110,11 @@ async def delete(case, client, number):
 
 
 def timer_topics(case) -> dict[str, Any]:
-    return case.broker.timer.metrics.to_wrapper(0).timing_count
+    return case.broker.feature(TimerFeature).timer.metrics.to_wrapper(0).timing_count
 
 
 def retry_topics(case) -> int:
-    return sum(t.name.startswith(("%RETRY%", "%DLQ%")) for t in case.broker.topics.all())
+    return sum(t.name.startswith(("%RETRY%", "%DLQ%")) for t in case.broker.tables.topics.all())
 
 
 def pairs_of(table: dict[str, dict[Any, Any]]) -> int:
@@ -120,20 +123,20 @@ def pairs_of(table: dict[str, dict[Any, Any]]) -> int:
 
 Fill = Callable[[Any, Any, int], Awaitable[Any]]
 FILLS: dict[str, tuple[Fill, Callable[[Any], int]]] = {
-    "groups": (pull, lambda c: len(c.broker.groups.all())),
-    "topics": (send, lambda c: len(c.broker.topics.all()) - retry_topics(c)),
+    "groups": (pull, lambda c: len(c.broker.tables.groups.all())),
+    "topics": (send, lambda c: len(c.broker.tables.topics.all()) - retry_topics(c)),
     "retry_topics": (consumer_beat, retry_topics),
-    "offsets": (commit, lambda c: pairs_of(c.broker.offsets._offsets)),
-    "pulled": (pull, lambda c: len(c.broker.offsets.pulled_pairs())),
-    "forbidden": (forbid, lambda c: pairs_of(c.broker.groups._forbidden)),
-    "modes": (set_mode, lambda c: pairs_of(c.broker.pop.modes._modes)),
-    "orderly": (pop_in_order, lambda c: pairs_of(c.broker.pop.orders._table)),
-    "producers": (producer_beat, lambda c: len(c.broker.producers)),
-    "consumers": (consumer_beat, lambda c: len(c.broker.consumers)),
-    "locks": (lock, lambda c: pairs_of(c.broker.locks._locks)),
-    "counted": (pull_found, lambda c: len(c.broker.stats.group_gets)),
+    "offsets": (commit, lambda c: pairs_of(c.broker.tables.offsets._offsets)),
+    "pulled": (pull, lambda c: len(c.broker.tables.offsets.pulled_pairs())),
+    "forbidden": (forbid, lambda c: pairs_of(c.broker.tables.groups._forbidden)),
+    "modes": (set_mode, lambda c: pairs_of(c.broker.feature(PopFeature).pop.modes._modes)),
+    "orderly": (pop_in_order, lambda c: pairs_of(c.broker.feature(PopFeature).pop.orders._table)),
+    "producers": (producer_beat, lambda c: len(c.broker.tables.producers)),
+    "consumers": (consumer_beat, lambda c: len(c.broker.tables.consumers)),
+    "locks": (lock, lambda c: pairs_of(c.broker.tables.locks._locks)),
+    "counted": (pull_found, lambda c: len(c.broker.core.stats.group_gets)),
     "timer_topics": (send_later, lambda c: len(timer_topics(c))),
-    "deleted": (delete, lambda c: len(c.broker.changes._deleted._ends)),
+    "deleted": (delete, lambda c: len(c.broker.feature(TablePersistence)._deleted._ends)),
 }
 
 
@@ -317,8 +320,8 @@ def test_a_connection_has_its_own_bound_and_long_names_no_place(run_broker):
     async def scenario(case):
         client, other = await case.client(), await case.client()
         for table, kind in (
-            (case.broker.producers, "producers"),
-            (case.broker.consumers, "consumers"),
+            (case.broker.tables.producers, "producers"),
+            (case.broker.tables.consumers, "consumers"),
         ):
             table.of_peer = 5
             names = [f"{kind}{number}" for number in range(8)]
@@ -333,12 +336,12 @@ def test_a_connection_has_its_own_bound_and_long_names_no_place(run_broker):
         request = {"consumerGroup": "g", "clientId": "c", "mqSet": [long]}
         reply = await client.call(41, {}, body(request))
         assert json.loads(reply.body or b"{}").get("lockOKMQSet", []) == []
-        assert (len(case.broker.producers), len(case.broker.consumers)) == (8, 8)
-        assert len(case.broker.locks) == 0
+        assert (len(case.broker.tables.producers), len(case.broker.tables.consumers)) == (8, 8)
+        assert len(case.broker.tables.locks) == 0
         client.writer.close()
         other.writer.close()
         await asyncio.sleep(1)
-        assert len(case.broker.producers) == len(case.broker.consumers) == 0
+        assert len(case.broker.tables.producers) == len(case.broker.tables.consumers) == 0
 
     run_broker(scenario)
 
@@ -397,12 +400,12 @@ def test_new_groups_write_their_file_once_a_second(run_broker, monkeypatch):
         for number in range(200):
             await pull(case, client, number)
             await asyncio.sleep(0.02)
-            assert len(case.broker._tasks) < 60
+            assert len(case.broker.tasks) < 60
         passed = case.loop.time() - began
         assert 3 <= written.count("subscriptionGroup.json") <= passed + 1
         await asyncio.sleep(1.1)
         files = written.count("subscriptionGroup.json")
-        text = case.broker._config_files.load("subscriptionGroup.json", dict)
+        text = case.broker.core.files.load("subscriptionGroup.json", dict)
         assert "g199" in text["subscriptionGroupTable"]
         assert (await make_group(case, client, 900)).code == 0
         assert written.count("subscriptionGroup.json") == files + 1
@@ -410,7 +413,7 @@ def test_new_groups_write_their_file_once_a_second(run_broker, monkeypatch):
             client.send(310, case.send_ext(f"t{number}", properties={}), b"x")
         await asyncio.sleep(1)
         assert written.count("topics.json") < 30
-        assert len(case.broker._tasks) < 60
+        assert len(case.broker.tasks) < 60
 
     run_broker(scenario)
 
@@ -458,7 +461,7 @@ def test_hashes_of_tags_that_are_kept_have_a_bound_in_number_and_length(run_brok
             for tag in (f"tag-{number}", f"{number}-" + "x" * 5_000):
                 reply = await client.produce("T", properties={"TAGS": tag, "WAIT": "false"})
                 assert reply.code == 0
-        codes = case.broker.writer._tags_codes
+        codes = case.broker.core.writer._tags_codes
         assert len(codes) == 300
         assert max(map(len, codes)) <= 128
         keys = case.broker.store._queues.topics["T"].keys
@@ -478,7 +481,7 @@ def test_a_lost_connection_rebalances_its_groups_though_one_is_deleted_and_the_t
         await client.call(34, {}, beat("c1", consumers=names))
         await other.call(34, {}, beat("c2", consumers=names))
         await client.call(207, {"groupName": "a"})
-        case.broker.live.bounds.groups.most = len(case.broker.groups.all())
+        case.broker.live.bounds.groups.most = len(case.broker.tables.groups.all())
         await asyncio.sleep(1)
         other.unread.clear()
         client.writer.close()
@@ -488,6 +491,6 @@ def test_a_lost_connection_rebalances_its_groups_though_one_is_deleted_and_the_t
         while (command := await other.receive()).code == 40:
             told.append(case.ext(command)["consumerGroup"])
         assert told[-3:] == names
-        assert case.broker.groups.known("a") is None
+        assert case.broker.tables.groups.known("a") is None
 
     run_broker(scenario)

@@ -46,7 +46,7 @@ def test_the_answer_to_a_heartbeat_says_when_subscriptions_are_wanted(run_broker
             "true",
         ]
         assert {case.ext(answer)["IS_SUPPORT_HEART_BEAT_V2"] for answer in answers} == {"true"}
-        assert set(case.broker.consumers.find("g").subscriptions) == {"T"}
+        assert set(case.broker.tables.consumers.find("g").subscriptions) == {"T"}
 
     run_broker(scenario)
 
@@ -99,7 +99,7 @@ def test_a_unit_mode_consumers_retry_topic_has_the_flag(run_broker):
         data = json.loads(beat())
         data["consumerDataSet"][0]["unitMode"] = True
         await client.call(34, {}, json.dumps(data).encode())
-        assert case.broker.topics.find("%RETRY%g").sys_flag == 2
+        assert case.broker.tables.topics.find("%RETRY%g").sys_flag == 2
 
     run_broker(scenario)
 

@@ -211,9 +211,9 @@ def test_a_client_lives_by_its_heartbeats(run_broker: Any, jump_ms: int) -> None
         await asyncio.sleep(60)
         case.clock.offset_ms += jump_ms
         await asyncio.sleep(50)
-        assert case.broker.producers.groups() == ["pg"]
+        assert case.broker.tables.producers.groups() == ["pg"]
         await asyncio.sleep(30)
-        assert case.broker.producers.groups() == []
+        assert case.broker.tables.producers.groups() == []
 
     run_broker(scenario)
 

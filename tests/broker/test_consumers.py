@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from roquette.broker.tables.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
-from roquette.broker.tables.duplicate_clients import MemberWatch
+from roquette.broker.tables.duplicate_clients import DuplicateClientDetector
 from roquette.testing.manual_clock import ManualClock
 from roquette.wire.bodies import SubscriptionData
 
@@ -114,8 +114,8 @@ def test_clients_without_a_heartbeat_for_120_s_expire() -> None:
     assert group.client_ids() == ["b"]
 
 
-def watched() -> tuple[ConsumerTable, MemberWatch]:
-    watch = MemberWatch(ManualClock())
+def watched() -> tuple[ConsumerTable, DuplicateClientDetector]:
+    watch = DuplicateClientDetector(ManualClock())
     return ConsumerTable(watch=watch), watch
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.broker.test_timers import stored
 
+from roquette.broker.timers.delay_feature import DelayFeature
 from roquette.errors import ConfigError
 from roquette.message.draft import Draft
 from roquette.store.reput import parse_delay_levels
@@ -47,7 +48,7 @@ async def _delayed(cluster: SimCluster, count: int) -> Any:
         for number in range(count):
             draft = Draft("T", 0, b"", b"%d" % number, 0, bytes(8))
             named = {"UNIQ_KEY": f"K{number}", "DELAY": "1"}
-            broker.writer.put(draft, named, cluster.clock.now_ms())
+            broker.core.writer.put(draft, named, cluster.clock.now_ms())
             await asyncio.sleep(0.1)
 
     await cluster.run_on("10.0.1.1", send())
@@ -59,7 +60,9 @@ def test_a_crash_after_deliveries_doubles_nothing(power_loss: bool) -> None:
     async def scenario(cluster: SimCluster) -> None:
         broker = await _delayed(cluster, 30)  # all are sent within 3 s, many are delivered by then
         if power_loss:
-            await cluster.run_on("10.0.1.1", broker.log_sync.wait(broker.store.max_physical_offset))
+            await cluster.run_on(
+                "10.0.1.1", broker.core.log_sync.wait(broker.store.max_physical_offset)
+            )
         before = len(stored(broker.store, "T"))
         assert 10 < before < 30
         cluster.kill("10.0.1.1", power_loss=power_loss)
@@ -78,7 +81,7 @@ def test_progress_is_kept_over_a_clean_stop() -> None:
         await asyncio.sleep(5)
         await cluster.stop("10.0.1.1")
         broker = await cluster.restart("10.0.1.1")
-        assert broker.delays.progress() == {1: (20, 20)}
+        assert broker.feature(DelayFeature).levels.progress() == {1: (20, 20)}
         await asyncio.sleep(5)
         assert len(stored(broker.store, "T")) == 20
 
@@ -96,8 +99,8 @@ def test_timers_and_levels_over_many_crashes_of_a_whole_broker() -> None:
                 kind = {"DELAY": "1"} if number % 3 else {"TIMER_DELAY_MS": str(300 * number)}
                 draft = Draft("T", 0, b"", body, 0, bytes(8))
                 named = {"UNIQ_KEY": body.decode(), **kind}
-                done = broker.writer.put(draft, named, cluster.clock.now_ms())
-                if await broker.log_sync.wait(done.end_offset):
+                done = broker.core.writer.put(draft, named, cluster.clock.now_ms())
+                if await broker.core.log_sync.wait(done.end_offset):
                     acked.add(body)
                 await asyncio.sleep(0.05)
 

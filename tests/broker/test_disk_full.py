@@ -81,7 +81,9 @@ def test_above_the_limit_sends_are_refused_in_words_and_all_else_goes_on(run_bro
                          "90 % (diskSpaceWarningLevelRatio)", "[CL:  0.95 CQ:  0.95 INDEX:  0.95]"):  # fmt: skip
                 assert part in reply.remark, reply.remark
             assert case.ext(reply)["MSG_REGION"] == "DefaultRegion"
-        assert case.broker.topics.find("New") is None, "a refused send leaves no topic behind"
+        assert case.broker.tables.topics.find("New") is None, (
+            "a refused send leaves no topic behind"
+        )
 
         assert (await client.pull()).code == 0
         assert (await commit(client, 1)).code == 0
@@ -143,7 +145,7 @@ def test_with_not_a_byte_left_offsets_are_saved_and_all_comes_back(run_broker, t
 
     async def again(case):
         client = await case.client()
-        assert case.broker.offsets.query("g", "T", 0) == 2
+        assert case.broker.tables.offsets.query("g", "T", 0) == 2
         assert case.broker.store.max_offset("T", 0) == 3
         assert (await client.produce()).code == 0
 
@@ -162,7 +164,7 @@ def test_a_broker_stops_and_starts_on_a_full_disk(run_broker, tmp_path):
 
     async def full(case):
         client = await case.client()
-        assert case.broker.offsets.query("g", "T", 0) == 2
+        assert case.broker.tables.offsets.query("g", "T", 0) == 2
         assert (await client.pull()).code == 0
         assert (await client.produce()).code == 14
         files.set_capacity(1 << 40)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from roquette.broker.pulling.feature import PullFeature
 from roquette.broker.pulling.filters import (
     SQL_CHARACTERS,
     SQL_EXPRESSIONS,
@@ -166,7 +167,7 @@ def test_a_held_pull_wakes_for_a_message_its_selector_wants_and_for_no_other(run
         await asyncio.sleep(0.01)
         await producer.produce(properties={"n": "2"}, body=b"2")
         await asyncio.sleep(0.01)
-        held = len(case.broker.holds)
+        held = len(case.broker.feature(PullFeature).holds)
         before = case.clock.now_ms()
         await producer.produce(properties={"n": "3"}, body=b"3")
         reply = await consumer.receive()

@@ -8,6 +8,7 @@ import pytest
 from tests.broker.promise_cases import BROKER, World
 from tests.broker.test_transactions import COMMIT, HALF, ROLLBACK, end, prepare
 
+from roquette.broker.transactions.feature import TransactionFeature
 from roquette.message.draft import draft_of
 from roquette.message.properties import decode_properties
 from roquette.testing.cluster import SimCluster, simulate
@@ -17,7 +18,7 @@ ORIGINAL, FIRST, SECOND = 0, 1, 2
 
 def put_again(w: World, half: Any, times: int) -> Any:
     """What TransactionalMessageServiceImpl.putBackHalfMsgQueue does: no word of where it came from."""
-    transactions = w.broker.transactions
+    transactions = w.broker.feature(TransactionFeature).transactions
     record = transactions.find(half.physical)
     named = decode_properties(record.properties) | {"TRANSACTION_CHECK_TIMES": str(times)}
     draft = draft_of(record)
@@ -45,7 +46,7 @@ def test_a_transaction_ends_once(
         other = await prepare(w, w.client, "k2")
         halves = [half, put_again(w, half, 1), put_again(w, half, 2)]
         if passed:  # the progress that Apache's broker leaves
-            w.broker.offsets.commit("CID_RMQ_SYS_TRANS", HALF, 0, 3, w.clock.now_ms())
+            w.broker.tables.offsets.commit("CID_RMQ_SYS_TRANS", HALF, 0, 3, w.clock.now_ms())
         await asyncio.sleep(0.2)
 
         async def restart() -> None:

@@ -169,9 +169,9 @@ def test_hostile_properties_stop_nothing(run_broker: Any, tmp_path: Any, topic: 
 
     async def again(case: Any) -> None:
         client = await case.client()
-        before = case.broker.writer.aside.to_file()
+        before = case.broker.core.writer.aside.to_file()
         await everything_goes_on(case, client, "second")
-        after = case.broker.writer.aside.to_file()
+        after = case.broker.core.writer.aside.to_file()
         assert after.counts == before.counts
         assert all("failures=0" in v for k, v in (await runtime(client)).items() if "task_" in k)
 
@@ -254,7 +254,7 @@ def test_the_messages_of_the_issue_by_ordinary_requests(run_broker: Any) -> None
         named = {"UNIQ_KEY": "k", "REAL_QID": "9" * 5000, "TIMER_DELAY_MS": "1000", "DELAY": "1"}
         assert (await client.produce("T", properties=named)).code == 0
         await everything_goes_on(case, client, "first")
-        file = case.broker._config_files.load(FILE, SetAsideFile)
+        file = case.broker.core.files.load(FILE, SetAsideFile)
         assert file.counts == {"timer": 2}
         assert [(e.topic, e.queue_offset) for e in file.entries] == [(TIMER, 0), (TIMER, 2)]
 

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from roquette.base.entropy import Entropy
-from roquette.broker.clients.heartbeat import CONSUMERS_A_STEP, MAX_SUBSCRIPTIONS, MEMBERS_A_TURN
+from roquette.broker.clients.heartbeat import (
+    CONSUMERS_A_STEP,
+    MAX_SUBSCRIPTIONS,
+    MEMBERS_A_TURN,
+    HeartbeatProcessor,
+)
 from roquette.broker.pop.reading import MOST_QUEUES, drawn_queues
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
@@ -36,9 +41,9 @@ def test_a_heartbeat_of_hundreds_of_groups_is_taken_step_by_step(run_broker: Any
             asked += 1
         assert asked > 1
         assert (large.result().code, large.result().remark) == (0, None)
-        assert len(case.broker.consumers.groups()) == 400
-        assert len(case.broker.producers.groups()) == 2_000
-        assert case.broker.consumers.find("c399").filters["T"].predicate is not None
+        assert len(case.broker.tables.consumers.groups()) == 400
+        assert len(case.broker.tables.producers.groups()) == 2_000
+        assert case.broker.tables.consumers.find("c399").filters["T"].predicate is not None
 
     run_broker(scenario)
 
@@ -51,9 +56,9 @@ def test_what_a_client_leaves_while_its_heartbeat_is_read_it_does_not_join(run_b
         ext = {"clientID": "c1", "consumerGroup": f"c{last}"}
         assert (await client.call(35, ext)).code == 0
         await asyncio.sleep(5)
-        assert case.broker.consumers.find(f"c{last}") is None
-        assert case.broker.consumers.find(f"c{last - 1}") is not None
-        assert not case.broker._heartbeat._beating
+        assert case.broker.tables.consumers.find(f"c{last}") is None
+        assert case.broker.tables.consumers.find(f"c{last - 1}") is not None
+        assert not case.broker.feature(HeartbeatProcessor)._beating
 
     run_broker(scenario)
 
@@ -68,9 +73,9 @@ def test_a_client_that_goes_while_its_heartbeat_is_read_leaves_nothing(
         await asyncio.sleep(delay_s)
         client.writer.transport.abort()
         await asyncio.sleep(5)
-        assert case.broker.consumers.groups() == []
-        assert case.broker.producers.groups() == []
-        assert not case.broker._heartbeat._beating
+        assert case.broker.tables.consumers.groups() == []
+        assert case.broker.tables.producers.groups() == []
+        assert not case.broker.feature(HeartbeatProcessor)._beating
 
     run_broker(scenario)
 

@@ -72,6 +72,6 @@ def test_a_number_beyond_javas_changes_nothing(run_broker: Any, name: str) -> No
                 tried += 1
         assert tried >= len(HUGE)
         assert [(await client.call(code, {})).body for code in (21, 201, 402)] == before
-        assert case.broker.consumers.groups() == []
+        assert case.broker.tables.consumers.groups() == []
 
     run_broker(scenario)

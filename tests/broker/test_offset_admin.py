@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from roquette.broker.pulling.feature import PullFeature
 from roquette.broker.tables.offsets import LONG_MAX, OffsetTable
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
@@ -23,7 +24,7 @@ async def filled(case, count=3):
     client = await case.client()
     for _ in range(count):
         assert (await client.produce()).code == 0
-    case.broker.groups.find("g", 0)
+    case.broker.tables.groups.find("g", 0)
     return client
 
 
@@ -54,7 +55,7 @@ def test_a_reset_meets_the_next_pull_and_commits_before_it_change_nothing(run_br
         assert case.ext(after) == {"offset": "1"}
         assert second.code == 0
         assert (late.code, late.remark) == (0, None)
-        assert case.broker.offsets.pending_resets == 0
+        assert case.broker.tables.offsets.pending_resets == 0
 
     run_broker(scenario)
 
@@ -71,7 +72,7 @@ def test_a_reset_wakes_the_groups_held_pull_and_no_other(run_broker):
 
         assert (answer.opaque, answer.code) == (held, 21)
         assert case.loop.time() - began < 1
-        assert len(case.broker.holds) == 1
+        assert len(case.broker.feature(PullFeature).holds) == 1
 
     run_broker(scenario)
 
@@ -103,7 +104,7 @@ def test_resets_that_are_refused_change_nothing(run_broker, fields, code, text):
         reply = await client.call(222, RESET | fields)
 
         assert (reply.code, reply.remark) == (code, text)
-        assert case.broker.offsets.pending_resets == 0
+        assert case.broker.tables.offsets.pending_resets == 0
 
     run_broker(scenario)
 
@@ -163,7 +164,7 @@ def test_with_the_old_way_the_clients_are_told(run_broker):
         assert push.code == 220
         assert case.ext(push)["timestamp"] == "0"
         assert offsets_of(push) == offsets_of(told)
-        assert case.broker.offsets.query("g", "T", 0) == 2
+        assert case.broker.tables.offsets.query("g", "T", 0) == 2
 
     run_broker(scenario, broker={"use_server_side_reset_offset": False})
 
@@ -177,7 +178,7 @@ def test_clone_gives_the_target_the_sources_offsets(run_broker):
         none = await client.call(314, {"srcGroup": "g", "destGroup": "j", "topic": "X"})
 
         assert one.code == every.code == none.code == 0
-        table = case.broker.offsets
+        table = case.broker.tables.offsets
         assert [table.query(name, "T", 0) for name in "hij"] == [2, 2, -1]
 
     run_broker(scenario)
@@ -191,7 +192,7 @@ def test_clone_leaves_out_what_the_source_does_not_subscribe(run_broker):
         await client.call(314, {"srcGroup": "g", "destGroup": "h"})
         await client.call(314, {"srcGroup": "g", "destGroup": "i", "offline": "true"})
 
-        table = case.broker.offsets
+        table = case.broker.tables.offsets
         assert [table.query(name, "T", 0) for name in "hi"] == [-1, 2]
 
     run_broker(scenario)
@@ -214,14 +215,14 @@ def test_correction_by_request(run_broker):
         client = await filled(case)
         await client.call(15, GROUP | {"commitOffset": 1})
         await client.call(15, GROUP | {"consumerGroup": "h", "commitOffset": 3})
-        case.broker.groups.find("h", 0)
+        case.broker.tables.groups.find("h", 0)
         await client.call(15, GROUP | {"consumerGroup": "h", "commitOffset": 3})
         behind = await client.call(308, {"compareGroup": "h", "topic": "T"})
         slowest = await client.call(308, {"compareGroup": "g", "topic": "T", "filterGroups": "g"})
 
         assert json.loads(behind.body) == {"correctionOffsets": {"0": 1}}
         assert json.loads(slowest.body) == {"correctionOffsets": {"0": LONG_MAX}}
-        assert case.broker.offsets.query("g", "T", 0) == 1
+        assert case.broker.tables.offsets.query("g", "T", 0) == 1
 
     run_broker(scenario)
 
@@ -262,7 +263,7 @@ def test_backward_commits_are_counted_and_refused_on_the_groups_wish(run_broker)
         assert "stays at 2" in refused.remark
         assert case.ext(asked) == {"offset": "2"}
         assert (table["offsetRegressions"], table["offsetRegressionsRefused"]) == ("1", "2")
-        assert case.broker.offsets.query("g", "T", 0) == 0
+        assert case.broker.tables.offsets.query("g", "T", 0) == 0
 
     run_broker(scenario)
 
@@ -339,7 +340,7 @@ def test_time_spans_and_units_of_a_queue(run_broker):
         for _ in range(3):
             await client.produce()
             case.loop.stall(1.0)
-        case.broker.groups.find("g", 0)
+        case.broker.tables.groups.find("g", 0)
         return client
 
     run_broker(scenario)
@@ -349,17 +350,17 @@ def test_slow_readers_lose_their_right_only_where_that_is_switched_on(run_broker
     async def scenario(case):
         client = await filled(case, 4)
         await client.pull(offset=0)
-        case.broker._disable_slow_readers()
-        assert case.broker.groups.known("g").consume_enable
+        case.broker.feature(PullFeature)._disable_slow_readers()
+        assert case.broker.tables.groups.known("g").consume_enable
         for key, value in (
             ("disableConsumeIfConsumerReadSlowly", "true"),
             ("consumerFallbehindThreshold", "100"),
         ):
             assert (await client.call(25, {}, f"{key}={value}".encode())).code == 0
-        case.broker._disable_slow_readers()
+        case.broker.feature(PullFeature)._disable_slow_readers()
         refused = await client.pull(offset=0)
 
-        assert not case.broker.groups.known("g").consume_enable
+        assert not case.broker.tables.groups.known("g").consume_enable
         assert (refused.code, refused.remark) == (16, "subscription group no permission, g")
         assert case.ext(refused) == {"forbiddenType": "2"}
 

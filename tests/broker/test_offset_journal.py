@@ -10,6 +10,7 @@ from tests.broker.promise_cases import BROKER, GROUP, World
 
 from roquette.base import generations
 from roquette.broker.files.offset_journal import NAMES, OffsetJournal, merged
+from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.tables.offsets import OffsetTable
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.testing.faulty_files import FaultyFiles
@@ -263,7 +264,7 @@ def test_a_journal_that_can_not_be_written_is_told_and_works_again() -> None:
         await world.connect()
         await world.know(1)
         await world.ask(15, GROUP | {"commitOffset": 1})
-        journal: Any = world.broker.changes._journal
+        journal: Any = world.broker.feature(TablePersistence)._journal
         put = journal._put
 
         def refuse(data: bytes) -> None:

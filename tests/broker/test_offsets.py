@@ -13,7 +13,7 @@ def test_a_commit_is_found_again_and_a_smaller_one_replaces_it(run_broker):
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        case.broker.groups.find("g", 0)
+        case.broker.tables.groups.find("g", 0)
         for offset in (5, 3):
             reply = await client.call(15, GROUP | {"commitOffset": offset})
             assert reply.code == 0
@@ -58,7 +58,7 @@ def test_commits_that_are_refused(run_broker, fields, code, text):
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        case.broker.groups.find("g", 0)
+        case.broker.tables.groups.find("g", 0)
         reply = await client.call(15, GROUP | {"commitOffset": 1} | fields)
 
         assert reply.code == code
@@ -97,7 +97,7 @@ def test_offsets_survive_a_restart(run_broker, tmp_path):
     async def first(case):
         client = await case.client()
         await client.produce()
-        case.broker.groups.find("g", 0)
+        case.broker.tables.groups.find("g", 0)
         await client.call(15, GROUP | {"commitOffset": 7})
 
     async def second(case):

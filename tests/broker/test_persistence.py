@@ -66,9 +66,9 @@ def test_a_broker_writes_topics_groups_and_offsets_and_reads_them_back(run_broke
         await client.pull("Mine", sysFlag=5, commitOffset=1)
 
     async def second(case):
-        assert case.broker.topics.find("Mine").write_queues == 2
-        assert case.broker.groups.known("g") is not None
-        assert case.broker.offsets.query("g", "Mine", 0) == 1
+        assert case.broker.tables.topics.find("Mine").write_queues == 2
+        assert case.broker.tables.groups.known("g") is not None
+        assert case.broker.tables.offsets.query("g", "Mine", 0) == 1
 
     run_broker(first)
     topics = json.loads((config / "topics.json").read_text())
@@ -89,7 +89,7 @@ def test_messages_without_topics_are_not_forgotten(run_broker, tmp_path):
         await client.produce("Mine", d=2, e=1)
 
     async def second(case):
-        assert case.broker.topics.find("Mine").read_queues == 2
+        assert case.broker.tables.topics.find("Mine").read_queues == 2
 
     def lose_topics():
         for file in config.iterdir():

@@ -8,6 +8,8 @@ from tests.broker.pop_frames import ack, body, pop, pop_ext, popped
 
 from roquette.base.bounds import Bound
 from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.operation.stats_feature import StatsFeature
+from roquette.broker.pop.feature import PopFeature
 from roquette.message.record import decode_records
 from roquette.store.config import FlushDiskType
 from roquette.wire.bodies import BrokerStatsData
@@ -66,7 +68,7 @@ def test_what_is_acknowledged_does_not_come_again_and_what_is_not_does(run_broke
         await ack(client, again[0])
         await asyncio.sleep(30)
         assert await pop(case, client) == []
-        assert case.broker.pop.reviver.in_flight() == []
+        assert case.broker.feature(PopFeature).pop.reviver.in_flight() == []
 
     run_broker(scenario)
 
@@ -95,7 +97,7 @@ def test_the_second_form_of_retry_topics(run_broker):
 
         assert sorted(bodies(found)) == [b"m0", b"m1"]
         assert {message.receipt.split(" ")[4] for message in found} == {"2"}
-        assert case.broker.topics.find("%RETRY%g+T") is not None
+        assert case.broker.tables.topics.find("%RETRY%g+T") is not None
 
     run_broker(scenario, broker={"enable_retry_topic_v2": True})
 
@@ -147,7 +149,7 @@ def test_nothing_is_handed_out_early_after_a_crash(run_broker, tmp_path):
 
     async def after(case):
         client = await case.client()
-        assert case.broker.offsets.query("g", "T", 0) == 5
+        assert case.broker.tables.offsets.query("g", "T", 0) == 5
         assert bodies(await pop(case, client)) == [b"m5"]
 
     run_broker(before)
@@ -267,7 +269,7 @@ def test_tags_filter_and_what_is_passed_over_is_not_looked_at_again(run_broker):
         assert case.ext(reply)["msgOffsetInfo"] == "0 0 1,3"
         assert case.ext(reply)["startOffsetInfo"] == "0 0 0"
         assert nothing.code == 210
-        assert case.broker.offsets.query("g2", "T", 0) == 5
+        assert case.broker.tables.offsets.query("g2", "T", 0) == 5
         await ack(client, popped(reply)[1])
         await asyncio.sleep(13)
         assert bodies(await pop(case, client, exp="A || C")) == [b"m1"]
@@ -307,7 +309,7 @@ def test_selectors_are_asked_beside_the_loop_for_cold_records(run_broker):
         found = await pop(case, client, **sql)
 
         assert bodies(found) == [b"m3", b"m4", b"m5"]
-        assert case.broker.pop.locked == set()
+        assert case.broker.feature(PopFeature).pop.locked == set()
 
     run_broker(scenario, store={"memory_ratio": 0})
 
@@ -347,7 +349,7 @@ def test_cold_records_are_read_beside_the_loop(run_broker):
         assert sorted(bodies(one) + bodies(two), key=lambda b: int(b[1:])) == [
             b"m%d" % n for n in range(len(one) + len(two))
         ]
-        assert case.broker.pop.locked == set()
+        assert case.broker.feature(PopFeature).pop.locked == set()
         for message in one + two:
             await ack(client, message)
         rest = await pop(case, client)
@@ -390,7 +392,7 @@ def test_more_check_points_than_memory_holds_wait_in_the_log(run_broker):
             else:
                 lost.add(message.body)
         await asyncio.sleep(1)
-        assert len(case.broker.pop.reviver.in_flight()) <= 16
+        assert len(case.broker.feature(PopFeature).pop.reviver.in_flight()) <= 16
         assert lost == {b"m%d" % n for n in range(0, 60, 3)}
         await asyncio.sleep(13)
         assert set(bodies(await pop(case, client, invisibleTime=100_000))) == lost
@@ -408,7 +410,7 @@ def test_progress_follows_the_revive_log(run_broker):
         await asyncio.sleep(1)
         topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
         progress = [
-            case.broker.offsets.query("CID_RMQ_SYS_REVIVE_GROUP", topic, q) for q in range(8)
+            case.broker.tables.offsets.query("CID_RMQ_SYS_REVIVE_GROUP", topic, q) for q in range(8)
         ]
         ends = [case.broker.store.max_offset(topic, q) for q in range(8)]
 
@@ -441,7 +443,7 @@ def test_a_reset_is_honoured_by_the_next_pop(run_broker):
         client = await case.client()
         await send(client, 3)
         await pop(case, client, invisibleTime=60_000)
-        case.broker.offsets.reset("g", "T", 0, 1, case.clock.now_ms())
+        case.broker.tables.offsets.reset("g", "T", 0, 1, case.clock.now_ms())
 
         assert bodies(await pop(case, client, invisibleTime=60_000)) == [b"m1", b"m2"]
         assert await pop(case, client) == []
@@ -479,7 +481,7 @@ def test_messages_of_a_deleted_topic_are_dropped(run_broker):
         await client.call(215, {"topic": "T"})
         await asyncio.sleep(13)
 
-        assert case.broker.pop.reviver.in_flight() == []
+        assert case.broker.feature(PopFeature).pop.reviver.in_flight() == []
         assert case.broker.store.max_offset("%RETRY%g_T", 0) == 0
 
     run_broker(scenario)
@@ -501,7 +503,7 @@ def test_a_new_topic_of_the_same_name_is_not_taken_for_the_old_one(run_broker, t
         assert case.broker.store.max_offset("%RETRY%g_T", 0) == 0
 
     async def after(case):
-        assert case.broker.offsets.query("g", "T", 0) == -1
+        assert case.broker.tables.offsets.query("g", "T", 0) == -1
         assert len(await pop(case, await case.client())) == 9
 
     run_broker(before)
@@ -598,7 +600,7 @@ def test_a_waiting_pop_ends_when_its_time_is_over(run_broker):
 
         assert (reply.code, reply.remark) == (210, "NO_MESSAGE_IN_QUEUE")
         assert 3.8 < case.loop.time() - started < 4.3
-        assert case.broker.pop.waiting == 0
+        assert case.broker.feature(PopFeature).pop.waiting == 0
 
     run_broker(scenario)
 
@@ -656,7 +658,7 @@ def test_too_many_waiting_pops_are_refused(run_broker):
         full_in_all = await client.receive()
 
         assert (full.code, full_in_all.code) == (209, 209)
-        assert case.broker.pop.waiting == 3
+        assert case.broker.feature(PopFeature).pop.waiting == 3
 
     run_broker(scenario, broker={"pop_polling_size": 1, "max_pop_polling_size": 3})
 
@@ -732,10 +734,10 @@ def test_refused_pops(run_broker, name):
         client = await case.client()
         await client.produce()
         await client.produce("W")
-        config = case.broker.topics.find("W").to_config()
+        config = case.broker.tables.topics.find("W").to_config()
         config.perm = 2
-        case.broker.topics.put(config, 0)
-        case.broker.groups.find("off", 0).consume_enable = False
+        case.broker.tables.topics.put(config, 0)
+        case.broker.tables.groups.find("off", 0).consume_enable = False
         reply = await client.call(200050, pop_ext(case.clock.now_ms(), **fields))
 
         assert reply.code == code
@@ -838,7 +840,7 @@ def test_an_orderly_pop_blocks_its_queue_until_it_is_acknowledged(run_broker):
         assert bodies(first) == [b"m0", b"m1"]
         assert blocked == still == []
         assert bodies(second) == [b"m2", b"m3"]
-        assert case.broker.offsets.query("g", "T", 0) == 2
+        assert case.broker.tables.offsets.query("g", "T", 0) == 2
 
     run_broker(scenario)
 
@@ -1045,14 +1047,14 @@ def test_acknowledgements_and_check_points_are_counted_by_topic_and_group(run_br
         first, second, _ = await pop(case, client)
         await ack(client, first)
         await ack(client, second)
-        case.broker._sample_rates()
+        case.broker.feature(StatsFeature)._sample_items()
         assert await counted(client, "GROUP_ACK_NUMS", "T@g") == 2
         assert await counted(client, "GROUP_CK_NUMS", "T@g") == 1
         assert await counted(client, "BROKER_ACK_NUMS", "DefaultCluster") == 2
         assert await counted(client, "BROKER_CK_NUMS", "DefaultCluster") == 1
 
-        case.broker.stats.forget_group("g")
-        assert case.broker.stats.acks == case.broker.stats.check_points == {}
+        case.broker.core.stats.forget_group("g")
+        assert case.broker.core.stats.acks == case.broker.core.stats.check_points == {}
 
     run_broker(scenario)
 

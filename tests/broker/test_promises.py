@@ -9,8 +9,8 @@ from unittest.mock import MagicMock
 
 import pytest
 from tests.broker.promise_cases import BROKER, CASES, World
+from tests.request_samples import BROKER_ROWS
 
-from roquette.broker.processor_table import processor_table
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.promises import Promise
@@ -19,7 +19,6 @@ from roquette.testing.cluster import NAMESRV_PORT, SimCluster, simulate
 from roquette.wire.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parents[2]
-BROKER_ROWS = processor_table(MagicMock())
 NAMESRV_ROWS = NameServer(NamesrvConfig(), files=MagicMock(), clock=MagicMock()).rows()
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 KILL = -1.0

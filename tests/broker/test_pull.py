@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from roquette.broker.pulling.feature import PullFeature
 from roquette.message.record import decode_records
 from roquette.store.config import FlushDiskType
 
@@ -91,7 +92,7 @@ def test_a_held_pull_is_woken_by_a_matching_message_only(run_broker):
         started = case.loop.time()
         waiting = asyncio.ensure_future(client.pull(offset=1, sysFlag=6, subscription="A"))
         await asyncio.sleep(1)
-        assert len(case.broker.holds) == 1
+        assert len(case.broker.feature(PullFeature).holds) == 1
         await other.produce(properties={"TAGS": "B", "UNIQ_KEY": "u"})
         await asyncio.sleep(1)
         assert not waiting.done()
@@ -101,7 +102,7 @@ def test_a_held_pull_is_woken_by_a_matching_message_only(run_broker):
         assert reply.code == 0
         assert [r.queue_offset for r in decode_records(reply.body)] == [2]
         assert case.loop.time() - started < 2.1
-        assert len(case.broker.holds) == 0
+        assert len(case.broker.feature(PullFeature).holds) == 0
 
     run_broker(scenario)
 
@@ -183,7 +184,7 @@ def test_a_pull_carries_a_commit(run_broker):
         reply = await client.call(14, {"consumerGroup": "g", "topic": "T", "queueId": 0})
 
         assert case.ext(reply) == {"offset": "1"}
-        assert case.broker.offsets.query_pull("g", "T", 0) == 0
+        assert case.broker.tables.offsets.query_pull("g", "T", 0) == 0
 
     run_broker(scenario)
 
@@ -226,10 +227,10 @@ def test_refusals(run_broker, fields, code, text, kind):
         client = await case.client()
         await client.produce()
         await client.produce("W")
-        config = case.broker.topics.find("W").to_config()
+        config = case.broker.tables.topics.find("W").to_config()
         config.perm = 2
-        case.broker.topics.put(config, 0)
-        group = case.broker.groups.find("off", 0)
+        case.broker.tables.topics.put(config, 0)
+        group = case.broker.tables.groups.find("off", 0)
         group.consume_enable = False
         reply = await client.call(11, case.pull_ext() | fields)
 
@@ -308,7 +309,7 @@ def test_broadcasting_may_be_forbidden_to_a_group(run_broker):
         client = await case.client()
         await client.produce()
         await client.call(34, {}, heartbeat(model="BROADCASTING"))
-        case.broker.groups.find("g", 0).consume_broadcast_enable = False
+        case.broker.tables.groups.find("g", 0).consume_broadcast_enable = False
         reply = await client.pull(sysFlag=0)
 
         assert (reply.code, case.ext(reply)["forbiddenType"]) == (16, "4")
@@ -322,7 +323,7 @@ def test_a_topic_may_be_forbidden_to_a_group(run_broker):
         client = await case.client()
         await client.produce()
         await client.call(34, {}, heartbeat())
-        case.broker.groups.set_forbidden("g", "T", 4, 0)
+        case.broker.tables.groups.set_forbidden("g", "T", 4, 0)
         reply = await client.pull(sysFlag=0)
 
         assert (reply.code, case.ext(reply)["forbiddenType"]) == (16, "5")

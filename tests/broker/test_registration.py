@@ -8,6 +8,7 @@ import pytest
 from roquette.base.clock import LoopClock
 from roquette.base.files import OsFiles
 from roquette.base.lifecycle import Tasks
+from roquette.broker.cluster.feature import ClusterFeature
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.dispatcher import Dispatcher
@@ -62,7 +63,7 @@ def test_registration_at_start_carries_every_topic_and_unregistration_follows(ru
         server = await FakeNameServer(case.loop).start()
         kept.append(server)
         case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
-        await case.broker.registration.settled()
+        await case.broker.feature(ClusterFeature).registration.settled()
         _, header, wrapper = server.seen[0]
 
         assert header == {
@@ -89,14 +90,14 @@ def test_an_auto_created_topic_is_known_before_the_send_is_answered(run_broker):
     async def scenario(case):
         servers = [await FakeNameServer(case.loop, f"10.0.1.{n}").start() for n in (1, 2)]
         case.broker.live.update({"namesrvAddr": "10.0.1.1:9876;10.0.1.2:9876"})
-        await case.broker.registration.settled()
+        await case.broker.feature(ClusterFeature).registration.settled()
         client = await case.client()
         reply = await client.produce("New")
 
         assert reply.code == 0
         for server in servers:
             assert list(server.topics()) == ["New"]
-            assert server.seen[-1][2].data_version == case.broker.topics.data_version
+            assert server.seen[-1][2].data_version == case.broker.tables.topics.data_version
 
     run_broker(scenario)
 
@@ -125,7 +126,7 @@ def test_everything_is_told_again_every_period_and_to_new_name_servers(run_broke
         await asyncio.sleep(65)
         second = await FakeNameServer(case.loop, "10.0.1.2").start()
         case.broker.live.update({"namesrvAddr": f"{NS}:9876;10.0.1.2:9876"})
-        await case.broker.registration.settled()
+        await case.broker.feature(ClusterFeature).registration.settled()
 
         assert len(first.seen) == 3
         assert "TBW102" in first.topics()
@@ -138,7 +139,7 @@ def test_a_refused_or_lost_registration_is_made_good(run_broker):
     async def scenario(case):
         server = await FakeNameServer(case.loop).start()
         case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
-        await case.broker.registration.settled()
+        await case.broker.feature(ClusterFeature).registration.settled()
         server.answer = Reply(b"", None, 1, "register broker failed")
         client = await case.client()
         await client.produce("New")
@@ -154,7 +155,7 @@ def test_a_restarted_name_server_learns_all_at_once(run_broker):
     async def scenario(case):
         server = await FakeNameServer(case.loop).start()
         case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
-        await case.broker.registration.settled()
+        await case.broker.feature(ClusterFeature).registration.settled()
         await server.server.stop()
         fresh = await FakeNameServer(case.loop).start()
         await asyncio.sleep(3)
@@ -168,10 +169,10 @@ def test_the_brokers_permission_masks_every_topic_and_moves_the_version(run_brok
     async def scenario(case):
         server = await FakeNameServer(case.loop).start()
         case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
-        await case.broker.registration.settled()
+        await case.broker.feature(ClusterFeature).registration.settled()
         before = server.seen[-1][2].data_version
         case.broker.live.update({"brokerPermission": "4"})
-        await case.broker.registration.settled()
+        await case.broker.feature(ClusterFeature).registration.settled()
 
         assert server.topics()["TBW102"].perm == 4
         assert server.seen[-1][2].data_version != before
@@ -187,7 +188,7 @@ def test_with_our_name_server_routes_come_at_once_and_go_at_the_stop(
         server = NameServer(config, files=OsFiles(), clock=case.clock)
         await server.start()
         case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
-        await case.broker.registration.settled()
+        await case.broker.feature(ClusterFeature).registration.settled()
         client = await case.client()
         await client.produce("New")
         asker = await raw_client(NS, 9876)
@@ -195,7 +196,7 @@ def test_with_our_name_server_routes_come_at_once_and_go_at_the_stop(
 
         assert route.code == 0
         assert b"10.0.0.1:10911" in route.body
-        await case.broker.registration.stop()
+        await case.broker.feature(ClusterFeature).registration.stop()
         await asyncio.sleep(0.1)
         assert (await asker.call(105, {"topic": "New"})).code == 17
         await server.stop()
@@ -212,14 +213,14 @@ def test_topics_the_name_servers_call_ordered_become_so(run_broker):
         case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
         await asyncio.sleep(1)
 
-        assert case.broker.topics.find("New").order is True
+        assert case.broker.tables.topics.find("New").order is True
 
     run_broker(scenario)
 
 
 def _many(broker, count):
     for number in range(count):
-        broker.topics._set(
+        broker.tables.topics._set(
             TopicConfig(topic_name=f"a-topic-with-a-name-of-some-length-{number:06}")
         )
 
@@ -247,8 +248,8 @@ def test_many_topics_are_registered_in_parts_and_stay(run_broker, count, setting
         await real.start()
         _many(case.broker, count)
         case.broker.live.update({"namesrvAddr": f"{NS}:9876;10.0.1.2:9876"})
-        await case.broker.registration.settled(60)
-        total = len(case.broker.topics.all())
+        await case.broker.feature(ClusterFeature).registration.settled(60)
+        total = len(case.broker.tables.topics.all())
         wrappers = [seen[2] for seen in fake.seen]
         sizes = [len(w.topic_config_table) for w in wrappers]
         assert (len(sizes), sum(sizes)) == (parts, total)
@@ -256,7 +257,7 @@ def test_many_topics_are_registered_in_parts_and_stay(run_broker, count, setting
         assert max(fake.sizes) < 2 << 20
         versions = [wrapper.data_version for wrapper in wrappers]
         assert all(a != b for a, b in itertools.pairwise(versions))
-        assert versions[-1] == case.broker.topics.data_version
+        assert versions[-1] == case.broker.tables.topics.data_version
 
         fake.seen.clear()
         await asyncio.sleep(130)  # beats, and the name server's scan for brokers that are gone
@@ -264,7 +265,7 @@ def test_many_topics_are_registered_in_parts_and_stay(run_broker, count, setting
         assert all(seen[2].data_version == versions[-1] for seen in fake.seen)
         assert len([t for t in real.core.routes.topics() if t.startswith("a-topic")]) == count
         assert "broker-a" in real.core.routes.cluster_info().broker_addr_table
-        health = {h.name: h for h in case.broker._tasks.health()}["register-10.0.1.2:9876"]
+        health = {h.name: h for h in case.broker.tasks.health()}["register-10.0.1.2:9876"]
         assert (health.failures, health.age_s() < 61) == (0, True)
         await real.stop()
 
@@ -275,7 +276,7 @@ def test_many_topics_are_registered_in_parts_and_stay(run_broker, count, setting
 def test_a_registration_that_crashes_goes_on(run_broker):
     async def scenario(case):
         fake = await FakeNameServer(case.loop).start()
-        register, failures = case.broker.registration._outbound.register, []
+        register, failures = case.broker.feature(ClusterFeature).registration._outbound.register, []
 
         async def fails(*args, **more):
             if len(failures) < 3:
@@ -283,11 +284,11 @@ def test_a_registration_that_crashes_goes_on(run_broker):
                 raise RuntimeError("unforeseen")
             return await register(*args, **more)
 
-        case.broker.registration._outbound.register = fails
+        case.broker.feature(ClusterFeature).registration._outbound.register = fails
         case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
         await asyncio.sleep(5)
         assert "TBW102" in fake.topics()
-        (health,) = [h for h in case.broker._tasks.health() if h.name.startswith("register-")]
+        (health,) = [h for h in case.broker.tasks.health() if h.name.startswith("register-")]
         assert (health.failures, health.in_row) == (3, 0)
 
     run_broker(scenario)

@@ -31,7 +31,7 @@ def test_a_pull_consumer_without_a_group_is_refused_only_when_told_so(run_broker
         await client.produce()
         await beat(client, "pullers", "CONSUME_ACTIVELY")
         reply = await client.pull(consumerGroup="pullers")
-        assert (case.broker.consumers.find("pullers") is None) == bool(setting)
+        assert (case.broker.tables.consumers.find("pullers") is None) == bool(setting)
         if not setting:
             assert reply.code == 0
             return

@@ -179,12 +179,12 @@ def test_an_auto_created_topic_has_the_clients_queues_and_is_on_disk_before_the_
 ):
     async def scenario(case):
         client = await case.client()
-        version = case.broker.topics.data_version.counter
+        version = case.broker.tables.topics.data_version.counter
         await client.produce("New", d=3)
 
-        topic = case.broker.topics.find("New")
+        topic = case.broker.tables.topics.find("New")
         assert (topic.read_queues, topic.write_queues, topic.perm) == (3, 3, 6)
-        assert case.broker.topics.data_version.counter == version + 1
+        assert case.broker.tables.topics.data_version.counter == version + 1
         assert '"New"' in (tmp_path / "store/config/topics.json").read_text()
 
     run_broker(scenario)
@@ -194,9 +194,9 @@ def test_a_topic_that_is_read_only_refuses(run_broker):
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        config = case.broker.topics.find("T").to_config()
+        config = case.broker.tables.topics.find("T").to_config()
         config.perm = 4
-        case.broker.topics.put(config, 0)
+        case.broker.tables.topics.put(config, 0)
         reply = await client.produce()
 
         assert (reply.code, reply.remark) == (16, "the topic[T] sending message is forbidden")
@@ -214,7 +214,7 @@ def test_a_broker_that_is_read_only_refuses_every_kind_of_send(run_broker):
             for batch in ("false", "true"):
                 reply = await client.produce(topic, m=batch)
                 assert (reply.code, reply.remark) == refused, (topic, batch)
-        assert case.broker.topics.find("New") is None
+        assert case.broker.tables.topics.find("New") is None
         assert case.broker.store.max_offset("T", 0) == 1
         assert (await client.pull()).code == 0, "it may be read"
 

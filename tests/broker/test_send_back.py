@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from roquette.broker.timers.delay_feature import DelayFeature
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_records
 
@@ -71,7 +72,7 @@ def test_without_tries_left_it_is_a_dead_letter_at_once(run_broker, fields):
         [record] = await records(client, "T")
         await client.call(36, back_ext(record.physical_offset, **fields))
         [dead] = await records(client, "%DLQ%g")
-        topic = case.broker.topics.find("%DLQ%g")
+        topic = case.broker.tables.topics.find("%DLQ%g")
 
         assert dead.body == record.body
         assert (topic.read_queues, topic.write_queues, topic.perm) == (1, 1, 6)
@@ -103,11 +104,11 @@ def test_a_group_without_retry_queues_drops_what_it_returns(run_broker):
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        case.broker.groups.find("g", 0).retry_queue_nums = 0
+        case.broker.tables.groups.find("g", 0).retry_queue_nums = 0
         reply = await client.call(36, back_ext(0))
 
         assert reply.code == 0
-        assert case.broker.topics.find("%RETRY%g") is None
+        assert case.broker.tables.topics.find("%RETRY%g") is None
 
     run_broker(scenario)
 
@@ -131,7 +132,11 @@ def test_delay_levels_deliver_on_time_and_in_order(run_broker):
         assert 1 <= first_at < 1.5
         assert first.code == 0
         assert [r.body for r in found] == [b"level 1", b"level 1", b"level 2"]
-        assert case.broker.delays.progress() == {1: (2, 2), 2: (1, 1), 18: (0, 1)}
+        assert case.broker.feature(DelayFeature).levels.progress() == {
+            1: (2, 2),
+            2: (1, 1),
+            18: (0, 1),
+        }
 
     run_broker(scenario)
 

@@ -6,10 +6,12 @@ import os
 
 import pytest
 
+from roquette.apps.features import broker_features
 from roquette.base import system_calls
 from roquette.base.files import OsFile, OsFiles
 from roquette.broker.cluster.addresses import advertised_host
 from roquette.broker.config import BrokerConfig
+from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.store.config import FlushDiskType
 
@@ -158,9 +160,9 @@ def test_many_synchronous_sends_share_syncs(run_broker):
 
 def test_port_0_takes_free_ports_two_apart(run_broker):
     async def scenario(case):
-        assert case.broker.port > 0
-        assert case.broker.fast_port == case.broker.port - 2
-        client = await case.client(case.broker.port)
+        assert case.broker.core.address.port > 0
+        assert case.broker.core.address.fast_port == case.broker.core.address.port - 2
+        client = await case.client(case.broker.core.address.port)
         assert (await client.produce()).code == 0
 
     run_broker(scenario, broker={"listen_port": 0})
@@ -170,12 +172,13 @@ def test_a_taken_port_is_said_in_words(run_broker):
     async def scenario(case):
         await asyncio.get_running_loop().create_server(asyncio.Protocol, "10.0.0.1", 20911)
 
-        other = type(case.broker)(
+        other = Broker(
             BrokerConfig(broker_name="b", bind_address="10.0.0.1", listen_port=20911),
             type(case.broker.live.store)(root_dir=case.broker.live.store.root_dir + "2"),
+            broker_features,
             files=OsFiles(),
             clock=case.clock,
-            entropy=case.broker._entropy,
+            entropy=case.broker.core.entropy,
         )
         with pytest.raises(ConfigError, match="cannot listen on 10\\.0\\.0\\.1:20911"):
             await other.start()

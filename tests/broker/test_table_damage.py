@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from roquette.base.read_files import SeamReadFiles
-from roquette.broker.delays.delay_levels import DelayProgress
 from roquette.broker.files.config_files import ConfigFiles
+from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.errors import StoreError
 from roquette.store.offline.small_files import changed_unwritten, load_json
 from roquette.testing.faulty_files import FaultyFiles

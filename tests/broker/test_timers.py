@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.records import read_queue
 
+from roquette.broker.timers.feature import TimerFeature
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
@@ -190,7 +191,7 @@ def test_a_recalled_message_never_comes_and_others_of_its_slot_do(run_broker: An
         assert (reply.code, case.ext(reply)["msgId"]) == (0, "K1")
         await asyncio.sleep(8)
         assert [record.body for record in stored(case.broker.store, "T")] == [b"0", b"2"]
-        assert case.broker.timer.timers.storage.wheel.pending == 0
+        assert case.broker.feature(TimerFeature).timer.timers.storage.wheel.pending == 0
 
     run_broker(scenario, broker={"recall_message_enable": True})
 
@@ -260,7 +261,10 @@ def test_pending_messages_survive_restarts(run_broker: Any) -> None:
         assert 0 < state["seen"] < 20
 
     async def second(case: Any) -> None:  # its clock begins where the first one's began
-        assert case.broker.timer.timers.storage.wheel.pending == 20 - state["seen"]
+        assert (
+            case.broker.feature(TimerFeature).timer.timers.storage.wheel.pending
+            == 20 - state["seen"]
+        )
         await asyncio.sleep(30)
         bodies = [record.body for record in stored(case.broker.store, "T")]
         assert sorted(bodies) == sorted(b"%d" % n for n in range(20))
@@ -312,6 +316,6 @@ def test_junk_sent_to_the_timer_topic_itself_stops_nothing(
         await asyncio.sleep(5)
         assert case.broker.store.max_offset("T", 0) == 1
         assert case.broker.store.max_offset(TIMER_TOPIC, 0) == 2
-        assert case.broker.timer.timers.dropped == 1
+        assert case.broker.feature(TimerFeature).timer.timers.dropped == 1
 
     run_broker(scenario)

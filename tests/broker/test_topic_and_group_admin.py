@@ -5,6 +5,8 @@ import json
 import pytest
 
 from roquette.broker.operation.item_stats import DAY, HOUR, MINUTE, Item, ItemStats
+from roquette.broker.operation.stats_feature import StatsFeature
+from roquette.broker.pulling.feature import PullFeature
 from roquette.wire.bodies import BrokerStatsData, GroupForbidden, ProducerTableInfo
 from roquette.wire.json_body import decode_body
 
@@ -27,13 +29,13 @@ def test_a_topic_is_made_with_attributes_and_the_same_again_changes_nothing(run_
         client = await case.client()
         fields = TOPIC | {"topic": "T", "attributes": "+message.type=FIFO"}
         assert (await client.call(17, fields)).code == 0
-        version = case.broker.topics.data_version
+        version = case.broker.tables.topics.data_version
         assert (await client.call(17, fields)).code == 0
         assert (await client.call(17, TOPIC | {"topic": "T"})).code == 0
         found = await config_of(client, "T")
 
         assert found["attributes"] == {"message.type": "FIFO"}
-        assert case.broker.topics.data_version == version
+        assert case.broker.tables.topics.data_version == version
 
     run_broker(scenario)
 
@@ -60,7 +62,7 @@ def test_topics_that_are_refused(run_broker, fields, code, text):
 
         assert reply.code == code
         assert reply.remark.startswith(text)
-        assert case.broker.topics.find("T") is None
+        assert case.broker.tables.topics.find("T") is None
 
     run_broker(scenario)
 
@@ -88,10 +90,10 @@ def test_lists_are_taken_whole_or_not_at_all(run_broker):
 
         assert made.code == grouped.code == 0
         assert (await config_of(client, "B"))["attributes"] == {"message.type": "DELAY"}
-        assert refused.code == 29 and case.broker.topics.find("C") is None
-        assert case.broker.groups.known("g2").retry_max_times == 3
+        assert refused.code == 29 and case.broker.tables.topics.find("C") is None
+        assert case.broker.tables.groups.known("g2").retry_max_times == 3
         assert (ungrouped.code, ungrouped.remark) == (1, "unsupported key: x")
-        assert case.broker.groups.known("g3") is None
+        assert case.broker.tables.groups.known("g3") is None
 
     run_broker(scenario)
 
@@ -121,28 +123,32 @@ def test_a_deleted_topic_leaves_nothing_behind(run_broker, tmp_path):
         client, reader = await case.client(), await case.client()
         broker = case.broker
         await client.produce()
-        broker.groups.find("g", 0)
+        broker.tables.groups.find("g", 0)
         await client.call(15, {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1})
         await client.call(353, {"group": "g", "topic": "T", "readable": "false"})
         await client.call(222, {"topic": "T", "group": "g", "timestamp": -1, "isForce": "true"})
         for name in ("%RETRY%g_T", "%RETRY%g+T", "%RETRY%h_T"):
-            broker.topics.ensure(name, queues=1, perm=6, now_ms=0)
+            broker.tables.topics.ensure(name, queues=1, perm=6, now_ms=0)
         await client.pull()
-        broker._sample_rates()
-        assert broker.items.find("TOPIC_PUT_NUMS", "T") is not None
+        broker.feature(StatsFeature)._sample_items()
+        assert broker.feature(StatsFeature).items.find("TOPIC_PUT_NUMS", "T") is not None
         held = reader.send(11, case.pull_ext("T", 0, 1, sysFlag=6, consumerGroup="h"))
         assert (await client.call(30, {"topic": "T", "queueId": 0})).code == 0
-        assert len(broker.holds) == 1
+        assert len(broker.feature(PullFeature).holds) == 1
         assert (await client.call(215, {"topic": "T"})).code == 0
         answer = await reader.receive()
 
         assert (answer.opaque, answer.code) == (held, 17)
-        assert {t.name for t in broker.topics.all()} & {"T", "%RETRY%g_T", "%RETRY%g+T"} == set()
-        assert broker.topics.find("%RETRY%h_T") is not None
-        assert broker.offsets.pairs() == [] and broker.offsets.pending_resets == 0
-        assert broker.groups.to_wrapper().forbidden_table == {}
-        assert broker.items.find("TOPIC_PUT_NUMS", "T") is None
-        assert broker.stats.group_gets == {}
+        assert {t.name for t in broker.tables.topics.all()} & {
+            "T",
+            "%RETRY%g_T",
+            "%RETRY%g+T",
+        } == set()
+        assert broker.tables.topics.find("%RETRY%h_T") is not None
+        assert broker.tables.offsets.pairs() == [] and broker.tables.offsets.pending_resets == 0
+        assert broker.tables.groups.to_wrapper().forbidden_table == {}
+        assert broker.feature(StatsFeature).items.find("TOPIC_PUT_NUMS", "T") is None
+        assert broker.core.stats.group_gets == {}
         assert "T" not in broker.store.topics()
         text = (tmp_path / "store/config/consumerOffset.json").read_text()
         assert "T@g" not in text
@@ -156,13 +162,13 @@ def test_a_groups_own_retry_topic_is_not_taken_for_one_of_pop(run_broker):
     async def scenario(case):
         client, broker = await case.client(), case.broker
         await client.produce()
-        broker.groups.find("g", 0)
-        broker.groups.find("g_T", 0)
-        broker.topics.ensure("%RETRY%g_T", queues=1, perm=6, now_ms=0)
+        broker.tables.groups.find("g", 0)
+        broker.tables.groups.find("g_T", 0)
+        broker.tables.topics.ensure("%RETRY%g_T", queues=1, perm=6, now_ms=0)
         await client.call(15, {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1})
         await client.call(215, {"topic": "T"})
 
-        assert broker.topics.find("%RETRY%g_T") is not None
+        assert broker.tables.topics.find("%RETRY%g_T") is not None
 
     run_broker(scenario)
 
@@ -173,11 +179,11 @@ def test_a_deleted_group_keeps_its_offsets_unless_they_are_wiped(run_broker):
         await client.produce()
         commit = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1}
         for clean, left in (("false", 1), ("true", -1)):
-            broker.groups.find("g", 0)
+            broker.tables.groups.find("g", 0)
             await client.call(15, commit)
             assert (await client.call(207, {"groupName": "g", "cleanOffset": clean})).code == 0
-            assert broker.groups.known("g") is None
-            assert broker.offsets.query("g", "T", 0) == left
+            assert broker.tables.groups.known("g") is None
+            assert broker.tables.offsets.query("g", "T", 0) == left
 
     run_broker(scenario)
 
@@ -188,7 +194,7 @@ def test_clean_ups_and_lists(run_broker):
         await client.produce()
         beat = {"clientID": "p1", "producerDataSet": [{"groupName": "pg"}], "consumerDataSet": []}
         await client.call(34, {}, json.dumps(beat).encode())
-        case.broker.topics._topics.pop("T")
+        case.broker.tables.topics._topics.pop("T")
         codes = [(await client.call(code, {})).code for code in (306, 316, 329)]
         topics = json.loads((await client.call(305, {})).body)["topicList"]
         producers = decode_body(ProducerTableInfo, (await client.call(328, {})).body).data
@@ -207,7 +213,7 @@ def test_counters_of_the_last_minute(run_broker):
         for _ in range(6):
             await client.produce()
         await client.pull()
-        case.broker._sample_rates()
+        case.broker.feature(StatsFeature)._sample_items()
         puts = await client.call(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
         sizes = await client.call(315, {"statsName": "TOPIC_PUT_SIZE", "statsKey": "T"})
         gets = await client.call(315, {"statsName": "GROUP_GET_NUMS", "statsKey": "T@g"})
@@ -271,10 +277,10 @@ def test_messages_sent_back_are_counted_by_topic_and_group(run_broker):
     async def scenario(case):
         client = await case.client()
         sent = case.ext(await client.produce())
-        case.broker.groups.find("g", 0)
+        case.broker.tables.groups.find("g", 0)
         back = {"offset": int(sent["msgId"][16:], 16), "group": "g", "delayLevel": 0}
         assert (await client.call(36, back)).code == 0
-        case.broker._sample_rates()
+        case.broker.feature(StatsFeature)._sample_items()
         counted = await client.call(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "T@g"})
 
         assert decode_body(BrokerStatsData, counted.body).stats_minute.sum == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from roquette.broker.transactions.feature import TransactionFeature
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_record, decode_records
 from roquette.store.config import FlushDiskType
@@ -482,7 +483,7 @@ def test_progress_and_what_has_ended_survive_a_restart(run_broker):
         for half in halves[::2]:
             await end(client, half, COMMIT)
         await asyncio.sleep(1.5)
-        offsets = case.broker.offsets
+        offsets = case.broker.tables.offsets
         assert offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 1
 
     async def second(case):
@@ -504,8 +505,8 @@ def test_a_discarded_topic_that_the_tables_forgot_is_there_again(run_broker):
         client = await case.client()
         await prepare(case, client)
         await asyncio.sleep(10)
-        case.broker.topics.changed = lambda name: None  # forgotten, not deleted
-        case.broker.topics.delete(LOST, 0)
+        case.broker.tables.topics.changed = lambda name: None  # forgotten, not deleted
+        case.broker.tables.topics.delete(LOST, 0)
 
     async def second(case):
         client = await case.client()
@@ -557,7 +558,7 @@ def test_an_op_message_that_a_crash_cut_off_is_written_again(run_broker, kind):
     async def second(case):
         client = await case.client()
         op = (await stored(client, OP))[-1]
-        last = case.broker.transactions.record_at(op.physical_offset)
+        last = case.broker.feature(TransactionFeature).transactions.record_at(op.physical_offset)
         assert last.physical_offset + last.size == case.broker.store.max_physical_offset
         await asyncio.sleep(10)
         ended = await stored(client, LOST)
@@ -581,7 +582,7 @@ def test_a_crash_after_the_half_message_itself_changes_nothing(run_broker):
 
     async def second(case):
         assert case.broker.store.max_offset(OP, 0) == 0
-        assert case.broker.transactions.state.next_open(0, 2) == 0
+        assert case.broker.feature(TransactionFeature).transactions.state.next_open(0, 2) == 0
 
     run_broker(first)
     make_crash(*cut)

@@ -77,7 +77,7 @@ def test_a_client_that_sends_to_many_topics_keeps_few_routes(monkeypatch) -> Non
         assert got == [b"0", b"1"]
         await consumer.close()
         broker = cluster.hosts["10.0.1.1"].service
-        assert sum(t.put_count for t in broker.topics.all() if t.name.startswith("t")) == 43
+        assert sum(t.put_count for t in broker.tables.topics.all() if t.name.startswith("t")) == 43
 
     simulate(scenario)
 

@@ -63,7 +63,7 @@ async def at_every_await(call: Callable[[int], Coroutine[Any, Any, Any]]) -> int
 
 
 def members(cluster: SimCluster, group: str) -> list[str]:
-    found = cluster.host(A).service.consumers.find(group)
+    found = cluster.host(A).service.tables.consumers.find(group)
     return [] if found is None else sorted(found.client_ids())
 
 

@@ -166,10 +166,10 @@ def test_producers_are_known_to_brokers_and_leave_when_closed() -> None:
         await mq.send("orders", b"x")
         await asyncio.sleep(1)
         broker = cluster.hosts[BROKER].service
-        assert broker.producers.channels("makers")
+        assert broker.tables.producers.channels("makers")
         await cluster.stop(CLIENT)
         await asyncio.sleep(1)
-        assert not broker.producers.channels("makers")
+        assert not broker.tables.producers.channels("makers")
 
     simulate(scenario)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ class Bench:
             self.clock,
             loop,
             self.tasks,
-            Hooks(self._end_turn, self._park, self._park),
+            Hooks(self._end_turn, self._park),
         )
         self.server = Server(
             self.dispatcher,
@@ -97,7 +98,10 @@ class Bench:
         raise KeyError("a bug")
 
     def _hold(self, ctx: RequestContext, header: None, body: bytes) -> Reply | Held:
-        return Held(body) if ctx.may_hold else Reply(body=b"after all")
+        if not ctx.may_hold:
+            return Reply(body=b"after all")
+        self.hold = SimpleNamespace(job=None)
+        return Held(self.hold)
 
     def _stall(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         self.seen.append(body)

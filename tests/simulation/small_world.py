@@ -115,7 +115,7 @@ class SmallWorld:
         found: set[tuple[str, str]] = set()
         for ip in SERVERS:
             service = self.cluster.hosts[ip].service
-            owners = [service.session.tasks] if isinstance(service, Client) else [service._tasks]
+            owners = [service.session.tasks] if isinstance(service, Client) else [service.tasks]
             found |= {(ip, health.name) for tasks in owners for health in tasks.health()}
         return found
 

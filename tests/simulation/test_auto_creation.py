@@ -36,13 +36,13 @@ async def first_send(client: RemotingClient, ip: str, topic: str, queues: int = 
 
 def counts(cluster: SimCluster, topic: str) -> list[tuple[int, int] | None]:
     """Read and write queues of the topic on each running broker."""
-    found = (cluster.hosts[ip].service.topics.find(topic) for ip in BROKERS)
+    found = (cluster.hosts[ip].service.tables.topics.find(topic) for ip in BROKERS)
     return [None if t is None else (t.read_queues, t.write_queues) for t in found]
 
 
 def known(cluster: SimCluster, topic: str) -> list[int]:
     """On how many brokers each name server knows the topic with as many queues as the first broker has."""
-    wanted = cluster.hosts[BROKERS[0]].service.topics.find(topic)
+    wanted = cluster.hosts[BROKERS[0]].service.tables.topics.find(topic)
     assert wanted is not None
     return [
         sum(
@@ -59,7 +59,7 @@ def test_a_hundred_producers_and_one_new_topic(seed: int) -> None:
         await build(cluster)
         rng = cluster.loop.random
         clients = [RemotingClient(cluster.clock, local_host=f"10.0.2.{i}") for i in range(1, 101)]
-        first = cluster.hosts[BROKERS[0]].service.topics.data_version.counter
+        first = cluster.hosts[BROKERS[0]].service.tables.topics.data_version.counter
         for number in range(3):
             topic = f"T{number}"
             sends = [
@@ -70,7 +70,7 @@ def test_a_hundred_producers_and_one_new_topic(seed: int) -> None:
             assert set(await asyncio.gather(*sends)) == {0}
             assert counts(cluster, topic) == [counts(cluster, topic)[0]] * 3
             assert known(cluster, topic) == [3, 3]
-        steps = cluster.hosts[BROKERS[0]].service.topics.data_version.counter - first
+        steps = cluster.hosts[BROKERS[0]].service.tables.topics.data_version.counter - first
         assert steps <= 3 * 4, "each topic changes a few times at most: no storm"
         for client in clients:
             await client.close()
@@ -119,7 +119,7 @@ def test_a_dead_peer_delays_nobody(victim: str) -> None:
         assert cluster.loop.time() - start < 0.3
         up = BROKERS[:2] if victim == "broker" else BROKERS
         for ip in up:
-            assert cluster.hosts[ip].service.topics.find("orders").write_queues == 4
+            assert cluster.hosts[ip].service.tables.topics.find("orders").write_queues == 4
         await client.close()
 
     simulate(scenario)
@@ -139,7 +139,7 @@ def test_only_writable_masters_that_create_topics_are_asked() -> None:
         assert counts(cluster, "orders") == [(4, 4), None, (4, 4)]
         assert counts(cluster, "%RETRY%group")[1:] == [None, None]
         for other in ("10.0.1.4", "10.0.1.5"):
-            assert cluster.hosts[other].service.topics.find("orders") is None
+            assert cluster.hosts[other].service.tables.topics.find("orders") is None
         await client.close()
 
     simulate(scenario)

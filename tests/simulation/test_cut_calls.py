@@ -195,7 +195,7 @@ class World:
         return {group: sorted(ids) for group, ids in found.items()}
 
     def _ids(self) -> dict[str, list[str]]:
-        consumers = self.cluster.host(BROKER).service.consumers
+        consumers = self.cluster.host(BROKER).service.tables.consumers
         found = {group: consumers.find(group) for group in GROUPS}
         return {g: [] if f is None else sorted(f.client_ids()) for g, f in found.items()}
 

@@ -11,6 +11,7 @@ from typing import Any
 from tests.records import read_queue
 
 from roquette.broker.service import Broker
+from roquette.broker.transactions.feature import TransactionFeature
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
@@ -250,7 +251,7 @@ class Transactions:
         committed = keys_of(r for queue in range(QUEUES) for r in read(broker, TOPIC, queue))
         lost = keys_of(read(broker, LOST, 0))
         halves = keys_of(read(broker, HALF, 0))
-        state = broker.transactions.state
+        state = broker.feature(TransactionFeature).transactions.state
         assert state.base == broker.store.max_offset(HALF, 0), "half messages are open for ever"
         assert set(committed) | set(lost) <= set(halves)
         for key in set(self.books.acknowledged) | set(halves):

@@ -53,16 +53,20 @@ class Life:
     def check_tables(self) -> None:
         """Topics, groups and offsets."""
         for topic, read_queues, write_queues in self.book["topics"]:
-            found = self.broker.topics.find(topic)
+            found = self.broker.tables.topics.find(topic)
             assert found is not None, topic
             assert (found.read_queues, found.write_queues) == (read_queues, write_queues), topic
         if self.book["topics"] and self.kind in ("stopped", "killed"):
-            assert self.broker.topics.find("dropped") is None
-            strict = self.broker.groups.known("strict")
+            assert self.broker.tables.topics.find("dropped") is None
+            strict = self.broker.tables.groups.known("strict")
             assert strict is not None and strict.retry_max_times == 2
-            assert self.broker.groups.known("gone") is None
+            assert self.broker.tables.groups.known("gone") is None
         for group, topic, queue, offset in self.book["offsets"]:
-            assert self.broker.offsets.query(group, topic, queue) == offset, (group, topic, queue)
+            assert self.broker.tables.offsets.query(group, topic, queue) == offset, (
+                group,
+                topic,
+                queue,
+            )
 
     def waiting(self) -> list[str]:
         """What the book says of delayed messages: the hashes of their bodies."""

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from roquette.apps import running
+from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
@@ -43,7 +44,12 @@ def broker_main(
 
     async def body(stop: asyncio.Event) -> int:
         broker = Broker(
-            config, store_config, files=OsFiles(), clock=SystemClock(), entropy=Entropy()
+            config,
+            store_config,
+            broker_features,
+            files=OsFiles(),
+            clock=SystemClock(),
+            entropy=Entropy(),
         )
         await broker.start()
         running.settle_memory()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from roquette.apps import running
 from roquette.apps.broker import broker_settings
+from roquette.apps.features import broker_features
 from roquette.apps.namesrv import namesrv_settings, start_namesrv
 from roquette.base.clock import SystemClock
 from roquette.base.config import format_properties
@@ -83,7 +84,12 @@ def _run(
                 "the settings of dev",
             )
             broker = Broker(
-                config, store_config, files=OsFiles(), clock=SystemClock(), entropy=Entropy()
+                config,
+                store_config,
+                broker_features,
+                files=OsFiles(),
+                clock=SystemClock(),
+                entropy=Entropy(),
             )
             await broker.start()
             running.settle_memory()

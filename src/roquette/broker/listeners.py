@@ -4,54 +4,46 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
 from roquette.broker.config import BrokerConfig
-from roquette.broker.processor_table import fast_table, lane_limits
-from roquette.broker.records.log_sync import LogSync
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Lane
 from roquette.errors import ConfigError
-from roquette.remoting.dispatcher import Dispatcher, Hooks, Peer, RequestContext, Row
-from roquette.remoting.outcomes import Held, Later
+from roquette.remoting.dispatcher import Dispatcher, Hooks
+from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.outcomes import Later
+from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.remoting.unfinished import PeerLimits
 
 log = logging.getLogger("roquette.broker")
 
+NOT_ON_FAST_PORT = frozenset((Lane.PULL, Lane.LITE_PULL))
 
-class Doors:
+
+class Listeners:
     """The main port and that of listenPort-2, each with a dispatcher of its own.
 
     Args:
-        end_turn: runs after the requests of a turn and before anything is written.
-        held: keeps a request that waits for messages.
-        on_lost: a connection has ended.
-    """
+        lost: a connection has ended."""
 
-    def __init__(
-        self,
-        rows: list[Row],
-        config: BrokerConfig,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-        log_sync: LogSync,
-        *,
-        end_turn: Callable[[], None],
-        held: Callable[[RequestContext, Held], None],
-        on_lost: Callable[[Peer], None],
-    ) -> None:
-        self._config = config
+    def __init__(self, rows: list[Row], core: BrokerCore, lost: Callable[[Peer], None]) -> None:
+        self._config = config = core.live.current
         self._tasks = Tasks()
+        loop = asyncio.get_running_loop()
 
         def dispatcher(rows: list[Row]) -> Dispatcher:
             def later(job: RequestContext, outcome: Later) -> None:
-                log_sync.park(made, job, outcome)
+                core.log_sync.park(made, job, outcome)
 
-            limits = lane_limits(config)
-            hooks = Hooks(end_turn, later, held)
-            made = Dispatcher(rows, limits, clock, loop, self._tasks, hooks)
+            hooks = Hooks(core.shell.end_turn, later)
+            made = Dispatcher(rows, lane_limits(config), core.clock, loop, self._tasks, hooks)
             return made
 
-        self._main, self._fast = dispatcher(rows), dispatcher(fast_table(rows))
+        self._main, self._fast = (
+            dispatcher(rows),
+            dispatcher([row for row in rows if row.lane not in NOT_ON_FAST_PORT]),
+        )
         idle_s = float(config.server_channel_max_idle_time_seconds)
         bound = ConnectionBound(config.max_connections)
         limits = PeerLimits(
@@ -61,9 +53,10 @@ class Doors:
             config.max_unsent_bytes,
         )
         self._servers = [
-            Server(each, clock, on_lost=on_lost, idle_s=idle_s, bound=bound, limits=limits)
+            Server(each, core.clock, on_lost=lost, idle_s=idle_s, bound=bound, limits=limits)
             for each in (self._main, self._fast)
         ]
+        core.live.changed.append(lambda keys: self._limit(core.live.current))
 
     async def open(self, port: int, fast_port: int) -> None:
         """Accept connections. Raises ConfigError when the main port is taken; the other one is only missed."""
@@ -81,7 +74,7 @@ class Doors:
             except OSError as error:
                 log.warning("no second port %d (listenPort-2): %s", fast_port, error)
 
-    def limit(self, config: BrokerConfig) -> None:
+    def _limit(self, config: BrokerConfig) -> None:
         """Take over how many requests may wait, and how long."""
         for each in (self._main, self._fast):
             each.limit(lane_limits(config))
@@ -112,3 +105,31 @@ class Doors:
         for server in self._servers:
             await server.stop()
         await self._tasks.stop()
+
+
+def lane_limits(c: BrokerConfig) -> list[LaneLimits]:
+    """Capacity and longest wait per lane, in the order of `Lane`; 0 where Apache cleans no queue."""
+    rows = [
+        ("send", c.send_thread_pool_queue_capacity, c.wait_time_mills_in_send_queue),
+        ("pull", c.pull_thread_pool_queue_capacity, c.wait_time_mills_in_pull_queue),
+        ("litePull", c.lite_pull_thread_pool_queue_capacity, c.wait_time_mills_in_lite_pull_queue),
+        ("consumerManager", c.consumer_manager_thread_pool_queue_capacity, 0),
+        ("heartbeat", c.heartbeat_thread_pool_queue_capacity, c.wait_time_mills_in_heartbeat_queue),
+        ("clientManager", c.client_manager_thread_pool_queue_capacity, 0),
+        ("query", c.query_thread_pool_queue_capacity, 0),
+        (
+            "adminBroker",
+            c.admin_broker_thread_pool_queue_capacity,
+            c.wait_time_mills_in_admin_broker_queue,
+        ),
+        ("ack", c.ack_thread_pool_queue_capacity, c.wait_time_mills_in_ack_queue),
+        (
+            "EndTransaction",
+            c.end_transaction_pool_queue_capacity,
+            c.wait_time_mills_in_transaction_queue,
+        ),
+        ("reply", c.reply_thread_pool_queue_capacity, 0),
+        ("loadBalance", c.load_balance_thread_pool_queue_capacity, 0),
+    ]
+    fast = c.broker_fast_failure_enable
+    return [LaneLimits(name, capacity, wait if fast else 0) for name, capacity, wait in rows]

@@ -62,20 +62,18 @@ class Hooks:
 
     Args:
         end_turn: runs after the requests of a turn and before anything is written.
-        later, held: park a request; `Dispatcher.answer` and `rerun` bring it back.
+        later: keeps a reply that waits for the disk; `Dispatcher.answer` brings it back.
     """
 
-    __slots__ = ("end_turn", "held", "later")
+    __slots__ = ("end_turn", "later")
 
     def __init__(
         self,
         end_turn: Callable[[], None] = _nothing,
         later: Callable[[RequestContext, Later], None] | None = None,
-        held: Callable[[RequestContext, Held], None] | None = None,
     ) -> None:
         self.end_turn: Callable[[], None] = end_turn
         self.later: Callable[[RequestContext, Later], None] | None = later
-        self.held: Callable[[RequestContext, Held], None] | None = held
 
 
 class Dispatcher:
@@ -266,8 +264,7 @@ class Dispatcher:
             assert self._hooks.later is not None
             self._hooks.later(job, outcome)
         elif isinstance(outcome, Held):
-            assert self._hooks.held is not None
-            self._hooks.held(job, outcome)
+            outcome.hold.job = job  # who holds it runs it again by `rerun`
         elif isinstance(outcome, Task):
             self.running.began(job.peer)
             self._tasks.start(f"request-{command.code}", self._finish(job, outcome))

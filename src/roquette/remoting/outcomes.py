@@ -37,7 +37,8 @@ class Later:
 
 
 class Held:
-    """Nothing to send yet: `hold` describes what to wait for; the request is run again later."""
+    """Nothing to send yet: the processor has put `hold` into its table, and gets the request in `hold.job`, to be run
+    again later."""
 
     __slots__ = ("hold",)
 

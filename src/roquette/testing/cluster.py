@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from roquette.apps.features import broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.broker.config import BrokerConfig
@@ -129,6 +130,7 @@ class SimCluster:
             broker = Broker(
                 config,
                 store_config,
+                broker_features,
                 files=host.files,
                 clock=host.clock,
                 entropy=self._entropy(),

@@ -6,17 +6,16 @@ Apache: AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus; refus
 import asyncio
 import logging
 
-from roquette.broker.config import LiveConfig
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane
 from roquette.broker.operation.offset_admin import RESET_SINCE
-from roquette.broker.tables.consumers import ClientChannel, ConsumerTable
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.topics import TopicTable
+from roquette.broker.tables.consumers import ClientChannel
 from roquette.errors import ClientError, Refused
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import decode_offset_message_id
-from roquette.remoting.dispatcher import Peer, RequestContext
 from roquette.remoting.outcomes import Reply, Task
-from roquette.store.message_store import MessageStore
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import Peer, RequestContext, Row, row
 from roquette.wire.bodies import GetConsumerStatusBody
 from roquette.wire.codes import RequestCode, ResponseCode, version_text
 from roquette.wire.command import Command
@@ -35,22 +34,41 @@ STATUS_CALL_MS = 5_000
 CALLS_SINCE = 62  # V3_1_8_SNAPSHOT: older clients do not know 307 and 309
 
 
-class ClientCallProcessor:
+class ClientCallProcessor(Feature):
     """Asks a consumer on its own connection, and hands its answer back."""
 
-    def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerTable,
-    ) -> None:
-        self._live = live
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
+    def __init__(self, core: BrokerCore) -> None:
+        self._live = core.live
+        self._store = core.store
+        self._topics = core.tables.topics
+        self._groups = core.tables.groups
+        self._consumers = core.tables.consumers
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(
+                RequestCode.GET_CONSUMER_RUNNING_INFO,
+                self.running_info,
+                GetConsumerRunningInfoRequestHeader,
+                Lane.ADMIN,
+                Promise.NOTHING,
+            ),
+            row(
+                RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                self.consume_directly,
+                ConsumeMessageDirectlyResultRequestHeader,
+                Lane.ADMIN,
+                Promise.NOTHING,
+            ),
+            row(
+                RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+                self.consumer_status,
+                GetConsumerStatusRequestHeader,
+                Lane.ADMIN,
+                Promise.NOTHING,
+            ),
+        ]
 
     def running_info(
         self, ctx: RequestContext, header: GetConsumerRunningInfoRequestHeader, body: bytes

@@ -4,27 +4,26 @@ Apache: ClientManageProcessor, ConsumerManageProcessor.getConsumerListByGroup.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Iterator
+from typing import TypeVar
 
 from roquette.base.executor import run_blocking
-from roquette.broker.config import BrokerConfig
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature, Lane
 from roquette.broker.tables.bounds import NAME
-from roquette.broker.tables.consumers import ConsumerGroup, ConsumerTable
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.producers import ProducerTable
+from roquette.broker.tables.consumers import ConsumerGroup
 from roquette.errors import Refused, RemoteProtocolError
-from roquette.message.names import retry_topic
+from roquette.message.names import PERM_READ, PERM_WRITE, retry_topic
 from roquette.message.sysflag import TOPIC_UNIT_SUB
-from roquette.remoting.dispatcher import Peer, RequestContext
 from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import Peer, RequestContext, Row, row
 from roquette.remoting.transport import hang_up
 from roquette.wire.bodies import (
     ConsumerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     ProducerData,
-    SubscriptionData,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
@@ -43,50 +42,44 @@ MAX_LISTED = 1_000  # topics or groups created by one request
 PRODUCERS_A_STEP = 500
 CONSUMERS_A_STEP = 16
 MEMBERS_A_TURN = 250
+EXPIRY_BEAT_S = 10.0
 
 _SUB_CHANGED = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 _SUB_KNOWN = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"})
 
 
-class TopicCreator(Protocol):
-    """Creates a topic of the system's own (retry, dead letter) unless it exists."""
+class HeartbeatProcessor(Feature):
+    """Requests 34, 35 and 38, and what a lost connection means."""
 
-    def __call__(
-        self,
-        name: str,
-        queues: int,
-        perm: int,
-        now_ms: int,
-        *,
-        sys_flag: int = 0,
-        subscribed: Iterable[SubscriptionData] = (),
-    ) -> None: ...
-
-
-class HeartbeatProcessor:
-    """Requests 34, 35 and 38, and what a lost connection means.
-
-    Args:
-        settings: the current ones.
-    """
-
-    def __init__(
-        self,
-        consumers: ConsumerTable,
-        producers: ProducerTable,
-        groups: GroupTable,
-        create_topic: TopicCreator,
-        *,
-        on_group_changed: Callable[[str], None] | None = None,
-        settings: Callable[[], BrokerConfig] = BrokerConfig,
-    ) -> None:
-        self._consumers = consumers
-        self._producers = producers
-        self._groups = groups
-        self._create_topic = create_topic
-        self._on_group_changed = on_group_changed
-        self._settings = settings
+    def __init__(self, core: BrokerCore) -> None:
+        self._live = core.live
+        self._clock = core.clock
+        self._topics = core.tables.topics
+        self._consumers = core.tables.consumers
+        self._producers = core.tables.producers
+        self._duplicates = core.tables.duplicates
+        self._groups = core.tables.groups
         self._beating: dict[int, list[_Beat]] = {}  # heartbeats that are not finished, by peer
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(RequestCode.HEART_BEAT, self.heart_beat, None, Lane.HEARTBEAT, Promise.MEMORY),
+            row(
+                RequestCode.UNREGISTER_CLIENT,
+                self.unregister_client,
+                UnregisterClientRequestHeader,
+                Lane.CLIENT_MANAGER,
+                Promise.MEMORY,
+            ),
+            row(
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                self.consumer_list,
+                GetConsumerListByGroupRequestHeader,
+                Lane.CONSUMER_MANAGER,
+                Promise.NOTHING,
+            ),
+        ]
 
     def heart_beat(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """HEART_BEAT: register every producer and consumer group of one client, many of them step by step."""
@@ -128,7 +121,7 @@ class HeartbeatProcessor:
             if work % PRODUCERS_A_STEP == 0:
                 yield
         fingerprint = data.heartbeat_fingerprint
-        reject_pull = self._settings().reject_pull_consumer_enable
+        reject_pull = self._live.current.reject_pull_consumer_enable
         while beat.consumers:
             consumer = beat.consumers[-1]
             for subscription in consumer.subscription_data_set if beat.fits(consumer) else ():
@@ -200,14 +193,8 @@ class HeartbeatProcessor:
             return  # autoCreateSubscriptionGroup is off: the consumer part is skipped in silence
         if not self._consumers.admits(data.group_name, ctx.peer, client_id):
             raise Refused(ResponseCode.SYSTEM_BUSY, self._consumers.bound.words())
-        self._create_topic(
-            retry_topic(data.group_name),
-            group.retry_queue_nums,
-            6,
-            ctx.now_ms,
-            sys_flag=TOPIC_UNIT_SUB if data.unit_mode else 0,
-            subscribed=data.subscription_data_set,
-        )
+        if group.retry_queue_nums > 0:
+            self._ensure_retry_topic(data, group.retry_queue_nums, ctx.now_ms)
         changed = self._consumers.register(
             data.group_name,
             ctx.peer,
@@ -223,6 +210,18 @@ class HeartbeatProcessor:
         if changed:
             self._notify(data.group_name)
 
+    def _ensure_retry_topic(self, data: ConsumerData, queues: int, now_ms: int) -> None:
+        """It is ordered when a topic is that the group subscribes to."""
+        topics, name = self._topics, retry_topic(data.group_name)
+        subscribed = [topics.find(one.topic) for one in data.subscription_data_set]
+        order = any(topic is not None and topic.order for topic in subscribed)
+        if topics.find(name) is None:
+            unit = TOPIC_UNIT_SUB if data.unit_mode else 0
+            perm = PERM_READ | PERM_WRITE
+            topics.ensure(name, queues=queues, perm=perm, sys_flag=unit, order=order, now_ms=now_ms)
+        elif order:
+            topics.set_order(name, now_ms)
+
     def _notify(self, name: str) -> None:
         """Tell all members to rebalance, unless broadcasting or switched off for the group."""
         online = self._consumers.find(name)
@@ -231,12 +230,10 @@ class HeartbeatProcessor:
             online is None
             or online.broadcasting
             or (config is not None and not config.notify_consumer_ids_changed_enable)
-            or not self._settings().notify_consumer_ids_changed_enable
+            or not self._live.current.notify_consumer_ids_changed_enable
         ):
             return
         notify_members(online)
-        if self._on_group_changed is not None:
-            self._on_group_changed(name)
 
     def unregister_client(
         self, ctx: RequestContext, header: UnregisterClientRequestHeader, body: bytes
@@ -256,13 +253,27 @@ class HeartbeatProcessor:
         for name in self._consumers.remove_peer(peer):
             self._notify(name)
 
+    def beats(self) -> list[Beat]:
+        """Clients that are silent."""
+        return [Beat("client-expiry", EXPIRY_BEAT_S, self._expire)]
+
+    def _expire(self) -> None:
+        self.expire(self._clock.steady_ms())
+
+    def health(self) -> dict[str, str]:
+        """Clients that get in each other's way."""
+        return {
+            "duplicateClientIds": str(self._duplicates.duplicates),
+            "subscriptionConflicts": str(self._duplicates.conflicts),
+        }
+
     def expire(self, steady_ms: int) -> None:
         """Every 10 s: producers without a heartbeat for 120 s are gone, consumers after channelExpiredTimeout
         (ClientHousekeepingService)."""
         for peer in self._producers.expire(steady_ms):
             hang_up(peer)
         for name, peer in self._consumers.expire(
-            steady_ms, self._settings().channel_expired_timeout
+            steady_ms, self._live.current.channel_expired_timeout
         ):
             hang_up(peer)
             self._notify(name)

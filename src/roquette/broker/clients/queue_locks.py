@@ -1,20 +1,44 @@
 """Queue locks of orderly consumers: 41 and 42 (Apache: AdminBrokerProcessor.lockBatchMQ)."""
 
 from roquette.broker.clients.heartbeat import decode_request
-from roquette.broker.tables.locks import LockTable
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature, Lane
 from roquette.errors import Refused
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.json_body import encode_body
 
+EXPIRY_BEAT_S = 10.0
 
-class LockProcessor:
+
+class LockProcessor(Feature):
     """Serves lock and unlock of many queues at once."""
 
-    def __init__(self, locks: LockTable) -> None:
-        self._locks = locks
+    def __init__(self, core: BrokerCore) -> None:
+        self._clock = core.clock
+        self._locks = core.tables.locks
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(
+                RequestCode.LOCK_BATCH_MQ,
+                self.lock_batch,
+                None,
+                Lane.CLIENT_MANAGER,
+                Promise.MEMORY,
+            ),
+            row(
+                RequestCode.UNLOCK_BATCH_MQ,
+                self.unlock_batch,
+                None,
+                Lane.CLIENT_MANAGER,
+                Promise.MEMORY,
+            ),
+        ]
 
     def lock_batch(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """LOCK_BATCH_MQ: answers the queues that are now the client's."""
@@ -35,3 +59,10 @@ class LockProcessor:
         request = decode_request(UnlockBatchRequestBody, body)
         self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)
         return Reply()
+
+    def beats(self) -> list[Beat]:
+        """Locks that nobody renews."""
+        return [Beat("lock-expiry", EXPIRY_BEAT_S, self._expire)]
+
+    def _expire(self) -> None:
+        self._locks.expire(self._clock.steady_ms())

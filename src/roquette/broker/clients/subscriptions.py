@@ -4,27 +4,45 @@ Apache: ClientManageProcessor.checkClientConfig, AdminBrokerProcessor.querySubsc
 """
 
 from roquette.broker.clients.heartbeat import decode_request
-from roquette.broker.config import LiveConfig
-from roquette.broker.pulling.filters import SubscriptionFilters, is_tag_type
-from roquette.broker.tables.consumers import ConsumerTable
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane
+from roquette.broker.pulling.filters import is_tag_type
 from roquette.errors import ExpressionError, Refused
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.bodies import CheckClientRequestBody, QuerySubscriptionResponseBody
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import QuerySubscriptionByConsumerRequestHeader
 from roquette.wire.json_body import encode_body
 
 
-class SubscriptionProcessor:
+class SubscriptionProcessor(Feature):
     """Subscriptions, looked at."""
 
-    def __init__(
-        self, live: LiveConfig, filters: SubscriptionFilters, consumers: ConsumerTable
-    ) -> None:
-        self._live = live
-        self._filters = filters
-        self._consumers = consumers
+    def __init__(self, core: BrokerCore) -> None:
+        self._live = core.live
+        self._filters = core.tables.filters
+        self._consumers = core.tables.consumers
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(
+                RequestCode.CHECK_CLIENT_CONFIG,
+                self.check_client_config,
+                None,
+                Lane.CLIENT_MANAGER,
+                Promise.NOTHING,
+            ),
+            row(
+                RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+                self.query_subscription,
+                QuerySubscriptionByConsumerRequestHeader,
+                Lane.ADMIN,
+                Promise.NOTHING,
+            ),
+        ]
 
     def check_client_config(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """CHECK_CLIENT_CONFIG: a consumer asks before it starts, so that a wrong selector ends there."""

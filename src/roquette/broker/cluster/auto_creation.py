@@ -13,19 +13,18 @@ brokers say nothing of the kind: what exists there stays as it is.
 import asyncio
 import logging
 
-from roquette.base.clock import Clock
-from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.broker.cluster.outbound import Outbound
-from roquette.broker.config import LiveConfig, name_servers
-from roquette.broker.files.table_files import Changes
+from roquette.broker.config import name_servers
+from roquette.broker.core import BrokerCore
+from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.tables.bounds import SLOW_BROKERS
-from roquette.broker.tables.topics import Topic, TopicTable
+from roquette.broker.tables.topics import Topic
 from roquette.errors import ClientError
 from roquette.message.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX
 from roquette.wire.bodies import TopicConfig, TopicRouteData
 
-log = logging.getLogger("roquette.broker.cluster.auto_creation")
+log = logging.getLogger("roquette.broker.auto_creation")
 
 WHOLE_S = 0.5  # the sender waits so long at most: file, name servers and other brokers together
 TRIED_MS = 3_000  # each question to others
@@ -52,22 +51,14 @@ class _Round:
 class AutoCreation:
     """What follows the creation of a topic by a send: file, name servers, the other masters."""
 
-    def __init__(
-        self,
-        live: LiveConfig,
-        topics: TopicTable,
-        outbound: Outbound,
-        changes: Changes,
-        tasks: Tasks,
-        clock: Clock,
-    ) -> None:
-        self._live = live
-        self._topics = topics
+    def __init__(self, core: BrokerCore, outbound: Outbound, saved: TablePersistence) -> None:
+        self._live = core.live
+        self._topics = core.tables.topics
+        self._tasks = core.shell.tasks
+        self._clock = core.clock
         self._outbound = outbound
-        self._changes = changes
-        self._tasks = tasks
-        self._clock = clock
-        self._noise = RateLimited(log, clock)
+        self._changes = saved
+        self._noise = RateLimited(log, core.clock)
         self._slow: dict[str, float] = {}  # who was late -> loop time until which nobody waits
         self._rounds = 0
 

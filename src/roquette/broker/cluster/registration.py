@@ -7,14 +7,13 @@ Apache: BrokerController.registerBrokerAll, registerIncrementBrokerData.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 
-from roquette.base.lifecycle import Health, Tasks
+from roquette.base.lifecycle import Health
 from roquette.broker.cluster.outbound import Outbound
-from roquette.broker.cluster.route_agreement import Agreement
-from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
-from roquette.broker.tables.topics import TopicTable
+from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
+from roquette.broker.config import BrokerConfig, name_servers
+from roquette.broker.core import BrokerCore
 from roquette.errors import BrokerError, ClientError
 from roquette.wire.bodies import (
     DataVersion,
@@ -25,7 +24,7 @@ from roquette.wire.bodies import (
 )
 from roquette.wire.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
 
-log = logging.getLogger("roquette.broker.cluster.registration")
+log = logging.getLogger("roquette.broker.registration")
 
 SHORTEST_PERIOD_MS = 10_000
 LONGEST_PERIOD_MS = 60_000
@@ -58,27 +57,17 @@ class Registration:
     """Keeps all name servers informed.
 
     Args:
-        addresses: broker address and HA address, known once the ports are bound.
-        order_topics: told which topics the name servers list as ordered.
         agreement: asked once a period whether the name servers agree.
     """
 
     def __init__(
-        self,
-        live: LiveConfig,
-        topics: TopicTable,
-        outbound: Outbound,
-        tasks: Tasks,
-        addresses: Callable[[], tuple[str, str]],
-        order_topics: Callable[[list[str]], None],
-        agreement: Agreement,
+        self, core: BrokerCore, outbound: Outbound, agreement: RouteConsistencyCheck
     ) -> None:
-        self._live = live
-        self._topics = topics
+        self._core = core
+        self._live = core.live
+        self._topics = core.tables.topics
+        self._tasks = core.shell.tasks
         self._outbound = outbound
-        self._tasks = tasks
-        self._addresses = addresses
-        self._order_topics = order_topics
         self._agreement = agreement
         self._servers: dict[str, _Server] = {}
         self._changes = 0
@@ -161,7 +150,7 @@ class Registration:
         """Unregister everywhere; unreachable name servers will notice the closed connection."""
         self._running = False
         config = self._live.current
-        address, _ = self._addresses()
+        address = str(self._core.address)
         header = UnRegisterBrokerRequestHeader(
             broker_name=config.broker_name,
             broker_addr=address,
@@ -228,7 +217,7 @@ class Registration:
                 "registered namesrv=%s broker=%s address=%s topics=%d",
                 server.address,
                 config.broker_name,
-                self._addresses()[0],
+                str(self._core.address),
                 len(wanted),
             )
         server.reachable = True
@@ -255,7 +244,8 @@ class Registration:
         size = config.split_registration_size if config.enable_split_registration else UNSPLIT
         size = min(max(2, size), UNSPLIT)  # of an unknown broker one single topic is refused
         parts = [wanted[start : start + size] for start in range(0, len(wanted), size)] or [[]]
-        address, ha_address = self._addresses()
+        place = self._core.address
+        address, ha_address = str(place), f"{place.host}:{place.port + 1}"
         table: KVTable | None = None
         for number, names in enumerate(parts):
             header = RegisterBrokerRequestHeader(
@@ -284,7 +274,8 @@ class Registration:
 
     def _take_order_topics(self, table: KVTable | None) -> None:
         if table is not None and table.table:
-            self._order_topics(list(table.table))
+            for name in table.table:  # updateOrderTopicConfig
+                self._topics.set_order(name, self._core.clock.now_ms())
 
     def _body(
         self, config: BrokerConfig, names: list[str], version: DataVersion

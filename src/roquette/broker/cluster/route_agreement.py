@@ -16,7 +16,7 @@ from roquette.errors import ClientError
 from roquette.message.names import is_system_topic
 from roquette.wire.bodies import TopicRouteData, canonical
 
-log = logging.getLogger("roquette.broker.cluster.route_agreement")
+log = logging.getLogger("roquette.broker.agreement")
 
 TOPICS_A_ROUND = 8  # of our own, in turn; a broker unknown to a name server shows in any of them
 SETTLE_S = 2.0  # a change on its way is no disagreement: what differs is asked again
@@ -24,7 +24,7 @@ TIMEOUT_MS = 3_000
 WARN_EVERY_MS = 60_000
 
 
-class Agreement:
+class RouteConsistencyCheck:
     """Compares what the name servers say of some of this broker's topics, in turn, each round."""
 
     def __init__(

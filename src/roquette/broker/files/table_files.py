@@ -6,23 +6,21 @@ as delay progress does.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
-from roquette.base.clock import Clock
-from roquette.base.lifecycle import Tasks
 from roquette.broker.cluster.registration import SETTLE_S, Registration
-from roquette.broker.config import LiveConfig
-from roquette.broker.delays.delay_levels import DelayLevels, DelayProgress
-from roquette.broker.files import config_files as persistence
-from roquette.broker.files.config_files import ConfigFiles, Saver
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature, Start
+from roquette.broker.files import config_files
+from roquette.broker.files.config_files import Saver
+from roquette.broker.files.lost_topics import restore_topics
 from roquette.broker.files.offset_journal import OffsetJournal
+from roquette.broker.records import set_aside
 from roquette.broker.tables.deleted_topics import DeletedTopics
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.topics import TopicTable
+from roquette.broker.tables.deletions import Deletions
+from roquette.broker.tables.topics import system_topics
 from roquette.message.names import PERM_WRITE, perm_text
 from roquette.remoting.outcomes import Outcome, Reply, Task
-from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
@@ -35,43 +33,39 @@ GROUPS_BEAT_S = (
     1.0  # subscriptionGroup.json is written once in so long for groups that clients make
 )
 
+ASIDE_BEAT_S = 0.1
 
-class Changes:
+
+class TablePersistence(Feature):
     """Loads the four tables, and follows their changes."""
 
-    def __init__(
-        self,
-        files: ConfigFiles,
-        tasks: Tasks,
-        clock: Clock,
-        live: LiveConfig,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        delays: DelayLevels,
-        registration: Registration,
-        store: MessageStore,
-    ) -> None:
+    def __init__(self, core: BrokerCore, registration: Registration, deletions: Deletions) -> None:
+        files, tables = core.files, core.tables
         self._files = files
-        self._tasks = tasks
-        self._clock = clock
-        self._live = live
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._delays = delays
+        self._tasks = core.shell.tasks
+        self._clock = core.clock
+        self._live = core.live
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._registration = registration
-        self._store = store
-        self._topic_file = Saver(files, persistence.TOPICS, self._topic_wrapper, frozen=True)
-        self._group_file = Saver(files, persistence.GROUPS, groups.to_wrapper, frozen=True)
-        self._offset_file = Saver(files, persistence.OFFSETS, offsets.to_wrapper, frozen=True)
-        self._delay_file = Saver(files, persistence.DELAYS, delays.to_wrapper)
-        self._deleted = DeletedTopics(files, store, live.bounds.deleted)
+        self._store = core.store
+        self._topic_file = Saver(files, config_files.TOPICS, self._topic_wrapper, frozen=True)
+        self._group_file = Saver(files, config_files.GROUPS, self._groups.to_wrapper, frozen=True)
+        self._offset_file = Saver(
+            files, config_files.OFFSETS, self._offsets.to_wrapper, frozen=True
+        )
+        self._aside_file = Saver(files, set_aside.FILE, core.writer.aside.to_file)
+        self._aside = core.writer.aside
+        self._aside.changed = self._aside_file.mark
+        self._deleted = DeletedTopics(files, core.store, core.live.bounds.deleted)
         self._more = [self._deleted.file]
         self._journal = OffsetJournal(*files.place)
         self._offset_file.picture = self._journal.picture
         self._offset_file.pictured = self._journal.pictured
         self._offset_file.written = self._journal.saved
+        self._offset_file.ready = core.log_safe  # offsets speak of what is in the log
+        self._deletions = deletions
         self._early = False  # the file of offsets is written before its beat
 
     def _topic_wrapper(self) -> TopicConfigSerializeWrapper:
@@ -79,56 +73,64 @@ class Changes:
             topic_config_table=self._topics.to_table(), data_version=self._topics.data_version
         )
 
-    def load(self, log_end: int) -> None:
-        """Read the files into the tables; raises StoreError when a file exists and cannot be read.
-
-        Args:
-            log_end: where the log ends; 0 when parts of it are gone, so that no journal may speak of it.
-        """
-        topics = self._files.load(persistence.TOPICS, TopicConfigSerializeWrapper)
+    def load(self, start: Start) -> None:
+        """Read the files into the tables; raises StoreError when a file exists and cannot be read."""
+        topics = self._files.load(config_files.TOPICS, TopicConfigSerializeWrapper)
         if topics is not None:
             self._topics.load(topics.topic_config_table.values(), topics.data_version)
         self._deleted.load(self._topics.find)
-        groups = self._files.load(persistence.GROUPS, SubscriptionGroupWrapper)
+        groups = self._files.load(config_files.GROUPS, SubscriptionGroupWrapper)
         if groups is not None:
             self._groups.load(
                 groups.subscription_group_table.values(),
                 groups.forbidden_table,
                 groups.data_version,
             )
-        offsets = self._files.load_marked(persistence.OFFSETS, ConsumerOffsetSerializeWrapper)
+        offsets = self._files.load_marked(config_files.OFFSETS, ConsumerOffsetSerializeWrapper)
         crc = size = 0
         if offsets is not None:
             self._offsets.load(offsets.value)
             crc, size = offsets.mark.crc, offsets.mark.size
+        # Where parts of the log are gone, no journal may speak of it.
+        log_end = 0 if start.damaged else self._store.max_physical_offset
         for change in self._journal.load(crc, size, log_end):
             self._offsets.apply(change)
         self._offsets.count()
-        delays = self._files.load(persistence.DELAYS, DelayProgress)
-        if delays is not None:
-            self._delays.load(delays.offset_table, delays.data_version, delays.log_offset)
-        else:
-            self._delays.load_nothing()
+        self._aside.load(self._files.load(set_aside.FILE, set_aside.SetAsideFile))
+        restore_topics(
+            self._topics,
+            self._store,
+            self._deletions.is_system,
+            start.now_ms,
+            clean=not start.abnormal,
+        )
 
-    def guard(
-        self, before_offsets: Callable[[], None], durable: Callable[[], Awaitable[bool]]
-    ) -> None:
-        """Offsets and delay progress reach the disk only after the log they speak of: POP commits an offset when
-        the log holds the check-point of the messages before it, and only then."""
-        self._offset_file.before = before_offsets
-        self._offset_file.ready = durable
-        self._delay_file.ready = durable
+    def before_offsets(self, settle: Callable[[], None]) -> None:
+        """`settle` runs before the offsets are written: POP commits an offset when the log holds the check-point of
+        the messages before it, and only then."""
+        self._offset_file.before = settle
 
-    def also(self, file: Saver) -> None:
+    def goes_with_topics(self, file: Saver) -> None:
         """One more file that changes when a topic or group goes."""
         self._more.append(file)
 
-    def watch(self) -> None:
-        """From here on, follow changes."""
+    async def prepare(self) -> None:
+        """All features have loaded: from here on, follow changes."""
+        self._topics.add_system(
+            system_topics(self._live.current, timer_wheel=self._live.store.timer_wheel_enable)
+        )
         self._topics.set_writable(bool(self._live.current.broker_permission & PERM_WRITE))
         self._topics.changed = self._topic_changed
         self._groups.changed = self._group_changed
         self._live.changed.append(self._settings_changed)
+
+    def beats(self) -> list[Beat]:
+        """The files; what could not be written elsewhere is tried again."""
+        seconds = self._live.current.flush_consumer_offset_interval / 1000
+        return [
+            Beat("offsets", seconds, self.save_offsets),
+            Beat("set-aside", ASIDE_BEAT_S, self._aside_file.try_save),
+        ]
 
     def _topic_changed(self, name: str) -> None:
         if self._topics.find(name) is None:
@@ -208,7 +210,7 @@ class Changes:
             await self._registration.settled(settle_s)
         return reply
 
-    def end_turn(self, log_end: int) -> bool:
+    def turn_written(self, log_end: int) -> bool:
         """Write down what the turn changed of the offsets; False when that cannot be done, for the first time:
         the answers of this turn must not leave. Later commits are refused until it works again."""
         offsets, journal = self._offsets, self._journal
@@ -237,27 +239,12 @@ class Changes:
         for saver in (self._offset_file, self._topic_file, self._group_file, *self._more):
             await saver.try_save()
 
-    async def save_delays(self) -> None:
-        """The beat of delay progress."""
-        if self._delays.dirty:
-            self._delays.capture(self._store.max_physical_offset)
-            self._delay_file.mark()
-        await self._delay_file.try_save()
-
-    def save_all_now(self) -> None:
-        """Write everything, blocking: the end of the broker (Apache persists whatever there is).
-
-        The log is on the disk already.
-        """
-        self._delays.capture(self._store.max_physical_offset)
-        for saver in (
-            self._topic_file,
-            self._group_file,
-            self._offset_file,
-            self._delay_file,
-        ):
+    def save_now(self) -> None:
+        """Write everything (Apache persists whatever there is)."""
+        for saver in (self._topic_file, self._group_file, self._offset_file):
             saver.mark()
             saver.try_save_now()
         for saver in self._more:
             saver.try_save_now()
         self._journal.close(remove=not self._offset_file.dirty)
+        self._aside_file.try_save_now()

@@ -4,32 +4,46 @@ Apache: AdminBrokerProcessor.cleanExpiredConsumeQueue, cleanUnusedTopic, deleteE
 """
 
 import logging
-from collections.abc import Awaitable, Callable
 
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane
+from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.tables.deletions import Deletions
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
+from roquette.wire.codes import RequestCode
 
 log = logging.getLogger("roquette.broker")
 
 
-class UpkeepProcessor:
-    """Answers when the files are gone.
+class UpkeepProcessor(Feature):
+    """Answers when the files are gone."""
 
-    Args:
-        clean_files: deletes expired files; with True those of the log too.
-        dropped: the outcome that answers once it is noted whose queues went.
-    """
-
-    def __init__(
-        self,
-        deletions: Deletions,
-        clean_files: Callable[[bool], Awaitable[None]],
-        dropped: Callable[[list[str], Reply], Outcome],
-    ) -> None:
+    def __init__(self, core: BrokerCore, saved: TablePersistence, deletions: Deletions) -> None:
+        self._disk = core.disk
+        self._changes = saved
         self._deletions = deletions
-        self._dropped = dropped
-        self._clean_files = clean_files
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(
+                RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+                self.clean_queues,
+                None,
+                Lane.ADMIN,
+                Promise.PROCESS,
+            ),
+            row(RequestCode.CLEAN_UNUSED_TOPIC, self.clean_topics, None, Lane.ADMIN, Promise.FILE),
+            row(
+                RequestCode.DELETE_EXPIRED_COMMITLOG,
+                self.clean_log,
+                None,
+                Lane.ADMIN,
+                Promise.PROCESS,
+            ),
+        ]
 
     def clean_queues(self, ctx: RequestContext, header: None, body: bytes) -> Task:
         """CLEAN_EXPIRED_CONSUMEQUEUE: queue and index files whose records the log no longer has."""
@@ -41,7 +55,7 @@ class UpkeepProcessor:
         return Task(self._clean(True))
 
     async def _clean(self, log_too: bool) -> Reply:
-        await self._clean_files(log_too)
+        await self._disk.clean_manually(log_too)
         return Reply()
 
     def clean_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
@@ -49,4 +63,4 @@ class UpkeepProcessor:
         gone = self._deletions.delete_unused_topics()
         if gone:
             log.info("queues of unknown topics dropped topics=%s", ",".join(gone))
-        return self._dropped(gone, Reply())
+        return self._changes.queues_dropped(gone, Reply())

@@ -4,19 +4,16 @@ Apache: AdminBrokerProcessor.getConsumeStats and its neighbours; refusals carry 
 """
 
 import logging
-from collections.abc import Callable
 
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane
 from roquette.broker.operation.item_stats import GROUP_GET_NUMS, ItemStats
 from roquette.broker.records.steps import encode_rows, paced
-from roquette.broker.tables.consumers import ConsumerTable
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.topics import TopicTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply, Task
-from roquette.store.message_store import MessageStore
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.bodies import (
     ConsumeQueueData,
     ConsumeStats,
@@ -26,7 +23,7 @@ from roquette.wire.bodies import (
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
 )
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
@@ -52,33 +49,64 @@ def check_rows(count: int, remedy: str) -> None:
         )
 
 
-class ConsumeStatsProcessor:
+class ConsumeStatsProcessor(Feature):
     """Shows progress; changes nothing.
 
     Args:
         address: this broker's, as clients know it.
     """
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
-        items: ItemStats,
-        *,
-        broker_name: str,
-        address: Callable[[], str],
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
+    def __init__(self, core: BrokerCore, items: ItemStats) -> None:
+        tables = core.tables
+        self._store = core.store
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._consumers = tables.consumers
         self._items = items
-        self._broker_name = broker_name
-        self._address = address
+        self._broker_name = core.name
+        self._address = str(core.address)
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        code, lane, nothing = RequestCode, Lane.ADMIN, Promise.NOTHING
+        return [
+            row(
+                code.GET_CONSUME_STATS,
+                self.consume_stats,
+                GetConsumeStatsRequestHeader,
+                lane,
+                nothing,
+            ),
+            row(
+                code.GET_BROKER_CONSUME_STATS,
+                self.all_consume_stats,
+                GetConsumeStatsInBrokerHeader,
+                lane,
+                nothing,
+            ),
+            row(
+                code.QUERY_CONSUME_TIME_SPAN,
+                self.time_span,
+                QueryConsumeTimeSpanRequestHeader,
+                lane,
+                nothing,
+            ),
+            row(
+                code.QUERY_CONSUME_QUEUE,
+                self.consume_queue,
+                QueryConsumeQueueRequestHeader,
+                lane,
+                nothing,
+            ),
+            row(
+                code.VIEW_BROKER_STATS_DATA,
+                self.stats_data,
+                ViewBrokerStatsDataRequestHeader,
+                lane,
+                nothing,
+            ),
+        ]
 
     def consume_stats(
         self, ctx: RequestContext, header: GetConsumeStatsRequestHeader, body: bytes
@@ -149,7 +177,7 @@ class ConsumeStatsProcessor:
 
     async def _all_consume_stats(self, is_order: bool) -> Reply:
         count = 0
-        answer = ConsumeStatsList(broker_addr=self._address())
+        answer = ConsumeStatsList(broker_addr=self._address)
         topics_of: dict[str, list[str]] = {}
         async for topic, group in paced(self._offsets.pairs(), 10_000):
             topics_of.setdefault(group, []).append(topic)

@@ -6,17 +6,17 @@ import logging
 from typing import Protocol
 
 from roquette.broker.clients.heartbeat import check_count, decode_request
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane
+from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.records.steps import encode_rows
 from roquette.broker.tables.attributes import GROUP_ATTRIBUTES, altered
-from roquette.broker.tables.consumers import ConsumerTable
 from roquette.broker.tables.deletions import Deletions
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.producers import ProducerTable
 from roquette.errors import Refused
 from roquette.message.names import group_error, topic_error
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.bodies import (
     Connection,
     ConsumerConnection,
@@ -28,7 +28,7 @@ from roquette.wire.bodies import (
     SubscriptionGroupList,
     TopicList,
 )
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.headers import (
     DeleteSubscriptionGroupRequestHeader,
@@ -57,24 +57,72 @@ class GroupChanges(Protocol):
         ...
 
 
-class GroupProcessor:
+class GroupProcessor(Feature):
     """Everything operators do with consumer and producer groups on one broker."""
 
-    def __init__(
-        self,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
-        producers: ProducerTable,
-        deletions: Deletions,
-        changes: GroupChanges,
-    ) -> None:
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
-        self._producers = producers
+    def __init__(self, core: BrokerCore, saved: TablePersistence, deletions: Deletions) -> None:
+        tables = core.tables
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._consumers = tables.consumers
+        self._producers = tables.producers
         self._deletions = deletions
-        self._changes = changes
+        self._changes = saved
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        code, lane, nothing = RequestCode, Lane.ADMIN, Promise.NOTHING
+        file = Promise.FILE
+        return [
+            row(code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.create_group, None, lane, file),
+            row(
+                code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.create_groups, None, lane, file
+            ),
+            row(code.GET_ALL_PRODUCER_INFO, self.all_producers, None, lane, nothing),
+            row(
+                code.UPDATE_AND_GET_GROUP_FORBIDDEN,
+                self.forbidden,
+                UpdateGroupForbiddenRequestHeader,
+                lane,
+                file,
+            ),
+            row(code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_groups, None, lane, nothing),
+            row(
+                code.GET_SUBSCRIPTIONGROUP_CONFIG,
+                self.one_group,
+                GetSubscriptionGroupConfigRequestHeader,
+                lane,
+                nothing,
+            ),
+            row(
+                code.DELETE_SUBSCRIPTIONGROUP,
+                self.delete_group,
+                DeleteSubscriptionGroupRequestHeader,
+                lane,
+                file,
+            ),
+            row(
+                code.GET_CONSUMER_CONNECTION_LIST,
+                self.consumer_connections,
+                GetConsumerConnectionListRequestHeader,
+                lane,
+                nothing,
+            ),
+            row(
+                code.GET_PRODUCER_CONNECTION_LIST,
+                self.producer_connections,
+                GetProducerConnectionListRequestHeader,
+                lane,
+                nothing,
+            ),
+            row(
+                code.QUERY_TOPICS_BY_CONSUMER,
+                self.topics_of_consumer,
+                QueryTopicsByConsumerRequestHeader,
+                lane,
+                nothing,
+            ),
+        ]
 
     def create_group(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""

@@ -5,11 +5,9 @@ and hour make the figures. The hot path never comes here: it counts in ints that
 """
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
-from roquette.broker.operation.stats import BrokerStats
-from roquette.broker.tables.topics import Topic
 from roquette.wire.bodies import BrokerStatsData, BrokerStatsItem
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"  # key: topic
@@ -148,85 +146,3 @@ class ItemStats:
     def forget_group(self, group: str) -> None:
         """A group is deleted (onGroupDeleted)."""
         self.forget(lambda name, key: key.endswith(f"@{group}"))
-
-
-class StatsFeed:
-    """Brings the broker's counters into ItemStats, before each snapshot.
-
-    Args:
-        is_system: whether a topic counts as the system's own.
-        queue_ends: topic -> (queue id, end offset) of its queues, for QUEUE_PUT_NUMS.
-    """
-
-    def __init__(
-        self,
-        items: ItemStats,
-        stats: BrokerStats,
-        cluster: str,
-        is_system: Callable[[str], bool],
-        queue_ends: Callable[[str], Iterable[tuple[int, int]]],
-    ) -> None:
-        self._items = items
-        self._stats = stats
-        self._cluster = cluster
-        self._is_system = is_system
-        self._queue_ends = queue_ends
-        self._bases: dict[tuple[str, int], int] | None = None  # ends of queues at the start
-        self._seen: dict[str, int] = {}  # topic -> messages when it was looked at last
-
-    def sample(self, now_ms: int, topics: list[Topic]) -> None:
-        """Every ten seconds."""
-        items, stats = self._items, self._stats
-        if self._bases is None:
-            self._bases = {
-                (topic.name, queue_id): end
-                for topic in topics
-                for queue_id, end in self._queue_ends(topic.name)
-            }
-        system_puts = 0
-        for topic in topics:
-            name, count = topic.name, topic.put_count
-            if count == 0:
-                continue
-            if self._is_system(name):
-                system_puts += count
-            if self._seen.get(name) == count:
-                continue
-            self._seen[name] = count
-            items.set_total(TOPIC_PUT_NUMS, name, count, count - topic.batched)
-            items.set_total(TOPIC_PUT_SIZE, name, topic.put_bytes, count - topic.batched)
-            for queue_id, end in self._queue_ends(name):
-                put = end - self._bases.get((name, queue_id), 0)
-                items.set_total(QUEUE_PUT_NUMS, f"{name}@{queue_id}", max(0, put), max(0, put))
-        system_gets = 0
-        for (name, group), gets in stats.group_gets.items():
-            if self._is_system(name):
-                system_gets += gets.count
-            items.set_total(GROUP_GET_NUMS, f"{name}@{group}", gets.count, gets.times)
-            items.set_total(GROUP_GET_SIZE, f"{name}@{group}", gets.size, gets.times)
-        for (name, group), count in stats.send_backs.items():
-            items.set_total(SNDBCK_PUT_NUMS, f"{name}@{group}", count, count)
-        for one, of_all, counts in (
-            (GROUP_ACK_NUMS, BROKER_ACK_NUMS, stats.acks),
-            (GROUP_CK_NUMS, BROKER_CK_NUMS, stats.check_points),
-        ):
-            for (name, group), count in counts.items():
-                items.set_total(one, f"{name}@{group}", count, count)
-            items.set_total(of_all, self._cluster, sum(counts.values()))
-        puts, got = stats.put_messages.total, stats.get_messages.total
-        items.set_total(BROKER_PUT_NUMS, self._cluster, puts)
-        items.set_total(BROKER_GET_NUMS, self._cluster, got)
-        items.set_total(BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster, puts - system_puts)
-        items.set_total(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster, got - system_gets)
-        items.sample(now_ms)
-
-    def forget_group(self, group: str) -> None:
-        """A group is deleted."""
-        self._items.forget_group(group)
-
-    def forget_topic(self, topic: str) -> None:
-        """A deleted topic's queues begin at 0 again."""
-        self._seen.pop(topic, None)
-        if self._bases is not None:
-            self._bases = {key: end for key, end in self._bases.items() if key[0] != topic}
-        self._items.forget_topic(topic)

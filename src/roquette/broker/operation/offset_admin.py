@@ -4,21 +4,20 @@ Apache: AdminBrokerProcessor.resetOffset and its neighbours, Broker2Client.reset
 """
 
 import logging
-from collections.abc import Callable
 
-from roquette.broker.config import LiveConfig
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane
+from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.pulling.feature import PullFeature
 from roquette.broker.records.steps import MANY, encode_rows, paced, reply_of
-from roquette.broker.tables.consumers import ConsumerTable
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import LONG_MAX, MAX_QUEUE_ID, NOT_FOUND, OffsetTable
-from roquette.broker.tables.topics import Topic, TopicTable
+from roquette.broker.tables.offsets import LONG_MAX, MAX_QUEUE_ID, NOT_FOUND
+from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Outcome, Reply, Task
-from roquette.store.message_store import MessageStore
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.bodies import (
-    DelayOffsetSerializeWrapper,
     QueryCorrectionOffsetBody,
     QueueOffset,
     ResetOffsetBody,
@@ -38,7 +37,7 @@ log = logging.getLogger("roquette.broker")
 RESET_SINCE = 28  # V3_0_7_SNAPSHOT: older clients know neither 220 nor 221
 
 
-class OffsetAdminProcessor:
+class OffsetAdminProcessor(Feature):
     """Changes the offsets of whole groups.
 
     Args:
@@ -47,28 +46,44 @@ class OffsetAdminProcessor:
         delays: the progress of the delay levels, in the shape of delayOffset.json.
     """
 
-    def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
-        *,
-        wake: Callable[[str, str], None],
-        saved: Callable[[Reply], Outcome],
-        delays: Callable[[], DelayOffsetSerializeWrapper],
-    ) -> None:
-        self._live = live
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
-        self._wake = wake
-        self._saved = saved
-        self._delays = delays
+    def __init__(self, core: BrokerCore, saved: TablePersistence, pulls: PullFeature) -> None:
+        tables = core.tables
+        self._live = core.live
+        self._store = core.store
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._consumers = tables.consumers
+        self._pulls = pulls
+        self._changes = saved
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        code, lane = RequestCode, Lane.ADMIN
+        return [
+            row(
+                code.INVOKE_BROKER_TO_RESET_OFFSET,
+                self.reset_offset,
+                ResetOffsetRequestHeader,
+                lane,
+                Promise.FILE,
+            ),
+            row(
+                code.CLONE_GROUP_OFFSET,
+                self.clone_offset,
+                CloneGroupOffsetRequestHeader,
+                lane,
+                Promise.FILE,
+            ),
+            row(
+                code.QUERY_CORRECTION_OFFSET,
+                self.correction_offset,
+                QueryCorrectionOffsetHeader,
+                lane,
+                Promise.NOTHING,
+            ),
+            row(code.GET_ALL_CONSUMER_OFFSET, self.all_offsets, None, lane, Promise.NOTHING),
+        ]
 
     # 222: in the broker, or through the clients.
 
@@ -106,7 +121,7 @@ class OffsetAdminProcessor:
         self._offsets.make_room(header.group, topic.name, targets, by_operator=True)
         async for queue_id, offset in paced(targets.items()):
             self._offsets.reset(header.group, topic.name, queue_id, offset, ctx.now_ms)
-        self._wake(topic.name, header.group)
+        self._pulls.wake_group(topic.name, header.group)
         shown = targets if len(targets) <= MANY else f"{len(targets)} offsets"
         log.info("offsets reset topic=%s group=%s to=%s", topic.name, header.group, shown)
         broker = self._live.current.broker_name
@@ -116,7 +131,7 @@ class OffsetAdminProcessor:
         }
         answer = ResetOffsetBody(offset_table=table)
         reply = Reply(b"", await encode_rows(answer, len(targets)))
-        return await reply_of(self._saved(reply))
+        return await reply_of(self._changes.offsets_set(reply))
 
     async def _targets(self, header: ResetOffsetRequestHeader, topic: Topic) -> dict[int, int]:
         queue_id, offset = header.queue_id, header.offset
@@ -236,7 +251,7 @@ class OffsetAdminProcessor:
                 source,
                 left_out[0],
             )
-        return await reply_of(self._saved(Reply()))
+        return await reply_of(self._changes.offsets_set(Reply()))
 
     def correction_offset(
         self, ctx: RequestContext, header: QueryCorrectionOffsetHeader, body: bytes
@@ -260,10 +275,6 @@ class OffsetAdminProcessor:
         wrapper = self._offsets.to_wrapper(with_resets=False)
         rows = sum(map(len, wrapper.offset_table.values()))
         return Reply(b"", await encode_rows(wrapper, rows, java_keys=True))
-
-    def all_delay_offsets(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
-        """GET_ALL_DELAY_OFFSET: delayOffset.json, for a replica."""
-        return Reply(b"", encode_body(self._delays(), java_keys=True))
 
 
 def _for_c(offsets: dict[MessageQueue, int]) -> bytes:

@@ -3,17 +3,17 @@
 Apache: ConsumerManageProcessor, AdminBrokerProcessor.
 """
 
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane
 from roquette.broker.tables.attributes import COMMIT_BACKWARD
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import MAX_QUEUE_ID, OffsetTable
-from roquette.broker.tables.topics import TopicTable
+from roquette.broker.tables.offsets import MAX_QUEUE_ID
 from roquette.errors import Refused
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply
-from roquette.store.message_store import MessageStore
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.store.queues.queue_read import ReadRequest
 from roquette.store.results import Found
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
@@ -24,16 +24,50 @@ from roquette.wire.headers import (
 )
 
 
-class OffsetProcessor:
+class OffsetProcessor(Feature):
     """Serves offsets; unknown topics and queues have the offset 0, as in Apache."""
 
-    def __init__(
-        self, store: MessageStore, topics: TopicTable, groups: GroupTable, offsets: OffsetTable
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+    def __init__(self, core: BrokerCore) -> None:
+        self._store = core.store
+        self._topics = core.tables.topics
+        self._groups = core.tables.groups
+        self._offsets = core.tables.offsets
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        code, lane, nothing = RequestCode, Lane.ADMIN, Promise.NOTHING
+        return [
+            row(
+                code.QUERY_CONSUMER_OFFSET,
+                self.query_consumer_offset,
+                QueryConsumerOffsetRequestHeader,
+                Lane.CONSUMER_MANAGER,
+                nothing,
+            ),
+            row(
+                code.UPDATE_CONSUMER_OFFSET,
+                self.update_consumer_offset,
+                UpdateConsumerOffsetRequestHeader,
+                Lane.CONSUMER_MANAGER,
+                Promise.PROCESS,
+            ),
+            row(
+                code.SEARCH_OFFSET_BY_TIMESTAMP,
+                self.search_offset,
+                SearchOffsetRequestHeader,
+                lane,
+                nothing,
+            ),
+            row(code.GET_MAX_OFFSET, self.max_offset, GetMaxOffsetRequestHeader, lane, nothing),
+            row(code.GET_MIN_OFFSET, self.min_offset, GetMinOffsetRequestHeader, lane, nothing),
+            row(
+                code.GET_EARLIEST_MSG_STORETIME,
+                self.earliest_store_time,
+                GetEarliestMsgStoretimeRequestHeader,
+                lane,
+                nothing,
+            ),
+        ]
 
     def query_consumer_offset(
         self, ctx: RequestContext, header: QueryConsumerOffsetRequestHeader, body: bytes

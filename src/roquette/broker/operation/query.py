@@ -2,12 +2,14 @@
 
 import asyncio
 
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane
 from roquette.errors import Refused
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply, Task
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.store.index.index import KeySearch
-from roquette.store.message_store import MessageStore
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_ext, ext_dict
 from roquette.wire.headers import (
     QueryMessageRequestHeader,
@@ -19,15 +21,32 @@ ENTRIES_A_TURN = 2_000
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
-class QueryProcessor:
+class QueryProcessor(Feature):
     """Args: default_max: how many records a unique-key query returns at most (defaultQueryMaxNum)."""
 
-    def __init__(
-        self, store: MessageStore, *, default_max: int = 32, max_bytes: int = 8 << 20
-    ) -> None:
-        self._store = store
-        self._default_max = default_max
+    def __init__(self, core: BrokerCore, max_bytes: int = 8 << 20) -> None:
+        self._store = core.store
+        self._default_max = core.live.store.default_query_max_count
         self._max_bytes = max_bytes
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(
+                RequestCode.QUERY_MESSAGE,
+                self.query_message,
+                QueryMessageRequestHeader,
+                Lane.QUERY,
+                Promise.NOTHING,
+            ),
+            row(
+                RequestCode.VIEW_MESSAGE_BY_ID,
+                self.view_message,
+                ViewMessageRequestHeader,
+                Lane.QUERY,
+                Promise.NOTHING,
+            ),
+        ]
 
     def query_message(
         self, ctx: RequestContext, header: QueryMessageRequestHeader, body: bytes

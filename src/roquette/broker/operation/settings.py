@@ -3,81 +3,60 @@
 Apache: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig, prepareRuntimeInfo.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+import logging
 
 from roquette.base.config import format_properties, read_changes
 from roquette.base.form import form
-from roquette.broker.operation.stats import BrokerStats, Counter
+from roquette.base.lifecycle import Health
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature, Lane
+from roquette.broker.operation.stats import Counter
 from roquette.errors import ConfigError, Refused
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Reply
-from roquette.store.message_store import MessageStore
-from roquette.store.upkeep.disk_guard import Usage
-from roquette.wire.bodies import DataVersion, KVTable
-from roquette.wire.codes import CURRENT_VERSION, ResponseCode, version_text
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
+from roquette.wire.bodies import KVTable
+from roquette.wire.codes import CURRENT_VERSION, RequestCode, ResponseCode, version_text
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.json_body import encode_body
 
-NO_TIMER = {
-    "timerReadBehind": "0",
-    "timerOffsetBehind": "0",
-    "timerCongestNum": "0",
-    "timerEnqueueTps": "0.0",
-    "timerDequeueTps": "0.0",
-}
+log = logging.getLogger("roquette.broker")
+
+BOUNDS_BEAT_S = 10.0
 SHOWN_LANES = frozenset(("send", "pull", "litePull", "query", "ack"))
 
 
-class Settings(Protocol):
-    """The broker's settings, as this processor sees them."""
+class AdminProcessor(Feature):
+    """Serves the settings and the run-time table."""
 
-    def properties(self) -> dict[str, str]:
-        """Every setting under Apache's key."""
-        ...
+    def __init__(self, core: BrokerCore) -> None:
+        self._settings = core.live
+        self._store = core.store
+        self._stats = core.stats
+        self._disk = core.disk
+        self._aside = core.writer.aside
+        self._tables = core.tables
+        self._shell = core.shell
 
-    def update(self, changes: dict[str, str]) -> None:
-        """Apply allowed changes; raises ConfigError for the others."""
-        ...
-
-    def version(self) -> DataVersion:
-        """The version of the settings."""
-        ...
-
-
-class AdminProcessor:
-    """Serves the settings and the run-time table.
-
-    Args:
-        lanes: name, size, capacity, age of the oldest request in ms: the dispatcher's queues.
-        delay_progress: level -> (delivered offset, end offset) of the delay queues.
-        disk: total and free bytes of the commit log's disk, and of the root's.
-        more: what else the run-time table shows.
-        timer: the timer's lines of the run-time table, by the time.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        stats: BrokerStats,
-        *,
-        lanes: Callable[[], list[tuple[str, int, int, int]]],
-        delay_progress: Callable[[], dict[int, tuple[int, int]]],
-        disk: Callable[[], tuple[Usage, Usage]],
-        timer: Callable[[int], dict[str, str]] = lambda _: NO_TIMER,
-        active: Callable[[], bool] = lambda: True,
-        more: Callable[[], dict[str, str]] = dict,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._stats = stats
-        self._lanes = lanes
-        self._delay_progress = delay_progress
-        self._disk = disk
-        self._timer = timer
-        self._active = active
-        self._more = more
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(
+                RequestCode.UPDATE_BROKER_CONFIG,
+                self.update_config,
+                None,
+                Lane.ADMIN,
+                Promise.MEMORY,
+            ),
+            row(RequestCode.GET_BROKER_CONFIG, self.get_config, None, Lane.ADMIN, Promise.NOTHING),
+            row(
+                RequestCode.GET_BROKER_RUNTIME_INFO,
+                self.show_runtime_info,
+                None,
+                Lane.ADMIN,
+                Promise.NOTHING,
+            ),
+        ]
 
     def update_config(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_BROKER_CONFIG: only settings that may change while running, never paths or addresses."""
@@ -103,20 +82,39 @@ class AdminProcessor:
             format_properties(self._settings.properties()).encode(),
         )
 
-    def runtime_info(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+    def show_runtime_info(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_BROKER_RUNTIME_INFO: the table that clusterList and brokerStatus show."""
-        table = self._store_numbers(ctx.now_ms) | self._traffic() | self._queues() | self._more()
+        table = self._shell.runtime_info(ctx.now_ms) | self._store_numbers(ctx.now_ms)
+        table |= self._traffic() | self._queues()
         return Reply(b"", encode_body(KVTable(table=dict(sorted(table.items())))))
+
+    def beats(self) -> list[Beat]:
+        """What was refused since the last one, in the log."""
+        return [Beat("bounds", BOUNDS_BEAT_S, self._tell_bounds)]
+
+    def _tell_bounds(self) -> None:
+        self._settings.bounds.tell(log)
+
+    def health(self) -> dict[str, str]:
+        """What only this broker counts."""
+        backward, aside = self._tables.backward_commits, self._aside
+        return {
+            "offsetRegressions": str(backward.accepted),
+            "offsetRegressionsRefused": str(backward.refused),
+            "refusedNames": self._settings.bounds.shown(),
+            **aside.shown(),
+            **_task_lines(self._shell.tasks.health(), aside.counts),
+        }
 
     def _store_numbers(self, now_ms: int) -> dict[str, str]:
         store = self._store
-        (total, free), root = self._disk()
+        (total, free), root = self._disk.usage()
         ratio = _used_share(total, free)
-        table = {
+        return {
             "brokerVersionDesc": version_text(CURRENT_VERSION),
             "brokerVersion": str(CURRENT_VERSION),
             "roquetteForm": form(),
-            "brokerActive": "true" if self._active() else "false",
+            "brokerActive": "true",
             "bootTimestamp": str(self._stats.boot_ms),
             "runtime": _duration(now_ms - self._stats.boot_ms),
             "startAcceptSendRequestTimeStamp": "0",
@@ -134,10 +132,6 @@ class AdminProcessor:
             "pageCacheLockTimeMills": "0",
             "dispatchMaxBuffer": "0",
         }
-        table.update(self._timer(now_ms))
-        for level, (delivered, end) in sorted(self._delay_progress().items()):
-            table[f"scheduleMessageOffset_{level}"] = f"{delivered},{end}"
-        return table
 
     def _traffic(self) -> dict[str, str]:
         stats = self._stats
@@ -167,7 +161,7 @@ class AdminProcessor:
 
     def _queues(self) -> dict[str, str]:
         table: dict[str, str] = {}
-        for name, size, capacity, age in self._lanes():
+        for name, size, capacity, age in self._shell.lanes():
             if (
                 name == "EndTransaction"
             ):  # Apache shows no age here, and the size under its own name
@@ -178,6 +172,15 @@ class AdminProcessor:
                 table[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
                 table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(age)
         return table
+
+
+def _task_lines(all_health: list[Health], aside: dict[str, int]) -> dict[str, str]:
+    """One line a task: failures since the start, seconds since it last went well, entries set aside, last error."""
+    return {
+        f"task_{health.name}": f"failures={health.failures} wellAgo={health.age_s():.1f}s "
+        f"setAside={aside.get(health.name, 0)} lastError={health.last_error or 'none'}"
+        for health in all_health
+    }
 
 
 def _used_share(total: int, free: int) -> str:

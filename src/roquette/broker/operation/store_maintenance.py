@@ -1,27 +1,38 @@
 """What the store plans, done where it may take long: on other threads, between the turns of clients."""
 
-from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking
-from roquette.base.files import Files
-from roquette.broker.operation.stats import BrokerStats
-from roquette.broker.records.log_sync import LogSync
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature
+from roquette.broker.operation.disk_watch import BEAT_S as DISK_BEAT_S
 from roquette.errors import StoreError
-from roquette.store.message_store import MessageStore
-from roquette.store.queues.queue_read import QueueRead
-from roquette.store.results import Found
+
+SHORT_BEAT_S = 0.1
+ALLOCATION_BEAT_S = 0.2
 
 
-class StoreWork:
-    """The beats of the store's files; its log is `LogSync`'s, old files are `DiskWatch`'s."""
+class StoreMaintenance(Feature):
+    """The beats of the store's files."""
 
-    def __init__(
-        self, store: MessageStore, files: Files, clock: Clock, log_sync: LogSync, stats: BrokerStats
-    ) -> None:
-        self._store = store
-        self._files = files
-        self._clock = clock
-        self._log_sync = log_sync
-        self._stats = stats
+    def __init__(self, core: BrokerCore) -> None:
+        self._store = core.store
+        self._files = core.disk_files
+        self._clock = core.clock
+        self._live = core.live
+        self._log_sync = core.log_sync
+        self._disk = core.disk
+
+    def beats(self) -> list[Beat]:
+        """The log's sync, queues and index, files that will be needed, space."""
+        store = self._live.store
+        return [
+            Beat("sync-expiry", SHORT_BEAT_S, self._log_sync.expire),
+            Beat("store-check", SHORT_BEAT_S, self.check),
+            Beat("log-sync", store.flush_interval_ms / 1000, self._log_sync.request),
+            Beat("queue-flush", store.queue_flush_interval_ms / 1000, self.flush_queues),
+            Beat("allocation", ALLOCATION_BEAT_S, self.allocate),
+            Beat("disk", DISK_BEAT_S, self._disk.look),
+            Beat("retention", store.clean_interval_ms / 1000, self._disk.clean),
+        ]
 
     async def flush_queues(self) -> None:
         """Bring consume queues and index to the disk."""
@@ -39,13 +50,6 @@ class StoreWork:
         if plan is not None:
             await run_blocking(plan.run)
             self._store.allocated(plan)
-
-    async def read_cold(self, read: QueueRead) -> Found:
-        """Read messages that are not in memory."""
-        began_ms = self._clock.steady_ms()
-        found = await run_blocking(read.run)
-        self._stats.get_durations.add(self._clock.steady_ms() - began_ms, 1)
-        return found
 
     def check(self) -> None:
         """After a failed sync, of whatever file, nobody knows what the disk holds: nothing more is accepted."""

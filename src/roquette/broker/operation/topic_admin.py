@@ -9,20 +9,20 @@ from typing import Protocol
 
 from roquette.broker.clients.heartbeat import check_count, decode_request
 from roquette.broker.cluster.outbound import AUTO_CREATED
-from roquette.broker.config import LiveConfig
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane
+from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.operation.item_stats import TOPIC_PUT_NUMS, ItemStats
 from roquette.broker.records.steps import encode_rows, paced
 from roquette.broker.tables.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, altered, parse_changes
-from roquette.broker.tables.consumers import ConsumerTable
 from roquette.broker.tables.deletions import Deletions
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.topics import TopicTable, system_topics
+from roquette.broker.tables.topics import system_topics
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import MAX_TOPIC, SYSTEM_TOPICS, topic_error
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Outcome, Reply, Task
-from roquette.store.message_store import MessageStore
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.bodies import (
     CreateTopicListRequestBody,
     GroupList,
@@ -32,7 +32,7 @@ from roquette.wire.bodies import (
     TopicOffset,
     TopicStatsTable,
 )
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette.wire.headers import (
     CreateTopicRequestHeader,
@@ -43,7 +43,7 @@ from roquette.wire.headers import (
 )
 from roquette.wire.json_body import encode_body
 
-log = logging.getLogger("roquette.broker.tables.topics")
+log = logging.getLogger("roquette.broker.topics")
 
 PEER_SETTLE_S = 0.25  # another broker's sender waits for us
 
@@ -68,28 +68,54 @@ class TopicChanges(Protocol):
         ...
 
 
-class TopicProcessor:
+class TopicProcessor(Feature):
     """Everything operators do with topics on one broker."""
 
     def __init__(
-        self,
-        topics: TopicTable,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
-        store: MessageStore,
-        items: ItemStats,
-        changes: TopicChanges,
-        deletions: Deletions,
-        live: LiveConfig,
+        self, core: BrokerCore, items: ItemStats, saved: TablePersistence, deletions: Deletions
     ) -> None:
-        self._topics = topics
-        self._offsets = offsets
-        self._consumers = consumers
-        self._store = store
+        self._topics = core.tables.topics
+        self._offsets = core.tables.offsets
+        self._consumers = core.tables.consumers
+        self._store = core.store
         self._items = items
-        self._changes = changes
+        self._changes = saved
         self._deletions = deletions
-        self._live = live
+        self._live = core.live
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        code, lane, nothing = RequestCode, Lane.ADMIN, Promise.NOTHING
+        return [
+            row(
+                code.UPDATE_AND_CREATE_TOPIC,
+                self.create_topic,
+                CreateTopicRequestHeader,
+                lane,
+                Promise.FILE,
+            ),
+            row(code.UPDATE_AND_CREATE_TOPIC_LIST, self.create_topics, None, lane, Promise.FILE),
+            row(code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_list, None, lane, nothing),
+            row(code.GET_ALL_TOPIC_CONFIG, self.all_topics, None, lane, nothing),
+            row(code.GET_TOPIC_CONFIG, self.one_topic, GetTopicConfigRequestHeader, lane, nothing),
+            row(
+                code.GET_TOPIC_STATS_INFO, self.stats, GetTopicStatsInfoRequestHeader, lane, nothing
+            ),
+            row(
+                code.DELETE_TOPIC_IN_BROKER,
+                self.delete_topic,
+                DeleteTopicRequestHeader,
+                lane,
+                Promise.FILE,
+            ),
+            row(
+                code.QUERY_TOPIC_CONSUME_BY_WHO,
+                self.consumed_by,
+                QueryTopicConsumeByWhoRequestHeader,
+                lane,
+                nothing,
+            ),
+        ]
 
     def create_topic(
         self, ctx: RequestContext, header: CreateTopicRequestHeader, body: bytes

@@ -4,17 +4,15 @@ Apache: AckMessageProcessor, ChangeInvisibleTimeProcessor; refusals carry their 
 """
 
 from roquette.broker.clients.heartbeat import decode_request
-from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.core import BrokerCore
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, Ack, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.order import ILLEGAL
 from roquette.broker.pop.receipt import parse_extra_info, real_topic
 from roquette.broker.pop.state import PopState
-from roquette.broker.tables.offsets import OffsetTable
 from roquette.errors import Refused
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Reply
-from roquette.store.message_store import MessageStore
+from roquette.remoting.request import RequestContext
 from roquette.wire.bodies import BatchAck, BatchAckMessageRequestBody
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext
@@ -36,22 +34,13 @@ class AckProcessor:
         sync_flush: answers wait until what they say is on the disk.
     """
 
-    def __init__(
-        self,
-        store: MessageStore,
-        offsets: OffsetTable,
-        pop: PopState,
-        checks: PopChecks,
-        stats: BrokerStats,
-        *,
-        sync_flush: bool,
-    ) -> None:
-        self._store = store
-        self._offsets = offsets
+    def __init__(self, core: BrokerCore, pop: PopState, checks: PopChecks) -> None:
+        self._store = core.store
+        self._offsets = core.tables.offsets
         self._pop = pop
         self._checks = checks
-        self._stats = stats
-        self._sync_flush = sync_flush
+        self._stats = core.stats
+        self._sync_flush = core.sync_flush
 
     def ack_message(
         self, ctx: RequestContext, header: AckMessageRequestHeader, body: bytes

@@ -6,17 +6,16 @@ Apache: QueryAssignmentProcessor, MessageRequestModeManager, TopicRouteInfoManag
 from collections.abc import Awaitable, Callable
 
 from roquette.broker.clients.heartbeat import decode_request
-from roquette.broker.config import LiveConfig
+from roquette.broker.cluster.cluster_queues import ClusterQueues
+from roquette.broker.core import BrokerCore
+from roquette.broker.files.config_files import Saver
 from roquette.broker.pop.modes import POP, PULL, assign
 from roquette.broker.pop.state import PopState
-from roquette.broker.tables.consumers import ConsumerTable
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.topics import TopicTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.remoting.request import RequestContext
 from roquette.wire.bodies import (
     MessageQueueAssignment,
     QueryAssignmentRequestBody,
@@ -38,23 +37,15 @@ class AssignmentProcessor:
     """
 
     def __init__(
-        self,
-        live: LiveConfig,
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerTable,
-        pop: PopState,
-        *,
-        queues_of: Queues,
-        save_modes: Callable[[], Awaitable[None]],
+        self, core: BrokerCore, pop: PopState, queues: ClusterQueues, mode_file: Saver
     ) -> None:
-        self._live = live
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
+        self._live = core.live
+        self._topics = core.tables.topics
+        self._groups = core.tables.groups
+        self._consumers = core.tables.consumers
         self._pop = pop
-        self._queues_of = queues_of
-        self._save_modes = save_modes
+        self._queues = queues
+        self._mode_file = mode_file
 
     def query_assignment(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """QUERY_ASSIGNMENT."""
@@ -68,7 +59,7 @@ class AssignmentProcessor:
             default_mode=config.default_message_request_mode,
             default_share=config.default_pop_share_queue_num,
         )
-        queues = await self._queues_of(request.topic)
+        queues = await self._queues.find(request.topic)
         if (
             queues is not None
             and request.message_model == "CLUSTERING"
@@ -103,7 +94,8 @@ class AssignmentProcessor:
         return Task(self._saved())
 
     async def _saved(self) -> Reply:
-        await self._save_modes()
+        self._mode_file.mark()
+        await self._mode_file.confirm()
         return Reply()
 
     def all_request_modes(self, ctx: RequestContext, header: None, body: bytes) -> Reply:

@@ -1,11 +1,10 @@
 """The checks that pop, peek, notification and polling info share, in Apache's order and words."""
 
-from roquette.broker.config import LiveConfig
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.topics import Topic, TopicTable
+from roquette.broker.core import BrokerCore
+from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.names import PERM_READ
-from roquette.remoting.dispatcher import RequestContext
+from roquette.remoting.request import RequestContext
 from roquette.wire.codes import ResponseCode
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -18,13 +17,11 @@ class PopChecks:
         broker_address: the advertised host, as refusals name it.
     """
 
-    def __init__(
-        self, live: LiveConfig, topics: TopicTable, groups: GroupTable, broker_address: str
-    ) -> None:
-        self._live = live
-        self._topics = topics
-        self._groups = groups
-        self.broker_address = broker_address
+    def __init__(self, core: BrokerCore) -> None:
+        self._live = core.live
+        self._topics = core.tables.topics
+        self._groups = core.tables.groups
+        self.broker_address = core.address.host
 
     def broker(self, what: str, ext: bytes) -> None:
         """The broker may be read. `what` is what the refusal calls the request."""

@@ -3,11 +3,9 @@
 Apache: PopMessageProcessor; refusals carry its texts.
 """
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 
-from roquette.base.entropy import Entropy
-from roquette.broker.config import LiveConfig
-from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.core import BrokerCore
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.polling import PollHold
@@ -16,13 +14,11 @@ from roquette.broker.pop.receipt import message_offset_info, start_offset_info
 from roquette.broker.pop.state import PopState
 from roquette.broker.pulling.filters import SubscriptionFilters
 from roquette.broker.records.retries import RETRY_PERM
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.topics import Topic, TopicTable
+from roquette.broker.tables.topics import Topic
 from roquette.errors import ExpressionError, Refused
 from roquette.message.names import pop_retry_topic
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Held, Later, Outcome, Reply, Task
-from roquette.store.message_store import MessageStore
+from roquette.remoting.request import RequestContext
 from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.store.results import Found, GetStatus
 from roquette.wire.codes import ResponseCode
@@ -79,35 +75,21 @@ class PopProcessor:
     """
 
     def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: OffsetTable,
-        stats: BrokerStats,
-        entropy: Entropy,
-        pop: PopState,
-        checks: PopChecks,
-        places: PopOffsets,
-        filters: SubscriptionFilters,
-        *,
-        read_cold: Callable[[QueueRead], Awaitable[Found]],
-        durable: Callable[[int], Awaitable[bool]],
-        sync_flush: bool,
+        self, core: BrokerCore, pop: PopState, checks: PopChecks, places: PopOffsets
     ) -> None:
-        self._live = live
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._stats = stats
-        self._entropy = entropy
+        self._live = core.live
+        self._store = core.store
+        self._topics = core.tables.topics
+        self._offsets = core.tables.offsets
+        self._filters = core.tables.filters
+        self._stats = core.stats
+        self._entropy = core.entropy
         self._pop = pop
         self._checks = checks
         self._places = places
-        self._read_cold = read_cold
-        self._durable = durable
-        self._sync_flush = sync_flush
-        self._filters = filters
+        self._read_cold = core.read_cold
+        self._log_sync = core.log_sync
+        self._sync_flush = core.sync_flush
 
     def pop_message(
         self, ctx: RequestContext, header: PopMessageRequestHeader, body: bytes
@@ -149,7 +131,7 @@ class PopProcessor:
         finally:
             work.close()
         if isinstance(outcome, Later):
-            if not await self._durable(outcome.end_offset):
+            if not await self._log_sync.wait(outcome.end_offset):
                 outcome.reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
             return outcome.reply
         assert isinstance(outcome, Reply), outcome

@@ -3,9 +3,7 @@
 Apache: PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor; refusals carry their texts.
 """
 
-from roquette.base.entropy import Entropy
-from roquette.broker.config import LiveConfig
-from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.core import BrokerCore
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.hand_out import (
     MAX_BYTES,
@@ -17,12 +15,10 @@ from roquette.broker.pop.hand_out import (
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.reading import PopOffsets, drawn_queues
 from roquette.broker.pop.state import PopState
-from roquette.broker.pulling.filters import SubscriptionFilters
-from roquette.broker.tables.topics import Topic, TopicTable
+from roquette.broker.tables.topics import Topic
 from roquette.message.names import pop_retry_topic
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Held, Outcome, Reply
-from roquette.store.message_store import MessageStore
+from roquette.remoting.request import RequestContext
 from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.store.results import GetStatus
 from roquette.wire.codes import ResponseCode
@@ -46,26 +42,17 @@ class PopInfoProcessor:
     """Looks at queues and at who waits for them; hands out nothing."""
 
     def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        stats: BrokerStats,
-        entropy: Entropy,
-        pop: PopState,
-        checks: PopChecks,
-        places: PopOffsets,
-        filters: SubscriptionFilters,
+        self, core: BrokerCore, pop: PopState, checks: PopChecks, places: PopOffsets
     ) -> None:
-        self._live = live
-        self._store = store
-        self._topics = topics
-        self._stats = stats
-        self._entropy = entropy
+        self._live = core.live
+        self._store = core.store
+        self._topics = core.tables.topics
+        self._filters = core.tables.filters
+        self._stats = core.stats
+        self._entropy = core.entropy
         self._pop = pop
         self._checks = checks
         self._places = places
-        self._filters = filters
 
     def peek_message(
         self, ctx: RequestContext, header: PeekMessageRequestHeader, body: bytes

@@ -9,6 +9,7 @@ from bisect import insort
 from collections.abc import Callable
 from typing import Final
 
+from roquette.remoting.request import RequestContext
 from roquette.store.queues.queue_read import RecordFilter
 from roquette.store.results import Arrival
 
@@ -37,7 +38,7 @@ class PollHold:
         self.chosen = chosen  # which messages are wanted
         self.deadline_ms = deadline_ms
         self.notice = notice  # a notification, not a pop
-        self.job: object = None
+        self.job: RequestContext | None = None
         self.done = False
 
 

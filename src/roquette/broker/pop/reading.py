@@ -5,18 +5,16 @@ from typing import Final
 from librt.strings import read_i32_be
 
 from roquette.base.entropy import Entropy
-from roquette.broker.config import LiveConfig
+from roquette.broker.core import BrokerCore
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.receipt import build_extra_info
 from roquette.broker.records.sound_records import sound_record
-from roquette.broker.tables.offsets import OffsetTable
 from roquette.message import properties
 from roquette.message.draft import draft_of, place_of
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import encode_record
 from roquette.message.record_layout import MAX_PROPERTIES
-from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import ReadRequest
 from roquette.store.results import Found
 
@@ -38,12 +36,10 @@ def drawn_queues(count: int, draw: int, entropy: Entropy) -> list[int]:
 class PopOffsets:
     """The next offset of each topic, group and queue."""
 
-    def __init__(
-        self, live: LiveConfig, store: MessageStore, offsets: OffsetTable, orders: OrderTable
-    ) -> None:
-        self._live = live
-        self._store = store
-        self._offsets = offsets
+    def __init__(self, core: BrokerCore, orders: OrderTable) -> None:
+        self._live = core.live
+        self._store = core.store
+        self._offsets = core.tables.offsets
         self._orders = orders
 
     def start(self, topic: str, group: str, queue_id: int, init_mode: int, now_ms: int) -> int:

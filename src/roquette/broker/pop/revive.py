@@ -14,7 +14,7 @@ from there once half of the table is free.
 import logging
 from functools import partial
 
-from roquette.broker.config import LiveConfig
+from roquette.broker.core import BrokerCore
 from roquette.broker.pop.buffer import InFlightTable
 from roquette.broker.pop.checkpoint import (
     GRACE_MS,
@@ -29,18 +29,12 @@ from roquette.broker.pop.checkpoint import (
 from roquette.broker.pop.order import OrderTable, next_offset
 from roquette.broker.pop.revive_log import ReviveLog
 from roquette.broker.records.sound_records import sound_record, sound_records
-from roquette.broker.records.stored_times import StoredTimes
-from roquette.broker.records.writer import MessageWriter
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.topics import TopicTable
 from roquette.broker.timers.timer_rules import wait_no_more
 from roquette.errors import Refused, is_transient
 from roquette.message import names, properties
 from roquette.message.draft import draft_of
 from roquette.message.properties import decode_properties, property_value
 from roquette.message.record_layout import StoredRecord
-from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import ReadRequest
 
 log = logging.getLogger("roquette.broker.pop")
@@ -71,39 +65,22 @@ class _Queue:
 
 
 class Reviver:
-    """All revive queues of one broker.
+    """All revive queues of one broker."""
 
-    Args:
-        limit: check-points kept of one revive queue.
-        host: this broker's address, as records carry it.
-    """
-
-    def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        writer: MessageWriter,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        revive_log: ReviveLog,
-        orders: OrderTable,
-        times: StoredTimes,
-        *,
-        limit: int,
-        host: bytes,
-    ) -> None:
+    def __init__(self, core: BrokerCore, revive_log: ReviveLog, orders: OrderTable) -> None:
+        live, tables = core.live, core.tables
         self._live = live
-        self._store = store
-        self._writer = writer
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._store = core.store
+        self._writer = core.writer
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._log = revive_log
         self._orders = orders
-        self._times = times
-        self._limit = max(2, limit)
-        self._host = host
+        self._times = core.times
+        queues = max(1, live.current.revive_queue_num)
+        self._limit = max(2, live.current.pop_ck_max_buffer_size // queues)
+        self._host = core.address.store_host
         self._queues: list[_Queue] = []
         self._turn = 0  # which queue comes first in a step
         self._reads = self._revivals = 0  # what is left of a step's budgets

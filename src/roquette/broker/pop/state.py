@@ -2,28 +2,14 @@
 
 from collections.abc import Callable
 
-from roquette.broker.config import LiveConfig
+from roquette.broker.core import BrokerCore
 from roquette.broker.pop.checkpoint import OrderEntry
 from roquette.broker.pop.modes import RequestModes
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
 from roquette.broker.pop.revive import Reviver
 from roquette.broker.pop.revive_log import ReviveLog
-from roquette.broker.records.stored_times import StoredTimes
-from roquette.broker.records.writer import MessageWriter
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.topics import TopicTable
-from roquette.store.message_store import MessageStore
 from roquette.store.results import Arrival
-
-
-def _ignore(hold: PollHold) -> None:
-    return None
-
-
-def _nothing() -> None:
-    return None
 
 
 class PopState:
@@ -33,46 +19,28 @@ class PopState:
         polls, notices: pops and notifications that wait.
         locked: (topic, group, queue id) of pops whose records are being read beside the loop.
         wake: runs one waiting request again, later in this turn of the loop or in the next.
-        modes_changed: called when modes went with their topic or group.
     """
 
-    def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        writer: MessageWriter,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        times: StoredTimes,
-        host: bytes,
-    ) -> None:
-        config = live.current
-        self._topics = topics
-        self._groups = groups
+    def __init__(self, core: BrokerCore, wake: Callable[[PollHold], None]) -> None:
+        config, bounds = core.live.current, core.live.bounds
+        self._topics = core.tables.topics
+        self._groups = core.tables.groups
+        self.wake = wake
         total, per_key = config.max_pop_polling_size, config.pop_polling_size
-        self.polls = PollTable(total, per_key, store.properties_at)
-        self.notices = PollTable(total, per_key, store.properties_at, last_first=True)
-        self.orders = OrderTable(live.bounds.orderly)
-        self.modes = RequestModes(live.bounds.modes)
+        properties_at = core.store.properties_at
+        self.polls = PollTable(total, per_key, properties_at)
+        self.notices = PollTable(total, per_key, properties_at, last_first=True)
+        self.orders = OrderTable(bounds.orderly)
+        self.modes = RequestModes(bounds.modes)
         self.locked: set[tuple[str, str, int]] = set()
-        self.wake: Callable[[PollHold], None] = _ignore
-        self.modes_changed: Callable[[], None] = _nothing
-        queues = config.revive_queue_num
-        self.log = ReviveLog(store, writer, config.broker_cluster_name, queues, host)
-        self.reviver = Reviver(
-            live,
-            store,
-            writer,
-            topics,
-            groups,
-            offsets,
-            self.log,
-            self.orders,
-            times,
-            limit=config.pop_ck_max_buffer_size // max(1, queues),
-            host=host,
+        self.log = ReviveLog(
+            core.store,
+            core.writer,
+            config.broker_cluster_name,
+            config.revive_queue_num,
+            core.address.store_host,
         )
+        self.reviver = Reviver(core, self.log, self.orders)
 
     @property
     def waiting(self) -> int:
@@ -130,17 +98,15 @@ class PopState:
         """Every waiting request: the broker stops."""
         return self.polls.drain() + self.notices.drain()
 
-    def topic_gone(self, topic: str) -> None:
-        """A topic was deleted."""
+    def forget_topic(self, topic: str) -> bool:
+        """A topic was deleted; True when it had modes."""
         self.orders.clean(lambda name, group, queue_id: name != topic)
-        if self.modes.forget(topic=topic):
-            self.modes_changed()
+        return self.modes.forget(topic=topic)
 
-    def group_gone(self, group: str, clean_offset: bool) -> None:
-        """A group was deleted."""
+    def forget_group(self, group: str) -> bool:
+        """A group was deleted; True when it had modes."""
         self.orders.clean(lambda topic, name, queue_id: name != group)
-        if self.modes.forget(group=group):
-            self.modes_changed()
+        return self.modes.forget(group=group)
 
     def clean(self, now_ms: int) -> None:
         """Forget orderly pops of what is gone."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
+from roquette.remoting.request import RequestContext
 from roquette.store.queues.queue_read import Predicate
 
 
@@ -42,7 +43,7 @@ class HeldPull:
         self.codes: frozenset[int] | None = codes  # hashes of wanted tags, None: every message
         self.predicate: Predicate | None = predicate  # asked about a message's properties
         self.deadline_ms: int = deadline_ms
-        self.job: object = None
+        self.job: RequestContext | None = None
         self.done: bool = False
 
 

@@ -9,21 +9,22 @@ from typing import Final
 import msgspec
 
 from roquette.broker.config import LiveConfig
+from roquette.broker.core import BrokerCore
 from roquette.broker.operation.stats import BrokerStats
 from roquette.broker.pulling.filters import (
     RetryPredicate,
     SubscriptionFilters,
     is_tag_type,
 )
-from roquette.broker.pulling.hold_table import HeldPull
+from roquette.broker.pulling.hold_table import HeldPull, HoldTable
 from roquette.broker.tables.consumers import ConsumerTable
 from roquette.broker.tables.groups import GroupTable
 from roquette.broker.tables.offsets import OffsetTable
 from roquette.broker.tables.topics import Topic, TopicTable
 from roquette.errors import ExpressionError, Refused
 from roquette.message.names import PREDEFINED_GROUPS, RETRY_PREFIX, is_system_group
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Held, Outcome, Reply, Task
+from roquette.remoting.request import RequestContext
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.store.results import Found, GetStatus
@@ -73,36 +74,21 @@ _REPLY: Final = (
 
 
 class PullProcessor:
-    """Serves the pulls.
+    """Serves the pulls."""
 
-    Args:
-        read_cold: runs a read of records far behind the tail in the executor.
-    """
-
-    def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerTable,
-        offsets: OffsetTable,
-        filters: SubscriptionFilters,
-        stats: BrokerStats,
-        *,
-        broker_address: str,
-        read_cold: Callable[[QueueRead], Awaitable[Found]],
-    ) -> None:
-        self._live: LiveConfig = live
-        self._store: MessageStore = store
-        self._topics: TopicTable = topics
-        self._groups: GroupTable = groups
-        self._consumers: ConsumerTable = consumers
-        self._offsets: OffsetTable = offsets
-        self._filters: SubscriptionFilters = filters
-        self._stats: BrokerStats = stats
-        self._broker_address: str = broker_address
-        self._read_cold: Callable[[QueueRead], Awaitable[Found]] = read_cold
+    def __init__(self, core: BrokerCore, holds: HoldTable) -> None:
+        tables = core.tables
+        self._live: LiveConfig = core.live
+        self._store: MessageStore = core.store
+        self._topics: TopicTable = tables.topics
+        self._groups: GroupTable = tables.groups
+        self._consumers: ConsumerTable = tables.consumers
+        self._offsets: OffsetTable = tables.offsets
+        self._filters: SubscriptionFilters = tables.filters
+        self._stats: BrokerStats = core.stats
+        self._broker_address: str = core.address.host
+        self._read_cold: Callable[[QueueRead], Awaitable[Found]] = core.read_cold
+        self._holds: HoldTable = holds
 
     def pull_message(
         self, ctx: RequestContext, header: PullMessageRequestHeader, body: bytes
@@ -207,7 +193,9 @@ class PullProcessor:
         if header.queue_offset == 0:
             code = code_at_zero
         if code == NOT_FOUND and ctx.may_hold and header.sys_flag & SUSPEND_FLAG:
-            return Held(self._hold(ctx, header, topic, chosen))
+            pull = self._hold(ctx, header, topic, chosen)
+            if self._holds.hold(pull):
+                return Held(pull)
         return self._answer(header, topic, group, found, code)
 
     def _answer(

@@ -5,14 +5,14 @@ life: nothing that waits is acknowledged (Apache: GroupCommitService, PutMessage
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from roquette.base.clock import Clock
 from roquette.base.executor import submit, sync_file
 from roquette.errors import StoreError
-from roquette.remoting.dispatcher import Dispatcher, RequestContext
+from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.outcomes import Later, Reply
+from roquette.remoting.request import RequestContext
 from roquette.store.log.durability import DurabilityGate
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.plans import SyncPlan
@@ -39,28 +39,27 @@ class Waiting:
         self.future = future
 
 
+class Shell(Protocol):
+    """The broker, as its syncs see it."""
+
+    def wake(self) -> None:
+        """After every sync: readers may see more (SYNC_FLUSH)."""
+
+    def fail(self, why: str) -> None:
+        """The disk failed; called once."""
+
+
 class LogSync:
     """Drives syncs.
 
     Args:
-        timeout_ms: a reply waits so long at most (syncFlushTimeout).
-        failed: told once when the disk failed.
-        flushed: called after every sync: readers may see more (SYNC_FLUSH).
-    """
+        timeout_ms: a reply waits so long at most (syncFlushTimeout)."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        clock: Clock,
-        timeout_ms: int,
-        failed: Callable[[str], None],
-        flushed: Callable[[], None],
-    ) -> None:
+    def __init__(self, store: MessageStore, clock: Clock, timeout_ms: int, shell: Shell) -> None:
         self._store = store
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._failed = failed
-        self._shown = flushed
+        self._shell = shell
         self._gate: DurabilityGate[Waiting] = DurabilityGate(store.synced_offset)
         self._running: SyncPlan | None = None
         self._rest: asyncio.Future[None] | None = None  # of `finish`: no sync is running
@@ -136,7 +135,7 @@ class LogSync:
     def _flushed(self, end_offset: int) -> None:
         for waiting in self._gate.flushed(end_offset):
             self._release(waiting, None)
-        self._shown()
+        self._shell.wake()
 
     def expire(self) -> None:
         """Answer what waited too long: FLUSH_DISK_TIMEOUT, with the header of success."""
@@ -151,7 +150,7 @@ class LogSync:
         self._broken = True
         for waiting in self._gate.abandon():
             self._release(waiting, ResponseCode.SERVICE_NOT_AVAILABLE)
-        self._failed(why)
+        self._shell.fail(why)
 
     def _release(self, waiting: Waiting, code: int | None) -> None:
         if waiting.future is not None and not waiting.future.done():

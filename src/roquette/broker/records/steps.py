@@ -49,7 +49,7 @@ async def reply_of(outcome: Outcome) -> Reply | None:
     return outcome
 
 
-async def keep_stepping(
+async def run_steps(
     step: Callable[[int, int], bool],
     clock: Clock,
     end_turn: Callable[[], None],

@@ -53,6 +53,7 @@ class MessageWriter:
         timers: what becomes of messages with a time of delivery; None refuses them.
 
     Attributes:
+        delay_ms: how long each delay level waits, in ms, level 1 first.
         aside: where entries of the broker's own queues go that it cannot work off.
     """
 
@@ -64,7 +65,7 @@ class MessageWriter:
         timers: TimerRules | None = None,
     ) -> None:
         self._store: MessageStore = store
-        self._delay_ms: Sequence[int] = delay_ms
+        self.delay_ms: Sequence[int] = delay_ms
         self._disk_text: Callable[[], str] = disk_text
         self._timers: TimerRules | None = timers
         self.aside: SetAside = SetAside()
@@ -86,11 +87,11 @@ class MessageWriter:
                 elif properties.TIMER_OUT_MS not in named:
                     self._to_timer(draft, named, now_ms)
             if level > 0:
-                level = min(level, len(self._delay_ms))
+                level = min(level, len(self.delay_ms))
                 named[properties.DELAY] = str(level)
                 _keep_place(draft, named)
                 draft.topic, draft.queue_id = names.SCHEDULE_TOPIC, level - 1
-                draft.unit_code = now_ms + self._delay_ms[level - 1]
+                draft.unit_code = now_ms + self.delay_ms[level - 1]
         text = fitting(named) if draft.own else encode_properties(named)
         draft.properties = text.encode()
         return self._append(draft, now_ms)

@@ -5,21 +5,17 @@ Apache: ReplyMessageProcessor.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
-from roquette.broker.config import LiveConfig
-from roquette.broker.records.writer import MessageWriter
+from roquette.broker.core import BrokerCore
 from roquette.broker.sending.send import Header, SendProcessor
-from roquette.broker.tables.producers import ProducerTable
 from roquette.errors import ClientError, Refused, StoreError
 from roquette.message import properties
 from roquette.message.draft import Draft
 from roquette.message.message_id import host_text, offset_message_id
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.sysflag import COMPRESSED, COMPRESSION_MASK
-from roquette.remoting.dispatcher import Peer, RequestContext
 from roquette.remoting.outcomes import Reply, Task
-from roquette.store.message_store import MessageStore
+from roquette.remoting.request import Peer, RequestContext
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
 
@@ -29,33 +25,16 @@ PUSH_TIMEOUT_MS = 10_000
 
 
 class ReplyProcessor:
-    """Requests 324 and 325.
+    """Requests 324 and 325."""
 
-    Args:
-        store_host: this broker's address as records carry it.
-        delivered: told topic and record size of every reply that is stored.
-        durable: waits for a log offset to be on the disk; None under asynchronous flush.
-    """
-
-    def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        writer: MessageWriter,
-        producers: ProducerTable,
-        send: SendProcessor,
-        store_host: bytes,
-        delivered: Callable[[str, int], None],
-        durable: Callable[[int], Awaitable[bool]] | None,
-    ) -> None:
-        self._live = live
-        self._store = store
-        self._writer = writer
-        self._producers = producers
+    def __init__(self, core: BrokerCore, send: SendProcessor) -> None:
+        self._core = core
+        self._live = core.live
+        self._store = core.store
+        self._writer = core.writer
+        self._producers = core.tables.producers
         self._send = send
-        self._store_host = store_host
-        self._delivered = delivered
-        self._durable = durable
+        self._store_host = core.address.store_host
 
     def send_reply(self, ctx: RequestContext, header: Header, body: bytes) -> Task:
         """SEND_REPLY_MESSAGE and its V2: pass it on, keep it, and tell the replier how the first went."""
@@ -133,9 +112,9 @@ class ReplyProcessor:
         except StoreError as error:
             log.warning("reply not kept topic=%s error=%s", topic, error)
             return None
-        self._delivered(topic, done.size)
-        if self._durable is not None:
-            await self._durable(done.end_offset)
+        self._core.delivered(topic, done.size)
+        if self._core.sync_flush:
+            await self._core.log_sync.wait(done.end_offset)
         return offset_message_id(self._store_host, done.physical_offset), done.queue_offset
 
 

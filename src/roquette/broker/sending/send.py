@@ -3,15 +3,17 @@
 Apache: SendMessageProcessor, AbstractSendMessageProcessor.msgCheck; refusals carry their texts.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 
 from roquette.base.entropy import Entropy
 from roquette.base.javatypes import parse_java_bool
+from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.config import LiveConfig
+from roquette.broker.core import BrokerCore
 from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.records.log_sync import LogSync
 from roquette.broker.records.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
 from roquette.broker.records.writer import MessageWriter, delay_level
 from roquette.broker.tables.groups import GroupTable
@@ -32,8 +34,8 @@ from roquette.message.names import (
 )
 from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
+from roquette.remoting.request import RequestContext
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
@@ -71,55 +73,33 @@ Header = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
 class SendProcessor:
-    """Serves the sends.
-
-    Args:
-        host_hex: this broker's address and port as offset message ids begin, upper-case hexadecimal.
-        sync_flush: answers wait for the disk, unless a message says WAIT=false.
-        created: waits until a topic made after a template is persisted, registered and on the other brokers
-            (bounded).
-        durable: waits for a log offset to be on the disk; False when that took too long.
-    """
+    """Serves the sends: answers wait for the disk under SYNC_FLUSH, unless a message says WAIT=false."""
 
     def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        writer: MessageWriter,
-        topics: TopicTable,
-        groups: GroupTable,
-        locks: LockTable,
-        stats: BrokerStats,
-        transactions: Transactions,
-        ids: UniqueIds,
-        entropy: Entropy,
-        *,
-        host_hex: str,
-        broker_address: str,
-        sync_flush: bool,
-        created: Callable[[Topic, str], Awaitable[bool]],
-        durable: Callable[[int], Awaitable[bool]],
+        self, core: BrokerCore, transactions: Transactions, auto_creation: AutoCreation
     ) -> None:
-        config = live.current
-        self._live: LiveConfig = live
-        self._store: MessageStore = store
-        self._writer: MessageWriter = writer
-        self._topics: TopicTable = topics
-        self._groups: GroupTable = groups
-        self._locks: LockTable = locks
-        self._stats: BrokerStats = stats
+        address, entropy = core.address, core.entropy
+        self._live: LiveConfig = core.live
+        self._store: MessageStore = core.store
+        self._writer: MessageWriter = core.writer
+        self._topics: TopicTable = core.tables.topics
+        self._groups: GroupTable = core.tables.groups
+        self._locks: LockTable = core.tables.locks
+        self._stats: BrokerStats = core.stats
         self._transactions: Transactions = transactions
-        self._ids: UniqueIds = ids
         self._entropy: Entropy = entropy
-        self._broker_address: str = broker_address
-        self._sync_flush: bool = sync_flush
-        self._created: Callable[[Topic, str], Awaitable[bool]] = created
-        self._durable: Callable[[int], Awaitable[bool]] = durable
-        self._accept_from_ms: int = config.start_accept_send_request_time_stamp
-        self._host_hex: bytes = host_hex.encode()
-        self._store_host: bytes = bytes.fromhex(host_hex)
+        self._ids: UniqueIds = UniqueIds(
+            address.store_host[:-4], entropy.process_id, entropy.below(1 << 32)
+        )
+        self._broker_address: str = address.host
+        self._sync_flush: bool = core.sync_flush
+        self._auto_creation: AutoCreation = auto_creation
+        self._log_sync: LogSync = core.log_sync
+        self._accept_from_ms: int = core.live.current.start_accept_send_request_time_stamp
+        self._host_hex: bytes = address.store_host.hex().upper().encode()
+        self._store_host: bytes = address.store_host
         self._settings_changed([])
-        live.changed.append(self._settings_changed)
+        core.live.changed.append(self._settings_changed)
 
     def _settings_changed(self, keys: list[str]) -> None:
         """Make the replies' templates: regionId and traceOn are in each."""
@@ -288,9 +268,9 @@ class SendProcessor:
 
         A topic that could not be written is told as what is not on the disk: it may be gone with a restart.
         """
-        safe = await self._created(topic, template)
+        safe = await self._auto_creation.created(topic, template)
         if isinstance(outcome, Later):
-            safe = await self._durable(outcome.end_offset) and safe
+            safe = await self._log_sync.wait(outcome.end_offset) and safe
             outcome = outcome.reply
         assert isinstance(outcome, Reply), outcome
         if not safe:

@@ -1,10 +1,7 @@
 """A consumer returns a message it could not process (36). Apache: consumerSendMsgBack."""
 
-from collections.abc import Awaitable, Callable
-
-from roquette.base.entropy import Entropy
-from roquette.broker.config import LiveConfig
-from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.core import BrokerCore
+from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.records.retries import (
     DLQ_QUEUES,
     RETRY_PERM,
@@ -13,57 +10,35 @@ from roquette.broker.records.retries import (
     retry_limit,
 )
 from roquette.broker.records.sound_records import sound_record
-from roquette.broker.records.writer import MessageWriter
 from roquette.broker.sending.send import FAQ
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.topics import Topic, TopicTable
+from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.draft import draft_of
 from roquette.message.names import PERM_WRITE, retry_topic
 from roquette.message.properties import RETRY_TOPIC
 from roquette.message.sysflag import TOPIC_UNIT_SUB
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
-from roquette.store.message_store import MessageStore
+from roquette.remoting.request import RequestContext
 from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
 from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
 
 
 class SendBackProcessor:
-    """Puts a returned message on its group's retry topic, or on its dead-letter topic.
+    """Puts a returned message on its group's retry topic, or on its dead-letter topic."""
 
-    Args:
-        durable: waits for a log offset to be on the disk; False when that took too long.
-        topics_saved: waits until new topics are in their file; False when that failed.
-    """
-
-    def __init__(
-        self,
-        live: LiveConfig,
-        store: MessageStore,
-        writer: MessageWriter,
-        topics: TopicTable,
-        groups: GroupTable,
-        stats: BrokerStats,
-        entropy: Entropy,
-        *,
-        broker_address: str,
-        sync_flush: bool,
-        durable: Callable[[int], Awaitable[bool]],
-        topics_saved: Callable[[], Awaitable[bool]],
-    ) -> None:
-        self._live = live
-        self._store = store
-        self._writer = writer
-        self._topics = topics
-        self._groups = groups
-        self._stats = stats
-        self._entropy = entropy
-        self._broker_address = broker_address
-        self._sync_flush = sync_flush
-        self._durable = durable
-        self._topics_saved = topics_saved
+    def __init__(self, core: BrokerCore, saved: TablePersistence) -> None:
+        self._live = core.live
+        self._store = core.store
+        self._writer = core.writer
+        self._topics = core.tables.topics
+        self._groups = core.tables.groups
+        self._stats = core.stats
+        self._entropy = core.entropy
+        self._broker_address = core.address.host
+        self._sync_flush = core.sync_flush
+        self._log_sync = core.log_sync
+        self._saved = saved
 
     def send_back(
         self, ctx: RequestContext, header: ConsumerSendMsgBackRequestHeader, body: bytes
@@ -103,9 +78,9 @@ class SendBackProcessor:
 
     async def _after_creation(self, end_offset: int) -> Reply:
         """The retry or dead-letter topic is new: it must be in its file before anybody relies on it."""
-        saved = await self._topics_saved()
+        saved = await self._saved.topics_saved()
         if self._sync_flush:
-            saved = await self._durable(end_offset) and saved
+            saved = await self._log_sync.wait(end_offset) and saved
         return Reply(code=ResponseCode.SUCCESS if saved else ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _put(

@@ -14,7 +14,7 @@ from roquette.broker.tables.groups import GroupTable
 log = logging.getLogger("roquette.broker")
 
 
-class Regressions:
+class BackwardCommitPolicy:
     """Judges smaller offsets.
 
     Attributes:
@@ -27,10 +27,10 @@ class Regressions:
         self.accepted = 0
         self.refused = 0
 
-    def allow(
+    def permits(
         self, group: str, topic: str, queue_id: int, offset: int, old: int, client: str
     ) -> bool:
-        """Whether `offset` may replace the larger `old`; the shape of OffsetTable.moved_back."""
+        """Whether `offset` may replace the larger `old`."""
         config = self._groups.known(group)
         allowed = config is None or (config.attributes or {}).get(COMMIT_BACKWARD) != REFUSE
         if allowed:

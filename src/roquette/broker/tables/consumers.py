@@ -14,11 +14,11 @@ from roquette.broker.pulling.filters import (
 )
 from roquette.broker.tables.bounds import CHANNELS_OF_PEER, NAME
 from roquette.errors import ExpressionError
-from roquette.remoting.dispatcher import Peer
+from roquette.remoting.request import Peer
 from roquette.store.queues.queue_read import MATCH_ALL, RecordFilter
 from roquette.wire.bodies import SubscriptionData
 
-log = logging.getLogger("roquette.broker.tables.consumers")
+log = logging.getLogger("roquette.broker.consumers")
 
 CHANNEL_EXPIRED_MS = 120_000  # ConsumerManager.CHANNEL_EXPIRED_TIMEOUT
 

@@ -5,53 +5,29 @@ of their own add a function to `topic_gone` or `group_gone`.
 """
 
 import logging
-from collections.abc import Callable
 
-from roquette.broker.config import BrokerConfig, LiveConfig
-from roquette.broker.operation.item_stats import StatsFeed
-from roquette.broker.operation.stats import BrokerStats
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.topics import TopicTable, system_topics
-from roquette.broker.timers.timer_metrics import TimerMetrics
+from roquette.broker.config import BrokerConfig
+from roquette.broker.core import BrokerCore
+from roquette.broker.tables.topics import system_topics
 from roquette.message.names import is_system_topic, pop_retry_topic
-from roquette.store.message_store import MessageStore
 
 log = logging.getLogger("roquette.broker")
 
 
 class Deletions:
-    """Deletes topics and groups of one broker.
+    """Deletes topics and groups of one broker."""
 
-    Args:
-        wake: answers the held pulls of a topic, which then learn that it is gone.
-
-    Attributes:
-        topic_gone: called with the name of each deleted topic, after its tables and files are gone.
-        group_gone: called with the name of each deleted group, and whether its progress goes too.
-    """
-
-    def __init__(
-        self,
-        live: LiveConfig,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        stats: BrokerStats,
-        store: MessageStore,
-        wake: Callable[[str], None],
-    ) -> None:
-        self._live = live
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._stats = stats
-        self._store = store
-        self._wake = wake
+    def __init__(self, core: BrokerCore) -> None:
+        tables = core.tables
+        self._live = core.live
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._stats = core.stats
+        self._store = core.store
+        self._shell = core.shell
         self._own: frozenset[str] = frozenset()
         self._named_for: BrokerConfig | None = None  # the settings `_own` was made from
-        self.topic_gone: list[Callable[[str], None]] = []
-        self.group_gone: list[Callable[[str, bool], None]] = []
 
     def is_system(self, topic: str) -> bool:
         """Whether the topic is one that every broker has, its own and its cluster's name included."""
@@ -73,9 +49,7 @@ class Deletions:
             self._groups.forget_topic(topic, now_ms)
             self._stats.forget_topic(topic)
             self._store.delete_topic(topic)
-            for follow in self.topic_gone:
-                follow(topic)
-            self._wake(topic)
+            self._shell.forget_topic(topic)
         log.info("topic deleted topics=%s", ",".join(gone))
         return gone
 
@@ -97,8 +71,7 @@ class Deletions:
         if clean_offset:
             self._offsets.delete_group(name)
         self._stats.forget_group(name)
-        for follow in self.group_gone:
-            follow(name, clean_offset)
+        self._shell.forget_group(name, clean_offset)
         log.info("group deleted group=%s clean_offset=%s", name, clean_offset)
 
     def delete_unused_topics(self) -> list[str]:
@@ -111,27 +84,3 @@ class Deletions:
         for name in unused:
             self._store.delete_topic(name)
         return unused
-
-
-def follow_deletions(
-    deletions: Deletions,
-    feed: StatsFeed,
-    metrics: Callable[[], TimerMetrics | None],
-) -> None:
-    """Let the counters forget what is gone.
-
-    Args:
-        metrics: counts of the timer's messages, where there is a timer.
-    """
-
-    def topic_gone(topic: str) -> None:
-        feed.forget_topic(topic)
-        waiting = metrics()
-        if waiting is not None:
-            waiting.forget(topic)
-
-    def group_gone(group: str, clean_offset: bool) -> None:
-        feed.forget_group(group)
-
-    deletions.topic_gone.append(topic_gone)
-    deletions.group_gone.append(group_gone)

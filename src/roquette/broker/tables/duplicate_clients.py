@@ -21,7 +21,7 @@ log = logging.getLogger("roquette.broker")
 SHOWN = 1_024  # characters of what a member subscribes to
 
 
-class MemberWatch:
+class DuplicateClientDetector:
     """Watches the members of all groups; ConsumerTable calls it.
 
     Attributes:

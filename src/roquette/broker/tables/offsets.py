@@ -36,7 +36,6 @@ class OffsetTable:
 
     Attributes:
         pending_resets: queues whose reset no pull has taken yet: the one number a pull looks at.
-        moved_back: asked before a smaller offset replaces a committed one; False keeps the old one.
         overruled: how often somebody else than consumers moved offsets: resets, clones, deletions.
         log_end: the log up to there is in what was loaded, besides what the file says.
         unsafe: why changes cannot be written down now; None when they can.
@@ -44,7 +43,11 @@ class OffsetTable:
     """
 
     def __init__(
-        self, now_ms: int, bound: Bound | None = None, pulled: Bound | None = None
+        self,
+        now_ms: int,
+        bound: Bound | None = None,
+        pulled: Bound | None = None,
+        may_move_back: Callable[[str, str, int, int, int, str], bool] = _accept,
     ) -> None:
         self.bound = bound or unbounded()
         self.pulled = pulled or unbounded()
@@ -54,7 +57,7 @@ class OffsetTable:
         self._pulls: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
         self.pending_resets = 0
-        self.moved_back: Callable[[str, str, int, int, int, str], bool] = _accept
+        self._may_move_back = may_move_back
         self._commits = 0
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
         self.dirty = False  # set by commits, cleared by whoever persists
@@ -95,7 +98,7 @@ class OffsetTable:
             return False
         queues = self._offsets.get(key)
         old = NOT_FOUND if queues is None else queues.get(queue_id, NOT_FOUND)
-        if offset < old and not self.moved_back(group, topic, queue_id, offset, old, client):
+        if offset < old and not self._may_move_back(group, topic, queue_id, offset, old, client):
             return False
         if offset != old:
             if old == NOT_FOUND and client:

@@ -3,7 +3,7 @@
 from roquette.base.bounds import Bound, unbounded
 from roquette.broker.tables.bounds import CHANNELS_OF_PEER, NAME
 from roquette.broker.tables.consumers import CHANNEL_EXPIRED_MS, ClientChannel
-from roquette.remoting.dispatcher import Peer
+from roquette.remoting.request import Peer
 
 
 class ProducerTable:

@@ -1,1 +1,1 @@
-"""Messages with an arbitrary time of delivery."""
+"""Messages that are delivered later: by delay level, or at any time."""

@@ -3,19 +3,17 @@
 Apache: RecallMessageProcessor, AdminBrokerProcessor.getTimerCheckPoint and getTimerMetrics.
 """
 
-from collections.abc import Callable
 from typing import Final
 
-from roquette.broker.config import LiveConfig
-from roquette.broker.records.writer import MessageWriter
-from roquette.broker.tables.topics import TopicTable
+from roquette.broker.core import BrokerCore
+from roquette.broker.timers.timer_loop import TimerLoop
 from roquette.broker.timers.timer_rules import RecallHandle, decode_handle, delete_key
 from roquette.errors import Refused
 from roquette.message import properties
 from roquette.message.draft import Draft
 from roquette.message.names import PERM_WRITE
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Reply
+from roquette.remoting.request import RequestContext
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.headers import RecallMessageRequestHeader
@@ -32,22 +30,12 @@ class RecallProcessor:
         checkpoint, metrics: the bodies of 60 and 61; None when there is no timer.
     """
 
-    def __init__(
-        self,
-        live: LiveConfig,
-        writer: MessageWriter,
-        topics: TopicTable,
-        *,
-        sync_flush: bool,
-        checkpoint: Callable[[], bytes | None],
-        metrics: Callable[[], bytes | None],
-    ) -> None:
-        self._live = live
-        self._writer = writer
-        self._topics = topics
-        self._sync_flush = sync_flush
-        self._checkpoint = checkpoint
-        self._metrics = metrics
+    def __init__(self, core: BrokerCore, timer: TimerLoop | None) -> None:
+        self._live = core.live
+        self._writer = core.writer
+        self._topics = core.tables.topics
+        self._sync_flush = core.sync_flush
+        self._timer = timer
 
     def recall(
         self, ctx: RequestContext, header: RecallMessageRequestHeader, body: bytes
@@ -107,14 +95,12 @@ class RecallProcessor:
 
     def timer_checkpoint(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_TIMER_CHECK_POINT: seven int64, how far the timer is."""
-        data = self._checkpoint()
-        if data is None:
+        if self._timer is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-        return Reply(b"", data)
+        return Reply(b"", self._timer.checkpoint_body())
 
     def timer_metrics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_TIMER_METRICS: waiting messages by topic."""
-        data = self._metrics()
-        if data is None:
+        if self._timer is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The timer message store is null")
-        return Reply(b"", data)
+        return Reply(b"", self._timer.metrics_body())

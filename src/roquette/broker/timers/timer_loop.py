@@ -5,20 +5,14 @@ A piece of work is applied in one call on the loop; between two pieces others ru
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
-from roquette.base.clock import Clock
-from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking, submit
 from roquette.base.lifecycle import Health, Tasks
-from roquette.broker.config import LiveConfig
-from roquette.broker.files.config_files import ConfigFiles
+from roquette.broker.core import BrokerCore
 from roquette.broker.operation.stats import Counter
-from roquette.broker.records.log_sync import LogSync
 from roquette.broker.timers.delivery import Timers, TimerWork
 from roquette.broker.timers.timer_metrics import FILE, TimerMetrics
-from roquette.broker.timers.timer_rules import TimerRules
 from roquette.errors import Refused, StoreError
 from roquette.store.timer.timer_flush import TimerFlushPlan
 from roquette.store.timer.timer_store import TimerStore
@@ -35,42 +29,19 @@ DELETION_S: Final = 30.0
 READERS: Final = 4  # threads that read one batch of old records
 
 
-def rules_of(storage: TimerStore, live: LiveConfig, entropy: Entropy) -> TimerRules:
-    """The rules by which the writer of one timer's broker takes timer messages."""
-    return TimerRules(
-        lambda: storage.precision_ms,
-        lambda: live.store.timer_max_delay_sec,
-        lambda: live.store.timer_congest_num_each_slot,
-        storage.number,
-        entropy.below,
-    )
-
-
 class TimerLoop:
-    """The tasks of one timer.
+    """The tasks of one timer."""
 
-    Args:
-        end_turn: writes what was appended and wakes held pulls.
-    """
-
-    def __init__(
-        self,
-        timers: Timers,
-        live: LiveConfig,
-        log_sync: LogSync,
-        clock: Clock,
-        config_files: ConfigFiles,
-        end_turn: Callable[[], None],
-    ) -> None:
+    def __init__(self, core: BrokerCore, timers: Timers) -> None:
         self.timers = timers
-        self._live = live
-        self._log_sync = log_sync
-        self._clock = clock
-        self._config_files = config_files
-        self._end_turn = end_turn
+        self._live = core.live
+        self._log_sync = core.log_sync
+        self._clock = core.clock
+        self._config_files = core.files
+        self._shell = core.shell
         self._writing: asyncio.Future[None] | None = None
         self._enqueued, self._dequeued = Counter(), Counter()
-        self.metrics.bound = live.bounds.timer_topics
+        self.metrics.bound = core.live.bounds.timer_topics
 
     @property
     def _storage(self) -> TimerStore:
@@ -104,7 +75,7 @@ class TimerLoop:
             except (Refused, StoreError, OSError) as error:
                 log.warning("timer messages wait reason=%s", error)
                 wait_s = ERROR_S
-            self._end_turn()
+            self._shell.end_turn()
             health.worked()
             await asyncio.sleep(wait_s)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from roquette.base.entropy import Entropy
+from roquette.broker.config import LiveConfig
 from roquette.errors import Refused
 from roquette.message.properties import (
     TIMER_DEL_UNIQKEY,
@@ -18,6 +20,7 @@ from roquette.message.properties import (
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
 )
+from roquette.store.timer.timer_store import TimerStore
 from roquette.wire.codes import ResponseCode
 
 _MAX: Final = 2**63 - 1
@@ -154,3 +157,14 @@ def decode_handle(text: str) -> RecallHandle | None:
 def delete_key(topic: str, uniq_key: str) -> str:
     """What TIMER_DEL_UNIQKEY carries (TimerMessageStore.buildDeleteKey)."""
     return f"{topic}+{uniq_key}"
+
+
+def rules_of(storage: TimerStore, live: LiveConfig, entropy: Entropy) -> TimerRules:
+    """The rules by which the writer of one timer's broker takes timer messages."""
+    return TimerRules(
+        lambda: storage.precision_ms,
+        lambda: live.store.timer_max_delay_sec,
+        lambda: live.store.timer_congest_num_each_slot,
+        storage.number,
+        entropy.below,
+    )

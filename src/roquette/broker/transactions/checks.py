@@ -9,18 +9,11 @@ Apache: TransactionalMessageCheckService, TransactionalMessageServiceImpl.check.
 import asyncio
 import enum
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from roquette.base.clock import Clock
-from roquette.broker.config import LiveConfig
-from roquette.broker.records.log_sync import LogSync
-from roquette.broker.records.stored_times import StoredTimes
+from roquette.broker.core import BrokerCore
 from roquette.broker.tables.consumers import ClientChannel
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.producers import ProducerTable
-from roquette.broker.tables.topics import TopicTable
 from roquette.broker.transactions.half_messages import HALF_QUEUE, TASK, Transactions, real_place
 from roquette.errors import MessageIllegal, Refused, RefusedForNow
 from roquette.message import names, properties
@@ -29,11 +22,10 @@ from roquette.message.message_id import offset_message_id
 from roquette.message.properties import decode_properties
 from roquette.message.record import encode_record
 from roquette.message.record_layout import StoredRecord
-from roquette.store.message_store import MessageStore
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import encode_dict
 
-log = logging.getLogger("roquette.broker.transactions.half_messages")
+log = logging.getLogger("roquette.broker.transactions")
 
 STEP_COUNT = 64  # half messages worked off before the loop gets a turn
 STEP_BYTES = 1 << 20
@@ -103,27 +95,15 @@ def _number(text: str | None) -> int:
 
 
 class CheckPlan:
-    """One pass after the other over the open half messages; time is an argument, the store is not slow.
+    """One pass after the other over the open half messages; time is an argument, the store is not slow."""
 
-    Args:
-        store_host: this broker's address as message ids carry it.
-    """
-
-    def __init__(
-        self,
-        transactions: Transactions,
-        producers: ProducerTable,
-        topics: TopicTable,
-        broker_name: Callable[[], str],
-        store_host: bytes,
-        times: StoredTimes,
-    ) -> None:
+    def __init__(self, core: BrokerCore, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._producers = producers
-        self._topics = topics
-        self._broker_name = broker_name
-        self._store_host = store_host
-        self._times = times
+        self._live = core.live
+        self._producers = core.tables.producers
+        self._topics = core.tables.topics
+        self._store_host = core.address.store_host
+        self._times = core.times
         self._cursor = 0
         self._end = 0
         self.checked = 0  # producers asked since start
@@ -217,7 +197,7 @@ class CheckPlan:
             "tranStateTableOffset": str(half.queue_offset),
             "commitLogOffset": str(half.physical_offset),
             "offsetMsgId": offset_message_id(self._store_host, half.physical_offset),
-            "bname": self._broker_name(),
+            "bname": self._live.current.broker_name,
         }
         key = named.get(properties.UNIQ_KEY)
         if key is not None:
@@ -249,34 +229,19 @@ class CheckPlan:
 
 
 class TransactionChecks:
-    """The beat: passes at their interval, and the progress of CID_RMQ_SYS_TRANS after each.
+    """The beat: passes at their interval, and the progress of CID_RMQ_SYS_TRANS after each."""
 
-    Args:
-        end_turn: writes what was appended, and wakes readers, as after the requests of a turn.
-    """
-
-    def __init__(
-        self,
-        plan: CheckPlan,
-        transactions: Transactions,
-        store: MessageStore,
-        offsets: OffsetTable,
-        topics: TopicTable,
-        live: LiveConfig,
-        log_sync: LogSync,
-        clock: Clock,
-        end_turn: Callable[[], None],
-    ) -> None:
-        self.plan = plan
+    def __init__(self, core: BrokerCore, transactions: Transactions) -> None:
+        self.plan = CheckPlan(core, transactions)
         self._transactions = transactions
-        self._store = store
-        self._offsets = offsets
-        self._topics = topics
-        self._live = live
-        self._log_sync = log_sync
-        self._clock = clock
-        self._end_turn = end_turn
-        self._ended_ms = clock.steady_ms()
+        self._store = core.store
+        self._offsets = core.tables.offsets
+        self._topics = core.tables.topics
+        self._live = core.live
+        self._log_sync = core.log_sync
+        self._clock = core.clock
+        self._shell = core.shell
+        self._ended_ms = core.clock.steady_ms()
 
     def load(self, last_record_offset: int) -> None:
         """Find the open half messages; after the store and the tables are there."""
@@ -316,7 +281,7 @@ class TransactionChecks:
             except RefusedForNow as refusal:
                 log.warning("half messages wait reason=%s", refusal.remark)
                 more = False
-            self._end_turn()
+            self._shell.end_turn()
             if not more:
                 return
             await asyncio.sleep(0)

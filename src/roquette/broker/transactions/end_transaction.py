@@ -3,10 +3,7 @@
 Apache: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 """
 
-from collections.abc import Callable
-
-from roquette.broker.config import LiveConfig
-from roquette.broker.records.stored_times import StoredTimes
+from roquette.broker.core import BrokerCore
 from roquette.broker.transactions.checks import immunity_over
 from roquette.broker.transactions.half_messages import Transactions
 from roquette.errors import Refused
@@ -14,8 +11,8 @@ from roquette.message import names, properties, sysflag
 from roquette.message.message_id import decode_offset_message_id
 from roquette.message.properties import decode_properties
 from roquette.message.record_layout import StoredRecord
-from roquette.remoting.dispatcher import RequestContext
 from roquette.remoting.outcomes import Later, Reply, Silent
+from roquette.remoting.request import RequestContext
 from roquette.wire.codes import ResponseCode
 from roquette.wire.headers import (
     EndTransactionRequestHeader,
@@ -29,23 +26,13 @@ _NO_HALF = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF
 
 
 class TransactionProcessor:
-    """Requests 37 and 323.
+    """Requests 37 and 323."""
 
-    Args:
-        logged: the outcome that answers once the log up to now is as safe as its flush mode says.
-    """
-
-    def __init__(
-        self,
-        live: LiveConfig,
-        transactions: Transactions,
-        times: StoredTimes,
-        logged: Callable[[Reply], Reply | Later],
-    ) -> None:
-        self._live = live
+    def __init__(self, core: BrokerCore, transactions: Transactions) -> None:
+        self._core = core
+        self._live = core.live
         self._transactions = transactions
-        self._times = times
-        self._logged = logged
+        self._times = core.times
 
     def end_transaction(
         self, ctx: RequestContext, header: EndTransactionRequestHeader, body: bytes
@@ -72,7 +59,7 @@ class TransactionProcessor:
             self._transactions.commit(now, ctx.now_ms)
         else:
             self._transactions.roll_back(now, ctx.now_ms)
-        return self._logged(Reply())
+        return self._logged()
 
     def resume_check(
         self, ctx: RequestContext, header: ResumeCheckHalfMessageRequestHeader, body: bytes
@@ -94,7 +81,12 @@ class TransactionProcessor:
             raise Refused(ResponseCode.SYSTEM_ERROR, _NO_HALF)
         if not self._transactions.resume(record, ctx.now_ms):
             raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_RESUMED)
-        return self._logged(Reply())
+        return self._logged()
+
+    def _logged(self) -> Reply | Later:
+        """The answer, once the log up to now is as safe as its flush mode says."""
+        core = self._core
+        return Later(core.store.max_physical_offset, Reply()) if core.sync_flush else Reply()
 
 
 def _check(half: StoredRecord, header: EndTransactionRequestHeader) -> None:

@@ -26,7 +26,7 @@ from roquette.store.queues.queue_read import ReadRequest
 from roquette.store.results import Appended, Found, GetStatus
 from roquette.wire.codes import ResponseCode
 
-log = logging.getLogger("roquette.broker.transactions.half_messages")
+log = logging.getLogger("roquette.broker.transactions")
 
 TASK = "transaction-checks"
 REMOVE_TAG = "d"

@@ -5,7 +5,7 @@ Apache: ScheduleMessageService.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from roquette.base.javatypes import whole_number
@@ -46,7 +46,7 @@ class DelayLevels:
         self,
         store: MessageStore,
         writer: MessageWriter,
-        level_ms: list[int],
+        level_ms: Sequence[int],
         times: StoredTimes,
         now_ms: int,
         delivered: Callable[[str, int], None],

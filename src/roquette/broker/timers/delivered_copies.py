@@ -1,6 +1,6 @@
 """After a start: which delayed messages the log already has a delivered copy of."""
 
-from roquette.broker.delays.delay_levels import DelayLevels
+from roquette.broker.timers.delay_levels import DelayLevels
 from roquette.broker.timers.timer_loop import TimerLoop
 from roquette.store.log.delivery_marks import scan_delivery_marks
 from roquette.store.message_store import MessageStore

@@ -1,0 +1,67 @@
+"""What a broker does: the one list of its features."""
+
+from roquette.broker.clients.client_calls import ClientCallProcessor
+from roquette.broker.clients.heartbeat import HeartbeatProcessor
+from roquette.broker.clients.queue_locks import LockProcessor
+from roquette.broker.clients.subscriptions import SubscriptionProcessor
+from roquette.broker.cluster.auto_creation import AutoCreation
+from roquette.broker.cluster.feature import ClusterFeature
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature
+from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.operation.clean_up import UpkeepProcessor
+from roquette.broker.operation.consume_stats import ConsumeStatsProcessor
+from roquette.broker.operation.group_admin import GroupProcessor
+from roquette.broker.operation.offset_admin import OffsetAdminProcessor
+from roquette.broker.operation.offset_requests import OffsetProcessor
+from roquette.broker.operation.query import QueryProcessor
+from roquette.broker.operation.settings import AdminProcessor
+from roquette.broker.operation.stats_feature import StatsFeature
+from roquette.broker.operation.store_maintenance import StoreMaintenance
+from roquette.broker.operation.topic_admin import TopicProcessor
+from roquette.broker.pop.feature import PopFeature
+from roquette.broker.pulling.feature import PullFeature
+from roquette.broker.sending.feature import SendFeature
+from roquette.broker.tables.deletions import Deletions
+from roquette.broker.timers.delay_feature import DelayFeature
+from roquette.broker.timers.feature import TimerFeature
+from roquette.broker.transactions.feature import TransactionFeature
+
+
+def broker_features(core: BrokerCore) -> list[Feature]:
+    """Every feature of a broker, made from its core and from those it works with.
+
+    In this order they load, begin, hear of messages, forget topics and write their files; they stop in reverse order.
+    """
+    cluster = ClusterFeature(core)
+    deletions = Deletions(core)
+    saved = TablePersistence(core, cluster.registration, deletions)
+    auto_creation = AutoCreation(core, cluster.outbound, saved)
+    delays = DelayFeature(core)
+    transactions = TransactionFeature(core)
+    pulls = PullFeature(core)
+    stats = StatsFeature(core, deletions)
+    return [
+        saved,
+        delays,
+        TimerFeature(core, delays.levels),
+        StoreMaintenance(core),
+        SendFeature(core, saved, transactions.transactions, auto_creation),
+        pulls,
+        PopFeature(core, saved, cluster.queues),
+        transactions,
+        HeartbeatProcessor(core),
+        LockProcessor(core),
+        SubscriptionProcessor(core),
+        ClientCallProcessor(core),
+        OffsetProcessor(core),
+        OffsetAdminProcessor(core, saved, pulls),
+        TopicProcessor(core, stats.items, saved, deletions),
+        GroupProcessor(core, saved, deletions),
+        QueryProcessor(core),
+        stats,
+        ConsumeStatsProcessor(core, stats.items),
+        UpkeepProcessor(core, saved, deletions),
+        AdminProcessor(core),
+        cluster,
+    ]

@@ -1,0 +1,198 @@
+"""What every feature of a broker is made from: the store, the tables, the times, and the running broker."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from roquette.base.clock import Clock
+from roquette.base.entropy import Entropy
+from roquette.base.executor import run_blocking
+from roquette.base.files import Files
+from roquette.base.lifecycle import Tasks
+from roquette.broker.config import LiveConfig
+from roquette.broker.files.config_files import ConfigFiles
+from roquette.broker.operation.disk_watch import DiskWatch
+from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.pulling.filters import SubscriptionFilters
+from roquette.broker.records.log_sync import LogSync
+from roquette.broker.records.stored_times import BrokerClock, StoredTimes
+from roquette.broker.records.writer import MessageWriter
+from roquette.broker.tables.backward_commits import BackwardCommitPolicy
+from roquette.broker.tables.consumers import ConsumerTable
+from roquette.broker.tables.duplicate_clients import DuplicateClientDetector
+from roquette.broker.tables.groups import GroupTable
+from roquette.broker.tables.locks import LockTable
+from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.tables.producers import ProducerTable
+from roquette.broker.tables.topics import TopicTable
+from roquette.broker.timers.timer_rules import rules_of
+from roquette.remoting.request import RequestContext
+from roquette.store.config import FlushDiskType
+from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import QueueRead
+from roquette.store.reput import parse_delay_levels
+from roquette.store.results import Found
+from roquette.store.timer.timer_store import TimerStore
+
+
+class Shell(Protocol):
+    """The running broker, as its features see it."""
+
+    @property
+    def tasks(self) -> Tasks:
+        """What features start ends with the broker."""
+
+    def end_turn(self) -> None:
+        """Let out what was appended and changed, in the one order of `Broker.end_turn`."""
+
+    def wake(self) -> None:
+        """Run again what waits for messages that have become visible."""
+
+    def rerun(self, job: RequestContext, may_hold: bool) -> None:
+        """Run a request again, now; `may_hold`: it may go on waiting."""
+
+    def fail(self, why: str) -> None:
+        """The broker cannot go on."""
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted: every feature forgets it."""
+
+    def forget_group(self, group: str, clean_offset: bool) -> None:
+        """A group was deleted, with its progress when `clean_offset`: every feature forgets it."""
+
+    def runtime_info(self, now_ms: int) -> dict[str, str]:
+        """The features' lines of GET_BROKER_RUNTIME_INFO."""
+
+    def lanes(self) -> list[tuple[str, int, int, int]]:
+        """Name, size, capacity, age of the oldest request in ms: what the main port's lanes hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a broker is found.
+
+    Attributes:
+        host: the host it advertises.
+        store_host: host and port as records carry them.
+    """
+
+    host: str
+    port: int
+    fast_port: int
+    store_host: bytes
+
+    def __str__(self) -> str:
+        """What clients and name servers are told: host:port."""
+        return f"{self.host}:{self.port}"
+
+
+class BrokerTables:
+    """What the broker knows of topics, groups, offsets and clients."""
+
+    def __init__(self, live: LiveConfig, clock: Clock) -> None:
+        now_ms, bounds = clock.now_ms(), live.bounds
+        self.topics = TopicTable(now_ms, bound=bounds.topics, retry_bound=bounds.retry_topics)
+        self.groups = GroupTable(
+            now_ms, lambda: live.current.auto_create_subscription_group, bounds=bounds
+        )
+        self.backward_commits = BackwardCommitPolicy(self.groups, clock)
+        self.offsets = OffsetTable(
+            now_ms, bounds.offsets, bounds.pulled, self.backward_commits.permits
+        )
+        self.filters = SubscriptionFilters()
+        self.duplicates = DuplicateClientDetector(clock)
+        self.consumers = ConsumerTable(self.filters, self.duplicates, bounds.consumers)
+        self.producers = ProducerTable(bounds.producers)
+        self.locks = LockTable(bound=bounds.locks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerCore:
+    """The parts that all features share. A feature takes what it uses of it when it is made.
+
+    Attributes:
+        files: those under `config/` of the store.
+        timer_store: None: timerWheelEnable=false.
+        sync_flush: answers wait for the disk.
+    """
+
+    live: LiveConfig
+    clock: BrokerClock
+    entropy: Entropy
+    address: Address
+    disk_files: Files
+    files: ConfigFiles
+    store: MessageStore
+    timer_store: TimerStore | None
+    disk: DiskWatch
+    writer: MessageWriter
+    log_sync: LogSync
+    tables: BrokerTables
+    stats: BrokerStats
+    shell: Shell
+
+    @property
+    def times(self) -> StoredTimes:
+        """Wall times of records on the steady time."""
+        return self.clock.times
+
+    @property
+    def sync_flush(self) -> bool:
+        """Whether answers wait for the disk, and readers see only what is there."""
+        return self.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self.live.current.broker_name
+
+    async def log_safe(self) -> bool:
+        """Wait until the log is on the disk up to now; False after the timeout."""
+        return await self.log_sync.wait(self.store.max_physical_offset)
+
+    async def read_cold(self, read: QueueRead) -> Found:
+        """Read messages that are not in memory, beside the loop."""
+        began_ms = self.clock.steady_ms()
+        found = await run_blocking(read.run)
+        self.stats.get_durations.add(self.clock.steady_ms() - began_ms, 1)
+        return found
+
+    def delivered(self, topic: str, size: int) -> None:
+        """Count a message that the broker put on its own account: a delayed, revived or committed one."""
+        known = self.tables.topics.find(topic)
+        if known is not None:
+            known.put_count += 1
+        self.stats.put(1, size)
+
+
+def build_core(
+    live: LiveConfig,
+    tables: BrokerTables,
+    store: MessageStore,
+    address: Address,
+    world: tuple[Files, BrokerClock, Entropy],
+    shell: Shell,
+) -> BrokerCore:
+    """The core around an open store."""
+    files, clock, entropy = world
+    disk = DiskWatch(store, clock)
+    timer_store = rules = None
+    if live.store.timer_wheel_enable:
+        timer_store = TimerStore(files, store, live.store)
+        rules = rules_of(timer_store, live, entropy)
+    delay_ms = parse_delay_levels(live.store.delay_levels)
+    return BrokerCore(
+        live=live,
+        clock=clock,
+        entropy=entropy,
+        address=address,
+        disk_files=files,
+        files=ConfigFiles(files, store.layout.config, store.disk.reserve.release),
+        store=store,
+        timer_store=timer_store,
+        disk=disk,
+        writer=MessageWriter(store, delay_ms, disk.ratios_text, rules),
+        log_sync=LogSync(store, clock, live.store.sync_flush_timeout_ms, shell),
+        tables=tables,
+        stats=BrokerStats(clock.now_ms(), live.bounds.counted),
+        shell=shell,
+    )

@@ -1,1 +1,0 @@
-"""Messages that wait in one of the delay levels."""

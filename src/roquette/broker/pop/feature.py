@@ -1,0 +1,202 @@
+"""POP: messages are handed out for a while, and come again unless they are acknowledged."""
+
+import asyncio
+
+from roquette.base.lifecycle import Health, Tasks
+from roquette.broker.cluster.cluster_queues import ClusterQueues
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature, Lane, Start
+from roquette.broker.files.config_files import Saver
+from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.pop.acknowledge import AckProcessor
+from roquette.broker.pop.assignment import AssignmentProcessor
+from roquette.broker.pop.checks import PopChecks
+from roquette.broker.pop.hand_out import PopProcessor
+from roquette.broker.pop.inspect import PopInfoProcessor
+from roquette.broker.pop.polling import PollHold
+from roquette.broker.pop.reading import PopOffsets
+from roquette.broker.pop.state import PopState
+from roquette.broker.records.steps import run_steps
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import Row, row
+from roquette.store.results import Arrival
+from roquette.wire import headers as h
+from roquette.wire.bodies import (
+    ConsumerOrderInfoSerializeWrapper,
+    MessageRequestModeSerializeWrapper,
+)
+from roquette.wire.codes import RequestCode
+
+MODES = "messageRequestMode.json"
+ORDERS = "consumerOrderInfo.json"
+EXPIRY_BEAT_S = 0.1
+CLEAN_BEAT_S = 10.0
+
+
+class PopFeature(Feature):
+    """Serves POP's requests, follows the revive log, and runs waiting requests again.
+
+    Life of a message: `hand_out` writes a check-point into the revive log and hands it out; `acknowledge` writes its
+    acknowledgement behind; `revive` reads both, joins them, and puts again what nobody acknowledged in time.
+
+    Attributes:
+        pop: what POP keeps.
+    """
+
+    def __init__(self, core: BrokerCore, saved: TablePersistence, queues: ClusterQueues) -> None:
+        self._core = core
+        self.pop = pop = PopState(core, self._wake)
+        self._mode_file = Saver(core.files, MODES, pop.modes.to_wrapper)
+        self._order_file = Saver(core.files, ORDERS, pop.orders.to_wrapper)
+        saved.goes_with_topics(self._mode_file)
+        saved.before_offsets(lambda: pop.reviver.snapshot(core.clock.now_ms()))
+        checks, places = PopChecks(core), PopOffsets(core, pop.orders)
+        self._pop = PopProcessor(core, pop, checks, places)
+        self._ack = AckProcessor(core, pop, checks)
+        self._info = PopInfoProcessor(core, pop, checks, places)
+        self._assignment = AssignmentProcessor(core, pop, queues, self._mode_file)
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        code, promise, pull = RequestCode, Promise, Lane.PULL
+        pop, ack, info, assignment = self._pop, self._ack, self._info, self._assignment
+        return [
+            row(code.POP_MESSAGE, pop.pop_message, h.PopMessageRequestHeader, pull, promise.LOG),
+            row(
+                code.PEEK_MESSAGE,
+                info.peek_message,
+                h.PeekMessageRequestHeader,
+                pull,
+                promise.NOTHING,
+            ),
+            row(
+                code.NOTIFICATION,
+                info.notification,
+                h.NotificationRequestHeader,
+                pull,
+                promise.NOTHING,
+            ),
+            row(
+                code.POLLING_INFO,
+                info.polling_info,
+                h.PollingInfoRequestHeader,
+                pull,
+                promise.NOTHING,
+            ),
+            row(
+                code.ACK_MESSAGE, ack.ack_message, h.AckMessageRequestHeader, Lane.ACK, promise.LOG
+            ),
+            row(code.BATCH_ACK_MESSAGE, ack.batch_ack, None, Lane.ACK, promise.LOG),
+            row(
+                code.CHANGE_MESSAGE_INVISIBLETIME,
+                ack.change_invisible_time,
+                h.ChangeInvisibleTimeRequestHeader,
+                Lane.ACK,
+                promise.LOG,
+            ),
+            row(
+                code.QUERY_ASSIGNMENT,
+                assignment.query_assignment,
+                None,
+                Lane.LOAD_BALANCE,
+                promise.NOTHING,
+            ),
+            row(
+                code.SET_MESSAGE_REQUEST_MODE,
+                assignment.set_request_mode,
+                None,
+                Lane.LOAD_BALANCE,
+                promise.FILE,
+            ),
+            row(
+                code.GET_ALL_MESSAGE_REQUEST_MODE,
+                assignment.all_request_modes,
+                None,
+                Lane.ADMIN,
+                promise.NOTHING,
+            ),
+        ]
+
+    def beats(self) -> list[Beat]:
+        """Deadlines, the file of orderly pops, and what is gone of them."""
+        order_s = self._core.live.current.flush_consumer_offset_interval / 1000
+        return [
+            Beat("pop-expiry", EXPIRY_BEAT_S, self._expire),
+            Beat("order-info", order_s, self._save_orders),
+            Beat("order-clean", CLEAN_BEAT_S, self._clean),
+        ]
+
+    def load(self, start: Start) -> None:
+        """Read the files, then the revive log."""
+        pop, files = self.pop, self._core.files
+        pop.orders.start(start.now_ms, start.steady_ms)
+        modes = files.load(MODES, MessageRequestModeSerializeWrapper)
+        if modes is not None:
+            pop.modes.load(modes.message_request_mode_map)
+        orders = files.load(ORDERS, ConsumerOrderInfoSerializeWrapper)
+        if orders is not None:
+            pop.orders.load(orders.table, start.steady_ms)
+        pop.reviver.recover(start.now_ms, start.steady_ms)
+
+    async def start(self, tasks: Tasks) -> None:
+        """Follow the revive log."""
+        tasks.keep("revive", self._revive)
+
+    async def _revive(self, health: Health) -> None:
+        core = self._core
+        await run_steps(
+            self.pop.reviver.step,
+            core.clock,
+            core.shell.end_turn,
+            "unacknowledged messages wait",
+            health,
+        )
+
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """Run again the pops that wait for these messages."""
+        if self.pop.waiting:
+            self._run(self.pop.on_arrivals(arrivals), may_hold=True)
+
+    def _expire(self) -> None:
+        now_ms = self._core.clock.steady_ms()
+        self._run(self.pop.expire(now_ms), may_hold=False)
+        self._run(self.pop.freed(now_ms), may_hold=True)
+
+    def _clean(self) -> None:
+        self.pop.clean(self._core.clock.steady_ms())
+
+    def drain(self) -> None:
+        """Answer all requests that wait."""
+        self._run(self.pop.drain(), may_hold=False)
+
+    def _run(self, due: list[PollHold], *, may_hold: bool) -> None:
+        for hold in due:
+            job = hold.job
+            if job is not None and not job.peer.closed:
+                self._core.shell.rerun(job, may_hold)
+            elif may_hold:  # its client is gone: the message is another's
+                due.extend(self.pop.another(hold))
+
+    def _wake(self, hold: PollHold) -> None:
+        asyncio.get_running_loop().call_soon(lambda: self._run([hold], may_hold=True))
+
+    def forget_topic(self, topic: str) -> None:
+        """Its orderly pops and modes go."""
+        if self.pop.forget_topic(topic):
+            self._mode_file.mark()
+
+    def forget_group(self, group: str, clean_offset: bool) -> None:
+        """Its orderly pops and modes go."""
+        if self.pop.forget_group(group):
+            self._mode_file.mark()
+
+    async def _save_orders(self) -> None:
+        if self.pop.orders.dirty:
+            self.pop.orders.dirty = False
+            self._order_file.mark()
+        await self._order_file.try_save()
+
+    def save_now(self) -> None:
+        """Write the orderly pops."""
+        self._order_file.mark()
+        self._order_file.try_save_now()

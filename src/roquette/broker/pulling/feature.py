@@ -1,0 +1,101 @@
+"""Messages go out by queue and offset, and requests wait for those that are still to come."""
+
+from collections.abc import Iterable
+
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature, Lane
+from roquette.broker.pulling.hold_table import HeldPull, HoldTable
+from roquette.broker.pulling.pull import PullProcessor
+from roquette.broker.pulling.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
+from roquette.broker.pulling.slow_readers import disable_slow_readers
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import Row, row
+from roquette.store.results import Arrival
+from roquette.wire.codes import RequestCode
+from roquette.wire.headers import PullMessageRequestHeader
+
+EXPIRY_BEAT_S = 0.1
+RECHECK_BEAT_S = 5.0
+
+
+class PullFeature(Feature):
+    """Serves pulls, and drives the table of those that wait.
+
+    Attributes:
+        holds: the pulls that wait.
+    """
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self.holds = HoldTable(core.live.current.max_held_pulls, core.store.properties_at)
+        self._pull = PullProcessor(core, self.holds)
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        pull, header = self._pull.pull_message, PullMessageRequestHeader
+        return [
+            row(RequestCode.PULL_MESSAGE, pull, header, Lane.PULL, Promise.PROCESS),
+            row(RequestCode.LITE_PULL_MESSAGE, pull, header, Lane.LITE_PULL, Promise.PROCESS),
+        ]
+
+    def beats(self) -> list[Beat]:
+        """Deadlines; readers whose filters match nothing are sent on; groups that read too slowly."""
+        return [
+            Beat("hold-expiry", EXPIRY_BEAT_S, self._expire),
+            Beat("hold-recheck", RECHECK_BEAT_S, self._recheck),
+            Beat("slow-readers", SLOW_READERS_BEAT_S, self._disable_slow_readers),
+        ]
+
+    def _expire(self) -> None:
+        self._answer(self.holds.expire(self._core.clock.steady_ms()))
+
+    def _recheck(self) -> None:
+        self._answer(self.holds.behind(self._core.store.max_offset))
+
+    def _disable_slow_readers(self) -> None:
+        core = self._core
+        disable_slow_readers(
+            core.live.current,
+            core.store,
+            core.tables.groups,
+            core.tables.offsets,
+            core.clock.now_ms(),
+        )
+
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """Answer the pulls that wait for these messages."""
+        if not len(self.holds):
+            return
+        on_arrival = self.holds.on_arrival
+        for arrival in arrivals:
+            due = on_arrival(
+                arrival.topic,
+                arrival.queue_id,
+                arrival.queue_offset,
+                arrival.tags_code,
+                arrival.physical_offset,
+                arrival.size,
+            )
+            if due:
+                self._answer(due)
+
+    def forget_topic(self, topic: str) -> None:
+        """Pulls of a deleted topic learn that it is gone."""
+        self._answer(self.holds.take(topic, lambda pull: True))
+
+    def wake_group(self, topic: str, group: str) -> None:
+        """Answer the pulls of a group on a topic."""
+
+        def of_group(pull: HeldPull) -> bool:
+            return pull.job is not None and pull.job.header.consumer_group == group
+
+        self._answer(self.holds.take(topic, of_group))
+
+    def drain(self) -> None:
+        """Answer all pulls."""
+        self._answer(self.holds.drain())
+
+    def _answer(self, due: Iterable[HeldPull]) -> None:
+        for pull in due:
+            assert pull.job is not None
+            self._core.shell.rerun(pull.job, False)

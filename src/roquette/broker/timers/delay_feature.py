@@ -1,0 +1,97 @@
+"""Delay levels: their progress in delayOffset.json, and the task that delivers."""
+
+import asyncio
+
+from roquette.base.lifecycle import Health, Tasks
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature, Lane, Start
+from roquette.broker.files.config_files import DELAYS, Saver
+from roquette.broker.records.steps import run_steps
+from roquette.broker.timers.delay_levels import DelayLevels, DelayProgress
+from roquette.remoting.outcomes import Reply
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
+from roquette.wire.codes import RequestCode
+from roquette.wire.json_body import encode_body
+
+FIRST_S = 1.0
+
+
+class DelayFeature(Feature):
+    """Delivers what waits in the delay levels.
+
+    Attributes:
+        levels: the levels and how far each is.
+    """
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self.levels = DelayLevels(
+            core.store,
+            core.writer,
+            core.writer.delay_ms,
+            core.times,
+            core.clock.now_ms(),
+            core.delivered,
+        )
+        self._file = Saver(core.files, DELAYS, self.levels.to_wrapper)
+        self._file.ready = core.log_safe  # progress speaks of copies in the log
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(
+                RequestCode.GET_ALL_DELAY_OFFSET,
+                self.all_delay_offsets,
+                None,
+                Lane.ADMIN,
+                Promise.NOTHING,
+            )
+        ]
+
+    def all_delay_offsets(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_ALL_DELAY_OFFSET: delayOffset.json as it would be written now, for a replica."""
+        return Reply(b"", encode_body(self.levels.to_wrapper(), java_keys=True))
+
+    def beats(self) -> list[Beat]:
+        """The file."""
+        seconds = self._core.live.current.flush_delay_offset_interval / 1000
+        return [Beat("delay-offsets", seconds, self._save)]
+
+    def load(self, start: Start) -> None:
+        """Read the file."""
+        progress = self._core.files.load(DELAYS, DelayProgress)
+        if progress is None:
+            self.levels.load_nothing()
+        else:
+            self.levels.load(progress.offset_table, progress.data_version, progress.log_offset)
+
+    async def start(self, tasks: Tasks) -> None:
+        """Deliver."""
+        tasks.keep("delay-levels", self._deliver)
+
+    async def _deliver(self, health: Health) -> None:
+        await asyncio.sleep(FIRST_S)
+        core = self._core
+        await run_steps(
+            self.levels.step, core.clock, core.shell.end_turn, "delayed messages wait", health
+        )
+
+    def runtime_info(self, now_ms: int) -> dict[str, str]:
+        """Delivered offset and end of each level's queue."""
+        return {
+            f"scheduleMessageOffset_{level}": f"{delivered},{end}"
+            for level, (delivered, end) in sorted(self.levels.progress().items())
+        }
+
+    async def _save(self) -> None:
+        if self.levels.dirty:
+            self.levels.capture(self._core.store.max_physical_offset)
+            self._file.mark()
+        await self._file.try_save()
+
+    def save_now(self) -> None:
+        """Write the file."""
+        self.levels.capture(self._core.store.max_physical_offset)
+        self._file.mark()
+        self._file.try_save_now()
