@@ -12,7 +12,7 @@ from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
-from roquette.broker.service import Broker
+from roquette.broker.service import Broker, Features
 from roquette.message.properties import encode_properties
 from roquette.store.config import StoreConfig
 from roquette.testing.sim_loop import SimLoop, run
@@ -110,6 +110,7 @@ def run_broker(tmp_path: Path) -> Callable[..., SimLoop]:
         broker: dict[str, Any] | None = None,
         store: dict[str, Any] | None = None,
         files: Any = None,
+        features: Features = broker_features,
         seed: int = 1,
     ) -> SimLoop:
         async def main(loop: SimLoop) -> None:
@@ -125,7 +126,7 @@ def run_broker(tmp_path: Path) -> Callable[..., SimLoop]:
             service = Broker(
                 BrokerConfig(**settings),
                 StoreConfig(**sizes),
-                broker_features,
+                features,
                 files=files or OsFiles(),
                 clock=clock,
                 entropy=Entropy(seed, process_id=7),

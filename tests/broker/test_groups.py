@@ -7,7 +7,7 @@ from roquette.wire.bodies import SubscriptionGroupConfig
 def test_an_unknown_group_is_created_when_first_seen():
     groups = GroupTable(0)
     told = []
-    groups.changed = told.append
+    groups.changed.append(told.append)
 
     assert groups.find("g", 5).retry_max_times == 16
     assert told == ["g"]

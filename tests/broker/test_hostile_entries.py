@@ -375,7 +375,7 @@ def test_what_is_of_the_moment_sets_nothing_aside(error: Exception) -> None:
 def test_a_second_failure_sets_aside_and_the_book_is_bounded() -> None:
     aside = SetAside()
     marks: list[int] = []
-    aside.changed = lambda: marks.append(1)
+    aside.changed.append(lambda: marks.append(1))
 
     def fails() -> None:
         raise ValueError("x" * 10_000)

@@ -39,7 +39,7 @@ def test_no_template_no_topic():
 def test_every_change_moves_the_version_and_tells():
     topics = table()
     told = []
-    topics.changed = told.append
+    topics.changed.append(told.append)
     create(topics)
     topics.put(TopicConfig(topic_name="New", perm=2), 10)
     topics.delete("New", 11)

@@ -505,7 +505,7 @@ def test_a_discarded_topic_that_the_tables_forgot_is_there_again(run_broker):
         client = await case.client()
         await prepare(case, client)
         await asyncio.sleep(10)
-        case.broker.tables.topics.changed = lambda name: None  # forgotten, not deleted
+        case.broker.tables.topics.changed.clear()  # forgotten, not deleted
         case.broker.tables.topics.delete(LOST, 0)
 
     async def second(case):

@@ -6,6 +6,7 @@ How a file is replaced, and what is read when it is damaged, is `base.generation
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from roquette.base import generations
@@ -100,13 +101,9 @@ class ConfigFiles:
             generations.save(self._files, path, data)
 
 
-class Saver:
-    """Writes one file after changes: at most one write at a time, what changes meanwhile goes with the next.
-
-    A write of much is followed by a pause: the file of a great table does not take the processor for itself.
-
-    Args:
-        frozen: nothing in a snapshot changes any more, so that it is encoded beside the loop.
+@dataclass(frozen=True, slots=True)
+class SaveSteps:
+    """What else happens when a file is written.
 
     Attributes:
         before: called before each picture is taken.
@@ -116,8 +113,31 @@ class Saver:
         written: told that the last picture is on the disk.
     """
 
+    before: Callable[[], None] | None = None
+    ready: Callable[[], Awaitable[bool]] | None = None
+    picture: Callable[[], None] | None = None
+    pictured: Callable[[bytes], bool] | None = None
+    written: Callable[[], None] | None = None
+
+
+class Saver:
+    """Writes one file after changes: at most one write at a time, what changes meanwhile goes with the next.
+
+    A write of much is followed by a pause: the file of a great table does not take the processor for itself.
+
+    Args:
+        frozen: nothing in a snapshot changes any more, so that it is encoded beside the loop.
+        steps: what else happens when the file is written.
+    """
+
     def __init__(
-        self, files: ConfigFiles, name: str, snapshot: Callable[[], Any], *, frozen: bool = False
+        self,
+        files: ConfigFiles,
+        name: str,
+        snapshot: Callable[[], Any],
+        *,
+        frozen: bool = False,
+        steps: SaveSteps = SaveSteps(),
     ) -> None:
         self._files = files
         self._name = name
@@ -129,11 +149,7 @@ class Saver:
         self._began_s = self._ended_s = float("-inf")  # of the last write, loop time
         self._pause_s = 0.0  # that it is followed by
         self._lock = asyncio.Lock()
-        self.before: Callable[[], None] | None = None
-        self.ready: Callable[[], Awaitable[bool]] | None = None
-        self.picture: Callable[[], None] | None = None
-        self.pictured: Callable[[bytes], bool] | None = None
-        self.written: Callable[[], None] | None = None
+        self._steps = steps
 
     @property
     def dirty(self) -> bool:
@@ -181,25 +197,25 @@ class Saver:
     async def _write(self) -> None:
         changes = self._changes
         # The picture is taken on the loop, so that it is of one moment.
-        if self.before is not None:
-            self.before()
+        if self._steps.before is not None:
+            self._steps.before()
         picture = self._snapshot()
-        if self.picture is not None:
-            self.picture()
+        if self._steps.picture is not None:
+            self._steps.picture()
         if self._frozen:
             data = await run_blocking(self._files.encode, self._name, picture)
         else:
             data = self._files.encode(self._name, picture)
-        if self.pictured is not None and not self.pictured(data):
+        if self._steps.pictured is not None and not self._steps.pictured(data):
             return
-        if self.ready is not None and not await self.ready():
+        if self._steps.ready is not None and not await self._steps.ready():
             return
         await run_blocking(self._files.write, self._name, data)
         self._ended_s = asyncio.get_running_loop().time()
         self._pause_s = len(data) * PAUSE_S
         self._saved = changes
-        if self.written is not None:
-            self.written()
+        if self._steps.written is not None:
+            self._steps.written()
 
     async def try_save(self) -> bool:
         """`save` for a beat: what fails is said in the log and tried again at the next one; True when what was
@@ -239,8 +255,8 @@ class Saver:
     def try_save_now(self) -> bool:
         """Write at once, blocking: for the end of the process. What fails is said in the log; the older content stays."""
         if self.dirty:
-            if self.before is not None:
-                self.before()
+            if self._steps.before is not None:
+                self._steps.before()
             try:
                 self._files.save(self._name, self._snapshot())
             except OSError as error:

@@ -12,7 +12,7 @@ from roquette.broker.cluster.registration import SETTLE_S, Registration
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Start
 from roquette.broker.files import config_files
-from roquette.broker.files.config_files import Saver
+from roquette.broker.files.config_files import Saver, SaveSteps
 from roquette.broker.files.lost_topics import restore_topics
 from roquette.broker.files.offset_journal import OffsetJournal
 from roquette.broker.records import set_aside
@@ -52,19 +52,26 @@ class TablePersistence(Feature):
         self._store = core.store
         self._topic_file = Saver(files, config_files.TOPICS, self._topic_wrapper, frozen=True)
         self._group_file = Saver(files, config_files.GROUPS, self._groups.to_wrapper, frozen=True)
-        self._offset_file = Saver(
-            files, config_files.OFFSETS, self._offsets.to_wrapper, frozen=True
-        )
         self._aside_file = Saver(files, set_aside.FILE, core.writer.aside.to_file)
         self._aside = core.writer.aside
-        self._aside.changed = self._aside_file.mark
+        self._aside.changed.append(self._aside_file.mark)
         self._deleted = DeletedTopics(files, core.store, core.live.bounds.deleted)
         self._more = [self._deleted.file]
-        self._journal = OffsetJournal(*files.place)
-        self._offset_file.picture = self._journal.picture
-        self._offset_file.pictured = self._journal.pictured
-        self._offset_file.written = self._journal.saved
-        self._offset_file.ready = core.log_safe  # offsets speak of what is in the log
+        self._journal = journal = OffsetJournal(*files.place)
+        self._settle: list[Callable[[], None]] = []
+        self._offset_file = Saver(
+            files,
+            config_files.OFFSETS,
+            self._offsets.to_wrapper,
+            frozen=True,
+            steps=SaveSteps(
+                before=self._before_offsets,
+                ready=core.log_safe,  # offsets speak of what is in the log
+                picture=journal.picture,
+                pictured=journal.pictured,
+                written=journal.saved,
+            ),
+        )
         self._deletions = deletions
         self._early = False  # the file of offsets is written before its beat
 
@@ -108,7 +115,11 @@ class TablePersistence(Feature):
     def before_offsets(self, settle: Callable[[], None]) -> None:
         """`settle` runs before the offsets are written: POP commits an offset when the log holds the check-point of
         the messages before it, and only then."""
-        self._offset_file.before = settle
+        self._settle.append(settle)
+
+    def _before_offsets(self) -> None:
+        for settle in self._settle:
+            settle()
 
     def goes_with_topics(self, file: Saver) -> None:
         """One more file that changes when a topic or group goes."""
@@ -120,8 +131,8 @@ class TablePersistence(Feature):
             system_topics(self._live.current, timer_wheel=self._live.store.timer_wheel_enable)
         )
         self._topics.set_writable(bool(self._live.current.broker_permission & PERM_WRITE))
-        self._topics.changed = self._topic_changed
-        self._groups.changed = self._group_changed
+        self._topics.changed.append(self._topic_changed)
+        self._groups.changed.append(self._group_changed)
         self._live.changed.append(self._settings_changed)
 
     def beats(self) -> list[Beat]:

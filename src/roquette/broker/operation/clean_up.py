@@ -22,7 +22,7 @@ class UpkeepProcessor(Feature):
 
     def __init__(self, core: BrokerCore, saved: TablePersistence, deletions: Deletions) -> None:
         self._disk = core.disk
-        self._changes = saved
+        self._saved = saved
         self._deletions = deletions
 
     def rows(self) -> list[Row]:
@@ -63,4 +63,4 @@ class UpkeepProcessor(Feature):
         gone = self._deletions.delete_unused_topics()
         if gone:
             log.info("queues of unknown topics dropped topics=%s", ",".join(gone))
-        return self._changes.queues_dropped(gone, Reply())
+        return self._saved.queues_dropped(gone, Reply())

@@ -3,7 +3,6 @@ connections (203, 204, 328), topics (343). Apache: AdminBrokerProcessor.
 """
 
 import logging
-from typing import Protocol
 
 from roquette.broker.clients.heartbeat import check_count, decode_request
 from roquette.broker.core import BrokerCore
@@ -45,18 +44,6 @@ log = logging.getLogger("roquette.broker")
 MAX_QUEUES = 65_536  # as many as a topic may have
 
 
-class GroupChanges(Protocol):
-    """What must follow a change of groups before it is answered."""
-
-    def group_set(self, reply: Reply) -> Outcome:
-        """The outcome that answers `reply` once the groups are on the disk."""
-        ...
-
-    def group_deleted(self, reply: Reply) -> Outcome:
-        """The same, and what went with the group."""
-        ...
-
-
 class GroupProcessor(Feature):
     """Everything operators do with consumer and producer groups on one broker."""
 
@@ -67,7 +54,7 @@ class GroupProcessor(Feature):
         self._consumers = tables.consumers
         self._producers = tables.producers
         self._deletions = deletions
-        self._changes = saved
+        self._saved = saved
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -129,7 +116,7 @@ class GroupProcessor(Feature):
         config = self._checked(decode_request(SubscriptionGroupConfig, body))
         self._groups.make_room([config.group_name])
         self._groups.put(config, ctx.now_ms)
-        return self._changes.group_set(Reply())
+        return self._saved.group_set(Reply())
 
     def create_groups(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all or none."""
@@ -139,7 +126,7 @@ class GroupProcessor(Feature):
         self._groups.make_room(config.group_name for config in checked)
         for config in checked:
             self._groups.put(config, ctx.now_ms)
-        return self._changes.group_set(Reply())
+        return self._saved.group_set(Reply())
 
     def _checked(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         """The configuration with its attributes applied to what the group has; raises Refused."""
@@ -187,7 +174,7 @@ class GroupProcessor(Feature):
         self._deletions.delete_group(
             header.group_name, clean_offset=header.clean_offset, now_ms=ctx.now_ms
         )
-        return self._changes.group_deleted(Reply())
+        return self._saved.group_deleted(Reply())
 
     def consumer_connections(
         self, ctx: RequestContext, header: GetConsumerConnectionListRequestHeader, body: bytes
@@ -277,4 +264,4 @@ class GroupProcessor(Feature):
             group=group, topic=topic, readable=self._groups.readable(group, topic)
         )
         reply = Reply(b"", encode_body(answer), 0, "")
-        return reply if header.readable is None else self._changes.group_set(reply)
+        return reply if header.readable is None else self._saved.group_set(reply)

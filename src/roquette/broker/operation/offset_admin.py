@@ -55,7 +55,7 @@ class OffsetAdminProcessor(Feature):
         self._offsets = tables.offsets
         self._consumers = tables.consumers
         self._pulls = pulls
-        self._changes = saved
+        self._saved = saved
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -131,7 +131,7 @@ class OffsetAdminProcessor(Feature):
         }
         answer = ResetOffsetBody(offset_table=table)
         reply = Reply(b"", await encode_rows(answer, len(targets)))
-        return await reply_of(self._changes.offsets_set(reply))
+        return await reply_of(self._saved.offsets_set(reply))
 
     async def _targets(self, header: ResetOffsetRequestHeader, topic: Topic) -> dict[int, int]:
         queue_id, offset = header.queue_id, header.offset
@@ -251,7 +251,7 @@ class OffsetAdminProcessor(Feature):
                 source,
                 left_out[0],
             )
-        return await reply_of(self._changes.offsets_set(Reply()))
+        return await reply_of(self._saved.offsets_set(Reply()))
 
     def correction_offset(
         self, ctx: RequestContext, header: QueryCorrectionOffsetHeader, body: bytes

@@ -5,7 +5,6 @@ Apache: AdminBrokerProcessor.
 """
 
 import logging
-from typing import Protocol
 
 from roquette.broker.clients.heartbeat import check_count, decode_request
 from roquette.broker.cluster.outbound import AUTO_CREATED
@@ -51,23 +50,6 @@ PEER_SETTLE_S = 0.25  # another broker's sender waits for us
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
-class TopicChanges(Protocol):
-    """What must follow a change of topics: persist, and register with the name servers before the reply."""
-
-    def topic_set(self, reply: Reply, limit_s: float = ...) -> Outcome:
-        """The outcome that answers `reply` once it is written and the name servers know, these after `limit_s`
-        seconds at most."""
-        ...
-
-    def topic_may_go(self, name: str) -> None:
-        """Raises Refused when a topic cannot be deleted now."""
-        ...
-
-    def topic_deleted(self, reply: Reply) -> Outcome:
-        """The same after a deletion, once its offsets are gone from the disk too."""
-        ...
-
-
 class TopicProcessor(Feature):
     """Everything operators do with topics on one broker."""
 
@@ -79,7 +61,7 @@ class TopicProcessor(Feature):
         self._consumers = core.tables.consumers
         self._store = core.store
         self._items = items
-        self._changes = saved
+        self._saved = saved
         self._deletions = deletions
         self._live = core.live
 
@@ -134,7 +116,7 @@ class TopicProcessor(Feature):
         wanted.attributes = parse_changes(header.attributes)
         if ext_dict(ctx.command.ext).get(AUTO_CREATED) == "true":
             self._topics.merge_auto_created(self._checked(wanted), ctx.now_ms)
-            return self._changes.topic_set(Reply(), PEER_SETTLE_S)
+            return self._saved.topic_set(Reply(), PEER_SETTLE_S)
         return self._put(ctx, [wanted])
 
     def create_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
@@ -152,7 +134,7 @@ class TopicProcessor(Feature):
                 old = str(known)
                 topic = self._topics.put(config, ctx.now_ms)
                 log.info("topic set by=%s old=[%s] new=[%s]", ctx.peer.remote, old, topic)
-        return self._changes.topic_set(Reply())
+        return self._saved.topic_set(Reply())
 
     def _check_name(self, name: str) -> None:
         known = self._topics.find(name) is not None
@@ -260,9 +242,9 @@ class TopicProcessor(Feature):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
-        self._changes.topic_may_go(name)
+        self._saved.topic_may_go(name)
         self._deletions.delete_topic(name, ctx.now_ms)
-        return self._changes.topic_deleted(Reply())
+        return self._saved.topic_deleted(Reply())
 
     def system_list(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""

@@ -51,7 +51,7 @@ class SetAside:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.entries: deque[Entry] = deque(maxlen=LIMIT)
-        self.changed: Callable[[], None] = _nothing
+        self.changed: list[Callable[[], None]] = []
 
     def load(self, found: SetAsideFile | None) -> None:
         """Take over what the file held, if there is one."""
@@ -118,7 +118,8 @@ class SetAside:
             "entry set aside task=%s topic=%s queue=%d offset=%d physical=%d reason=%s",
             task, topic, queue_id, queue_offset, physical_offset, entry.reason,
         )  # fmt: skip
-        self.changed()
+        for follow in self.changed:
+            follow()
 
     def shown(self) -> dict[str, str]:
         """The lines of GET_BROKER_RUNTIME_INFO."""

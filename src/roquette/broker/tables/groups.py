@@ -25,10 +25,6 @@ SYSTEM_GROUPS = (
 READ_FORBIDDEN = 1 << 2  # PermName.INDEX_PERM_READ
 
 
-def _ignore(name: str) -> None:
-    return None
-
-
 def _yes() -> bool:
     return True
 
@@ -46,7 +42,6 @@ class GroupTable:
         self,
         now_ms: int,
         auto_create: Callable[[], bool] = _yes,
-        changed: Callable[[str], None] = _ignore,
         *,
         bounds: Bounds | None = None,
     ) -> None:
@@ -58,7 +53,7 @@ class GroupTable:
         bounds = bounds or Bounds(BoundSettings)
         self.bound, self._pairs = bounds.groups, bounds.forbidden
         self._auto_create = auto_create
-        self.changed: Callable[[str], None] = changed
+        self.changed: list[Callable[[str], None]] = []
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
 
     def find(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
@@ -183,4 +178,5 @@ class GroupTable:
 
     def _step(self, name: str, now_ms: int) -> None:
         self.data_version = self.data_version.next(now_ms)
-        self.changed(name)
+        for follow in self.changed:
+            follow(name)

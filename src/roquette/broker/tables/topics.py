@@ -97,10 +97,6 @@ class Topic:
         )
 
 
-def _ignore(name: str) -> None:
-    return None
-
-
 class TopicTable:
     """Topics by name, with a data version that moves at every change.
 
@@ -113,7 +109,6 @@ class TopicTable:
     def __init__(
         self,
         now_ms: int,
-        changed: Callable[[str], None] = _ignore,
         *,
         bound: Bound | None = None,
         retry_bound: Bound | None = None,
@@ -124,7 +119,7 @@ class TopicTable:
         self.retry_bound: Bound = retry_bound or unbounded()
         self._writable: bool = True
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
-        self.changed: Callable[[str], None] = changed
+        self.changed: list[Callable[[str], None]] = []
 
     def find(self, name: str) -> Topic | None:
         """The topic, or None."""
@@ -305,7 +300,8 @@ class TopicTable:
 
     def _step(self, name: str, now_ms: int) -> None:
         self.data_version = self.data_version.next(now_ms)
-        self.changed(name)
+        for follow in self.changed:
+            follow(name)
 
 
 def system_topics(config: BrokerConfig, *, timer_wheel: bool = False) -> list[TopicConfig]:

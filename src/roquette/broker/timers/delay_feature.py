@@ -5,7 +5,7 @@ import asyncio
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane, Start
-from roquette.broker.files.config_files import DELAYS, Saver
+from roquette.broker.files.config_files import DELAYS, Saver, SaveSteps
 from roquette.broker.records.steps import run_steps
 from roquette.broker.timers.delay_levels import DelayLevels, DelayProgress
 from roquette.remoting.outcomes import Reply
@@ -34,8 +34,8 @@ class DelayFeature(Feature):
             core.clock.now_ms(),
             core.delivered,
         )
-        self._file = Saver(core.files, DELAYS, self.levels.to_wrapper)
-        self._file.ready = core.log_safe  # progress speaks of copies in the log
+        steps = SaveSteps(ready=core.log_safe)  # progress speaks of copies in the log
+        self._file = Saver(core.files, DELAYS, self.levels.to_wrapper, steps=steps)
 
     def rows(self) -> list[Row]:
         """What it serves."""
