@@ -167,7 +167,11 @@ WIRE_NAMES = {
     "WipeWritePermOfBrokerRequestHeader": "brokerName!",
     "WipeWritePermOfBrokerResponseHeader": "wipeTopicCount!",
 }
-ALL = sorted(headers.__all__)
+ALL = sorted(
+    name
+    for name, kind in vars(headers).items()
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+)
 
 
 def wire_names(kind: type[msgspec.Struct]) -> str:
