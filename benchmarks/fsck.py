@@ -20,11 +20,11 @@ from roquette.base.read_files import OsReadFiles
 from roquette.message.draft import Draft
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
-from roquette.store.offline import scan as scan_module
+from roquette.store.log import log_reader as scan_module
 from roquette.store.offline.findings import Findings
 from roquette.store.offline.fsck import LogTask
 from roquette.store.offline.index_check import IndexTask, find_specs
-from roquette.store.offline.scan import END, Scanner
+from roquette.store.log.log_reader import END, LogReader
 from roquette.store.offline.store_dir import find_store
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -72,7 +72,7 @@ def timed(name: str, size: int, work: Callable[[], object]) -> None:
 def scan(path: str, check_crc: bool) -> None:
     """Only the records of one file."""
     source = OsReadFiles().open(path)
-    scanner = Scanner(source, 0, check_crc)
+    scanner = LogReader(source, 0, check_crc)
     while scanner.advance() != END:
         pass
     source.close()

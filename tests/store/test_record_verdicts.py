@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.records import encode_record
+from tests.store.stores import log_of
 
 from roquette.errors import CorruptRecord
 from roquette.message.record import decode_record
@@ -17,9 +18,8 @@ from roquette.message.record_view import (
     RecordView,
     is_of_queue,
 )
-from roquette.store.log.log_scan import Scanned, scan_sound
-from roquette.store.log.log_walk import RecordReader
-from roquette.store.offline.scan import RECORD, Scanner
+from roquette.store.log.log_reader import RECORD, LogReader
+from roquette.store.log.log_walk import LogWalk
 from roquette.store.queues.reading import record_at, store_time_at
 
 np = pytest.importorskip("numpy", reason="Spark's readers need it")
@@ -33,25 +33,8 @@ V4 = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
 V6 = bytes(range(16)) + (10911).to_bytes(4, "big")
 
 
-class Bytes:
-    """A log, and a file of it, that holds nothing but these bytes from BASE on."""
-
-    segment_size = BASE
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.size = len(data)
-
-    def read(self, start: int, end: int) -> bytes:
-        start -= BASE
-        return self.data[start : end - BASE] if start >= 0 else b""
-
-    def record_size(self, offset: int) -> int:
-        return int.from_bytes(self.data[:4], "big", signed=True)
-
-
 class File:
-    """A file for the scanner."""
+    """A file for the log reader."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -59,9 +42,6 @@ class File:
 
     def read(self, position: int, size: int) -> bytes:
         return self.data[position : position + size]
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def record(
@@ -81,12 +61,11 @@ def verdicts(data: bytes) -> Iterator[tuple[str, bool, bool]]:
     """Each reader by name, what it says, and what `examine` says of what this reader is to look at."""
     fault = verdict(data)
     sound = fault == SOUND
-    yield "recovery, careful", RecordReader(Bytes(data), True).record_at(BASE) is not None, sound
-    if b"\0" not in data[-20:]:  # zeros among the properties are left to the careful one
-        scanned = Scanned()
-        yield "recovery, quick", scan_sound(data, 0, BASE, True, scanned) == len(data), sound
-    scanner = Scanner(File(data), BASE, True)
-    yield "fsck, repair", scanner.advance() == RECORD and scanner.position == 0, sound
+    log = log_of(data, BASE)
+    walk = LogWalk(log, BASE, True, 1 << 62)
+    yield "recovery", walk.advance() and walk.last_offset == BASE, sound
+    reader = LogReader(File(data), BASE, True)
+    yield "fsck, repair", reader.advance() == RECORD and reader.position == 0, sound
     yield "Spark, one", defect_in(data, 0, BASE, True) == "", sound
     try:
         RecordColumns(data, positions=np.array([0])).check(BASE, crc=True)
@@ -107,16 +86,16 @@ def verdicts(data: bytes) -> Iterator[tuple[str, bool, bool]]:
     lenient = in_parts and view.check_body() == SOUND
     yield "reply", reply, lenient
     stands = in_parts and view.physical == BASE
-    yield "store, by offset", record_at(Bytes(data), BASE, None) is not None, stands  # type: ignore[arg-type]
+    yield "store, by offset", record_at(log, BASE, None) is not None, stands
     if stands:
-        assert store_time_at(Bytes(data), BASE) == store_time(data) == view.store_ms  # type: ignore[arg-type]
+        assert store_time_at(log, BASE) == store_time(data) == view.store_ms
 
 
 def check(data: bytes) -> None:
-    for reader, said, wanted in verdicts(data):
-        if reader == "pull" and data[12:16] != (3).to_bytes(4, "big"):
+    for name, said, wanted in verdicts(data):
+        if name == "pull" and data[12:16] != (3).to_bytes(4, "big"):
             wanted = False  # it names another queue
-        assert said == wanted, (reader, data)
+        assert said == wanted, (name, data)
 
 
 SHAPES = [

@@ -29,6 +29,10 @@ class ReadAt(Protocol):
         """Up to `size` bytes from a position on; fewer at the end only. Raises OSError."""
         ...
 
+
+class ReadFile(ReadAt, Protocol):
+    """An open file."""
+
     def close(self) -> None:
         """Release it; closing twice is harmless."""
         ...
@@ -37,7 +41,7 @@ class ReadAt(Protocol):
 class ReadFiles(Protocol):
     """A tree of files; paths are joined by `/`."""
 
-    def open(self, path: str) -> ReadAt:
+    def open(self, path: str) -> ReadFile:
         """The file at a path. Raises OSError."""
         ...
 
@@ -100,7 +104,7 @@ class OsReadFile:
 class OsReadFiles:
     """The operating system's files, never opened for writing."""
 
-    def open(self, path: str) -> ReadAt:
+    def open(self, path: str) -> ReadFile:
         return OsReadFile(path)
 
     def list_dir(self, path: str) -> list[str]:
@@ -146,7 +150,7 @@ class SeamReadFiles:
     def __init__(self, files: Files) -> None:
         self._files = files
 
-    def open(self, path: str) -> ReadAt:
+    def open(self, path: str) -> ReadFile:
         return SeamFile(self._files.open_file(path))
 
     def list_dir(self, path: str) -> list[str]:

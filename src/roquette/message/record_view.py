@@ -233,6 +233,10 @@ class RecordView:
             fault = self.check_body()
         return fault
 
+    def prepared_offset(self) -> i64:
+        """Where the prepared message of a transaction stands; below 0 the mark of a delivered copy."""
+        return read_i64_be(self.data, self.after_hosts + 4)
+
     def properties(self) -> bytes:
         """The property bytes."""
         return self.data[self.properties_at : self.properties_at + self.properties_size]
@@ -263,7 +267,7 @@ class RecordView:
         found.store_timestamp_ms = self.store_ms
         found.store_host = data[self.stored_at + 8 : after_hosts]
         found.reconsume_times = reconsume_times
-        found.prepared_offset = read_i64_be(data, after_hosts + 4)
+        found.prepared_offset = self.prepared_offset()
         return found
 
 

@@ -5,7 +5,7 @@ It is synchronous. What blocks (sync, allocation, deletion) leaves as a plan: th
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -28,6 +28,8 @@ from roquette.store.limits import raise_illegal
 from roquette.store.log.batch_appender import BatchAppender
 from roquette.store.log.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
 from roquette.store.log.log_mark import begin_mark
+from roquette.store.log.log_reader import LogReader
+from roquette.store.log.log_walk import log_readers
 from roquette.store.queues import reading
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
@@ -359,6 +361,10 @@ class MessageStore:
     def read_log(self, start: int, end: int) -> bytes:
         """The log's bytes of a range within one file; shorter (or empty) where it has no more of them."""
         return self._log.read(start, end)
+
+    def log_readers(self, start: int) -> Iterator[LogReader]:
+        """A reader of each file of the log from a record boundary on; they check no CRC."""
+        return log_readers(self._log, max(start, self._log.min_offset), self._log.end_offset)
 
     def is_cold(self, physical_offset: int) -> bool:
         """May a read there have to wait for the disk? (Apache: checkInDiskByCommitOffset)."""

@@ -9,11 +9,9 @@ synced before new bytes are written.
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roquette.base.files import Files
-from roquette.message.record_layout import StoredRecord
 from roquette.store.checkpoint import Checkpoint
 from roquette.store.config import StoreConfig
 from roquette.store.index.index import Index
@@ -23,8 +21,7 @@ from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_files import load_segments, refuse_lost_files, remove_behind
 from roquette.store.log.log_holes import Beyond, fill_holes, pass_over_units
 from roquette.store.log.log_mark import Vouched, load_vouched
-from roquette.store.log.log_scan import Scanned, scan_dispatched, scan_sound
-from roquette.store.log.log_walk import Passing, walk
+from roquette.store.log.log_walk import Dispatched, LogWalk
 from roquette.store.log.segment import Segment
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
@@ -83,7 +80,6 @@ class Recovery:
         self._reput = Reput(queues, index, delays, config.segment_size)
         self.report = RecoveryReport()
         self._vouched = Vouched()
-        self._scanned = Scanned()
         self._beyond = Beyond(commit_log, self._vouched)
 
     def run(self) -> RecoveryReport:
@@ -181,59 +177,28 @@ class Recovery:
                 "`roquette store repair` fills them"
             )
 
-    def _note(self, record: StoredRecord) -> None:
-        self.report.walked_records += 1
-        self.report.last_store_ms = record.store_timestamp_ms
-        self.report.last_record_offset = record.physical_offset
-
-    def _walk(
-        self, start: int, on_record: Callable[[StoredRecord], None], passing: Passing | None = None
-    ) -> int:
+    def _walk(self, start: int, dispatched: Dispatched | None = None) -> LogWalk:
+        """Over the log from an offset on, by now known to be sound or passed over up to its end."""
         check_crc = self._config.check_crc_on_recover
-        synced = self._vouched.end
-        return walk(
-            self._log,
-            start,
-            check_crc,
-            on_record,
-            synced,
-            passing,
-            self._beyond,
-            lambda: self._last_ms,
-        )
+        return LogWalk(self._log, start, check_crc, self._vouched.end, self._beyond, dispatched)
 
     def _find_end(self, start: int) -> int:
         """Where the sound part of the log ends; what is in it goes to the report."""
-        scanned, check_crc = Scanned(), self._config.check_crc_on_recover
-
-        def passing(data: bytes, position: int, base: int) -> int:
-            return scan_sound(data, position, base, check_crc, scanned)
-
-        self._scanned = scanned
         self._beyond = Beyond(self._log, self._vouched)
-        end = self._walk(start, self._note, passing)
-        report = self.report
-        report.walked_records += scanned.records
-        report.last_store_ms = self._last_ms
-        report.last_record_offset = max(report.last_record_offset, int(scanned.last_offset))
+        walk, report = self._walk(start), self.report
+        end = walk.to_end()
+        report.walked_records += walk.records
+        if walk.last_offset > report.last_record_offset:
+            report.last_record_offset = walk.last_offset
+            report.last_store_ms = walk.last_ms
         return end
-
-    @property
-    def _last_ms(self) -> int:
-        """Store time of the last record that was walked over."""
-        scanned, report = self._scanned, self.report
-        passed = scanned.last_offset > report.last_record_offset
-        return int(scanned.last_store_ms) if passed else report.last_store_ms
 
     def _dispatch(self, start: int) -> None:
         """Give queues and index what they do not have yet."""
-        queues = self._queues
         index_from = self._reput.index_from if self._index is not None else _NEVER
-
-        def passing(data: bytes, position: int, base: int) -> int:
-            return scan_dispatched(data, position, base, queues, index_from)
-
-        self._walk(start, self._reput.dispatch, None if self._reput.mends else passing)
+        known = None if self._reput.mends else Dispatched(self._queues, index_from)
+        for record in self._walk(start, known).collect():
+            self._reput.dispatch(record)
 
     def _trusted_start(self) -> int:
         """The start of the newest file that the checkpoint vouches for, or of the oldest file."""
@@ -356,12 +321,9 @@ class Recovery:
             f"there is no index of {before - low} bytes of log: it is made anew from them"
         )
         self._index_is_building()
-
-        def note(record: StoredRecord) -> None:
+        for record in self._walk(low).collect():
             if record.physical_offset < before:
                 self._reput.rebuild_keys(record)
-
-        self._walk(low, note)
 
     def _boundary(self, offset: int, start: int) -> int:
         """A record boundary at or before `offset`: its file's start, when the walk began later."""
@@ -407,7 +369,8 @@ class Recovery:
                 ends[(topic, queue_id)] = queue.next_offset
                 self._queues.reset(queue)
         self.report.rebuilt_queues = len(gaps)
-        self._walk(self._log.min_offset, lambda record: self._reput.rebuild(record, gaps))
+        for record in self._walk(self._log.min_offset).collect():
+            self._reput.rebuild(record, gaps)
         if self.report.damaged_bytes or self._beyond.holes:
             for (topic, queue_id), end in ends.items():
                 self._go_on_from(topic, queue_id, end)

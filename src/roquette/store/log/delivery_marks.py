@@ -7,17 +7,12 @@ log itself knows what was delivered: progress files may lag behind it, and yet n
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
-
-from librt.strings import read_i32_be, read_i64_be
 
 from roquette.errors import CorruptRecord
 from roquette.message.record import decode_record
-from roquette.message.record_layout import BLANK_MAGIC, HEAD_SIZE
-from roquette.message.record_view import SOUND, RecordView
+from roquette.message.record_view import RecordView
+from roquette.store.log.log_reader import END, RECORD
 from roquette.store.message_store import MessageStore
-
-_WINDOW: Final = 1 << 20
 
 
 def copy_mark(physical_offset: int) -> int:
@@ -37,36 +32,14 @@ class Copy:
 
 def scan_delivery_marks(store: MessageStore, start: int) -> Iterator[Copy]:
     """Every copy whose original the log still has, from a record boundary on. Blocks."""
-    offset = max(start, store.min_physical_offset)
-    end = store.max_physical_offset
-    segment_size = store.config.segment_size
-    window, base = b"", 0
-    while offset < end:
-        position = offset - base
-        if position < 0 or position + HEAD_SIZE > len(window):
-            base, position = offset, 0
-            left = segment_size - offset % segment_size
-            window = store.read_log(offset, offset + min(_WINDOW, left))
-        if len(window) - position < 8:
-            return
-        size = read_i32_be(window, position)
-        if read_i32_be(window, position + 4) == BLANK_MAGIC:
-            offset += segment_size - offset % segment_size
-            continue
-        if size <= 0:
-            return
-        if len(window) - position >= HEAD_SIZE or position + size <= len(window):
-            copy = _copy_at(store, window, position)
-            if copy is not None:
+    for reader in store.log_readers(start):
+        while (found := reader.advance()) != END:
+            if found == RECORD and (copy := _copy_of(store, reader)) is not None:
                 yield copy
-        offset += size
 
 
-def _copy_at(store: MessageStore, window: bytes, position: int) -> Copy | None:
-    view = RecordView()
-    if view.find_head(window, position) != SOUND:
-        return None
-    prepared = read_i64_be(window, view.after_hosts + 4)
+def _copy_of(store: MessageStore, view: RecordView) -> Copy | None:
+    prepared = view.prepared_offset()
     if prepared >= 0:
         return None
     data = store.record_at(-1 - prepared)

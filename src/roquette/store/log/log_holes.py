@@ -14,9 +14,9 @@ from roquette.message.record import record_size
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log.commit_log import BLANK_SIZE, CommitLog
 from roquette.store.log.log_mark import Vouched
+from roquette.store.log.log_reader import FAULT, FILLED, RECORD, LogReader
 from roquette.store.log.segment import Segment
 from roquette.store.offline.mend_log import Patch
-from roquette.store.offline.scan import FAULT, FILLED, RECORD, Scanner
 from roquette.store.queues.consume_queue import (
     FILLER_SIZE,
     UNIT,
@@ -31,27 +31,10 @@ _MIN_FILLER: Final = record_size(0, 1, 0, 8, 8)
 REMEDY: Final = "`roquette store repair` makes a store of all that is sound"
 
 
-class SegmentBytes:
-    """A file of the log for the scanner."""
-
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-
-    @property
-    def size(self) -> int:
-        return self._segment.size
-
-    def read(self, position: int, size: int) -> bytes:
-        return self._segment.read(position, size)
-
-    def close(self) -> None:
-        """It stays open with its segment."""
-
-
 def holds_record(file: File, base: int, nominal: int) -> bool:
     """Does any sound record stand in a file?"""
-    scanner = Scanner(SeamFile(file), base, True, nominal=nominal)
-    while (found := scanner.advance()) == FAULT:
+    reader = LogReader(SeamFile(file), base, True, nominal=nominal)
+    while (found := reader.advance()) == FAULT:
         pass
     return found == RECORD
 
@@ -99,15 +82,14 @@ class Beyond:
         while (segment := self._log.find_segment(start)) is not None:
             position = start - segment.base_offset
             inside = position % segment.size > 0
-            source = SegmentBytes(segment)
-            scanner = Scanner(source, segment.base_offset, True, position, sync=inside)
-            while (found := scanner.advance()) == FAULT:
+            reader = LogReader(segment, segment.base_offset, True, position, sync=inside)
+            while (found := reader.advance()) == FAULT:
                 pass
             if found == RECORD:
-                place = segment.base_offset + scanner.position
-                return int(place) if scanner.store_ms >= store_ms else -1
-            if scanner.ending == FILLED and scanner.blank_at >= 0:
-                return int(segment.base_offset + scanner.blank_at)
+                place = segment.base_offset + reader.position
+                return int(place) if reader.store_ms >= store_ms else -1
+            if reader.ending == FILLED and reader.blank_at >= 0:
+                return int(segment.base_offset + reader.blank_at)
             start = segment.base_offset + segment.size
         return -1
 

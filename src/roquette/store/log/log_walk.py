@@ -1,130 +1,189 @@
-"""Going over the log's records in order, each checked, until one is not sound: there the log ends."""
+"""Going over the log's records in order, each checked, until one is not sound: there the log ends. HOT.
+
+Recovery reads what the checkpoint does not vouch for, up to a file and more. Nearly all of it is sound and dispatched
+already: no object is made of such a record.
+"""
 
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Final
 
-from roquette.message.record import peek_size_magic
-from roquette.message.record_layout import BLANK_MAGIC, StoredRecord
-from roquette.message.record_view import SOUND, RecordView
+from mypy_extensions import i64
+
+from roquette.base.javatypes import java_text
+from roquette.message.record_layout import StoredRecord
+from roquette.message.record_view import BLANK, SOUND, RecordView
+from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_holes import Beyond
+from roquette.store.log.log_reader import LogReader
+from roquette.store.queues.consume_queues import ConsumeQueues, TopicQueues
 
 log = logging.getLogger("roquette.store")
 
-_WINDOW = 1 << 20
-_SECTOR = 512
-_PROGRESS = 256 << 20  # bytes of log between two lines that tell of a long walk
-
-Passing = Callable[[bytes, int, int], int]
+_SECTOR: Final = 512
+_PROGRESS: Final = 256 << 20  # bytes of log between two lines that report a long walk
 
 
-def walk(
-    log_: CommitLog,
-    start: int,
-    check_crc: bool,
-    on_record: Callable[[StoredRecord], None],
-    synced: int = 0,
-    passing: Passing | None = None,
-    beyond: Beyond | None = None,
-    last_ms: Callable[[], int] = lambda: 0,
-) -> int:
-    """Give every sound record from `start` on to `on_record`; returns where the log ends.
+class Dispatched:
+    """Which records their queue and the index know."""
 
-    Args:
-        synced: what lies before was on the disk, so no crash has torn it.
-        passing: goes past records that need no attention: see `log_scan`.
-        beyond: says where the log goes on behind an unsound place. `last_ms`: store time of the record before.
-    """
-    reader = RecordReader(log_, check_crc)
-    offset = shown = start
-    while True:
-        if passing is not None:
-            offset = reader.skip(offset, passing)
-        if offset - shown >= _PROGRESS:
-            shown = offset
-            log.info(
-                "recovery: read the log from %d to %d, it ends before %d",
-                start,
-                offset,
-                log_.end_offset,
-            )
-        if reader.blank_at(offset):
-            offset += log_.segment_size - offset % log_.segment_size
-            continue
-        record = reader.record_at(offset)
-        if record is not None and not (offset >= synced and reader.is_torn(record)):
-            on_record(record)
-            offset += record.size
-            continue
-        following = offset if beyond is None else beyond.past(offset, last_ms())
-        if following == offset:
-            return offset
-        offset = following
+    __slots__ = ("_index_from", "_name", "_queues", "_topic")
 
+    def __init__(self, queues: ConsumeQueues, index_from: i64) -> None:
+        """`index_from`: records from this physical offset on are not in the index."""
+        self._queues: ConsumeQueues = queues
+        self._index_from: i64 = index_from
+        self._name: bytes = b""
+        self._topic: TopicQueues | None = None  # of that name
 
-class RecordReader:
-    """Decodes records in order out of a window that moves along the log."""
-
-    def __init__(self, log_: CommitLog, check_crc: bool) -> None:
-        self._log = log_
-        self._check_crc = check_crc
-        self._start = 0
-        self._window = b""
-        self._view = RecordView()
-
-    def _reach(self, offset: int, size: int) -> int:
-        """Have `size` bytes from an offset on in the window; returns their position, -1: cannot."""
-        position = offset - self._start
-        if position < 0 or position + size > len(self._window):
-            left = self._log.segment_size - offset % self._log.segment_size
-            self._start = offset
-            self._window = self._log.read(offset, offset + min(max(size, _WINDOW), left))
-            position = 0
-        return position if position + size <= len(self._window) else -1
-
-    def skip(self, offset: int, passing: Passing) -> int:
-        """Let `passing` go on from an offset as far as it can; returns how far."""
-        position = self._reach(offset, 8)
-        if position < 0:
-            return offset
-        return self._start + passing(self._window, position, self._start)
-
-    def blank_at(self, offset: int) -> bool:
-        """Does the blank that fills a file begin here?"""
-        position = self._reach(offset, 8)
-        if position < 0:
+    def knows(self, view: RecordView) -> bool:
+        """Has a record its unit and its entries?"""
+        kind = view.sys_flag & TRANSACTION_MASK
+        if view.physical >= self._index_from and kind != TRANSACTION_ROLLBACK:
             return False
-        size, magic = peek_size_magic(self._window, position)
-        left = self._log.segment_size - offset % self._log.segment_size
-        return magic == BLANK_MAGIC and size == left
+        if kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK:
+            return True
+        name = view.data[view.topic_at : view.topic_at + view.topic_size]
+        if self._topic is None or name != self._name:
+            self._name = name
+            self._topic = self._queues.topics.get(java_text(name))
+        topic = self._topic
+        if topic is None:
+            return False
+        queue_id: int = view.queue_id
+        queue = topic.queues.get(queue_id)
+        if queue is None:
+            return False
+        offset = view.queue_offset
+        return queue.points_to(offset, view.physical, view.size) and not queue.may_be_torn(offset)
 
-    def sound_at(self, offset: int) -> bool:
-        """Is there a record or a blank?"""
-        return self.blank_at(offset) or self.record_at(offset) is not None
 
-    def is_torn(self, record: StoredRecord) -> bool:
-        """Did a sector of it never reach the disk?"""
-        torn = _torn(record)
-        following = record.physical_offset + record.size
-        return torn is Torn.SURELY or (torn is Torn.PERHAPS and not self.sound_at(following))
+class LogWalk:
+    """A walk from a record boundary on. After `advance` has said True, `reader` holds a record.
 
-    def record_at(self, offset: int) -> StoredRecord | None:
-        """The sound record that begins here."""
-        position = self._reach(offset, 8)
-        if position < 0:
-            return None
-        size, _ = peek_size_magic(self._window, position)
-        left = self._log.segment_size - offset % self._log.segment_size
-        if size <= 0 or size > left:
-            return None
-        position = self._reach(offset, size)
-        if position < 0:
-            return None
-        view = self._view
-        if view.examine(self._window, position, offset, self._check_crc) != SOUND:
-            return None
-        return view.record()
+    Attributes:
+        offset: where the walk goes on; after `advance` has said False, where the log ends.
+        records, last_offset, last_ms: how many sound records it met; place and store time of the last one.
+    """
+
+    __slots__ = (
+        "_beyond", "_check_crc", "_dispatched", "_log", "_reader", "_shown", "_start", "_synced", "last_ms", "last_offset",
+        "offset", "records",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        log_: CommitLog,
+        start: i64,
+        check_crc: bool,
+        synced: i64 = 0,
+        beyond: Beyond | None = None,
+        dispatched: Dispatched | None = None,
+    ) -> None:
+        """
+        Args:
+            synced: what lies before was on the disk, so no crash has torn it.
+            beyond: says where the log goes on behind an unsound place.
+            dispatched: records it knows have been sound before, and are passed over.
+        """
+        self._log: CommitLog = log_
+        self._check_crc: bool = check_crc
+        self._synced: i64 = synced
+        self._beyond: Beyond | None = beyond
+        self._dispatched: Dispatched | None = dispatched
+        self._reader: LogReader | None = None
+        self._start: i64 = start
+        self._shown: i64 = start
+        self.offset: i64 = start
+        self.records: i64 = 0
+        self.last_offset: i64 = -1
+        self.last_ms: i64 = 0
+
+    def advance(self) -> bool:
+        """Go to the next sound record, over blanks and from file to file; False at the log's end.
+
+        Raises:
+            StoreError: there is damage that cannot be passed (`Beyond.past`).
+        """
+        while True:
+            if self.offset - self._shown >= _PROGRESS:
+                self._show_progress()
+            reader = self._reader
+            if reader is None or reader.following >= reader.limit:
+                reader = self._reader = _reader_at(self._log, self.offset)
+            if reader is not None:
+                fault = reader.look()
+                if fault == BLANK:
+                    self.offset = reader.base + reader.following
+                    continue
+                if fault == SOUND:
+                    known = self._dispatched is not None and self._dispatched.knows(reader)
+                    if known or self._is_whole(reader):
+                        self.offset = reader.base + reader.following
+                        self.records += 1
+                        self.last_offset = reader.physical
+                        self.last_ms = reader.store_ms
+                        if known:
+                            continue
+                        return True
+            following: i64 = self.offset
+            if self._beyond is not None:
+                following = self._beyond.past(self.offset, self.last_ms)
+            if following == self.offset:
+                return False
+            self.offset = following
+            self._reader = None
+
+    def to_end(self) -> i64:
+        """Go over all records; returns where the log ends."""
+        while self.advance():
+            pass
+        return self.offset
+
+    def collect(self) -> Iterator[StoredRecord]:
+        """The records from here on, one by one."""
+        while self.advance():
+            reader = self._reader
+            assert reader is not None
+            yield reader.record()
+
+    def _show_progress(self) -> None:
+        self._shown = self.offset
+        log.info(
+            "recovery: read the log from %d to %d, it ends before %d",
+            self._start,
+            self.offset,
+            self._log.end_offset,
+        )
+
+    def _is_whole(self, reader: LogReader) -> bool:
+        """Does the body match its CRC, and did all sectors reach the disk?"""
+        if self._check_crc and reader.check_body() != SOUND:
+            return False
+        end: i64 = reader.at + reader.size
+        if reader.data.find(b"\0", reader.properties_at, end) < 0 or reader.physical < self._synced:
+            return True
+        torn = find_torn(reader.properties(), reader.physical + reader.size)
+        if torn is Torn.PERHAPS:
+            behind = _reader_at(self._log, reader.physical + reader.size)
+            return behind is not None and self._is_sound(behind)
+        return torn is None
+
+    def _is_sound(self, reader: LogReader) -> bool:
+        fault = reader.look()
+        if fault == SOUND and self._check_crc:
+            fault = reader.check_body()
+        return fault == SOUND or fault == BLANK
+
+
+def _reader_at(log_: CommitLog, offset: i64) -> LogReader | None:
+    """What reads from an offset to the end of its file; checks no CRC. None: the log does not have it."""
+    segment = log_.find_segment(offset)
+    if segment is None or offset - segment.base_offset >= segment.appended:
+        return None
+    return LogReader(segment, segment.base_offset, False, offset - segment.base_offset)
 
 
 class Torn(enum.Enum):
@@ -134,24 +193,30 @@ class Torn(enum.Enum):
     PERHAPS = "the properties' end in the last sector is zeros"
 
 
-def _torn(record: StoredRecord) -> Torn | None:
-    """Did a sector of the properties never reach the disk?
+def find_torn(properties: bytes, end: int) -> Torn | None:
+    """Did a sector of the properties, which end at an offset of the log, never reach the disk?
 
     The CRC covers the body only: such a record passes it, with zeros for properties. Where a sector holds other
     parts of the record, too, these would not fit. Nobody sends a sector full of zeros as properties; zeros at the
     end may be meant, and count only when nothing sound follows (`MessageStore` lets no properties end so).
     """
-    text = record.properties
-    if "\0" not in text:
-        return None
-    data = text.encode(errors="surrogatepass")
-    end = record.physical_offset + record.size
-    first = start = end - len(data)
+    first = start = end - len(properties)
     while start < end:
         stop = min(end, start - start % _SECTOR + _SECTOR)
         # One byte in: of the length before it, the half in this sector may rightly be 0.
         begins = start % _SECTOR == 0 or (start == first and start % _SECTOR == 1)
-        if begins and not any(data[start - first : stop - first]):
+        if begins and not any(properties[start - first : stop - first]):
             return Torn.SURELY if stop % _SECTOR == 0 else Torn.PERHAPS
         start = stop
     return None
+
+
+def log_readers(log_: CommitLog, start: i64, end: i64) -> Iterator[LogReader]:
+    """A reader of each file of the log between two offsets; they check no CRC, and go on behind damage."""
+    while start < end:
+        segment = log_.find_segment(start)
+        if segment is None:
+            return
+        base = segment.base_offset
+        yield LogReader(segment, base, False, start - base, end - base)
+        start = base + segment.size

@@ -10,7 +10,7 @@ from typing import Final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from roquette.base.read_files import ReadAt, ReadFiles
+from roquette.base.read_files import ReadAt, ReadFile, ReadFiles
 from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, MAX_SECONDS, SLOT_SIZE
 from roquette.store.offline.findings import NOTE, Findings, finding
 from roquette.store.offline.store_dir import LogFile
@@ -109,7 +109,7 @@ class IndexCursor:
     def __init__(self, files: ReadFiles, views: list[IndexView]) -> None:
         self._files: ReadFiles = files
         self._views: list[IndexView] = views
-        self._source: ReadAt | None = None
+        self._source: ReadFile | None = None
         self._data: bytes = b""
         self._start: i64 = 0  # number of the first entry in the window
         self.place: int = -1  # of the file in the list

@@ -16,6 +16,7 @@ from roquette.message.record_layout import names_directory
 from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from roquette.store.index.keys import TopicKeys
+from roquette.store.log.log_reader import END, FAULT, FILLED, LogReader
 from roquette.store.offline.findings import (
     NOTE,
     Findings,
@@ -25,7 +26,6 @@ from roquette.store.offline.findings import (
     finding,
 )
 from roquette.store.offline.index_entries import IndexCursor, IndexView
-from roquette.store.offline.scan import END, FAULT, FILLED, Scanner
 from roquette.store.offline.store_dir import LogFile, StoreDir, load_queue
 from roquette.store.offline.unit_check import MULTI_DISPATCH, LogLookup, check_units
 from roquette.store.offline.units import QueueUnits
@@ -152,56 +152,56 @@ class LogCheck:
     def _scan(self, source: ReadAt, file: LogFile) -> None:
         part = self._part
         nominal: int = self._store.segment_size
-        scanner = Scanner(source, file.base, self._crc, nominal=nominal)
+        reader = LogReader(source, file.base, self._crc, nominal=nominal)
         records: i64 = 0
         damaged: i64 = 0
         newest: i64 = 0
         last_ms: i64 = 0
         while True:
-            kind = scanner.advance()
+            kind = reader.advance()
             if kind == END:
                 break
             if kind == FAULT:
-                damaged += scanner.following - scanner.position
-                self._report(file, scanner)
+                damaged += reader.following - reader.position
+                self._report(file, reader)
                 continue
             records += 1
-            stored = scanner.store_ms
+            stored = reader.store_ms
             if records == 1:
                 part.first_ms = stored
             if stored < last_ms:
-                self._time_back(file, scanner.position, last_ms - stored)
+                self._time_back(file, reader.position, last_ms - stored)
             last_ms = stored
             newest = max(newest, stored)
             if self._crc:
-                scanner.fault = scanner.check_whole()
-            if scanner.fault == SOUND:
-                self._record(scanner)
+                reader.fault = reader.check_whole()
+            if reader.fault == SOUND:
+                self._record(reader)
             else:
-                self._report(file, scanner)
+                self._report(file, reader)
         part.records = records
         part.damaged = damaged
         part.last_ms = last_ms
         part.max_ms = newest
-        part.filled = scanner.ending == FILLED
-        part.end = file.base + (scanner.limit if part.filled else scanner.position)
-        part.bytes = scanner.position
+        part.filled = reader.ending == FILLED
+        part.end = file.base + (reader.limit if part.filled else reader.position)
+        part.bytes = reader.position
         if self._indexed:
             self._orphans(part.end)
 
-    def _report(self, file: LogFile, scanner: Scanner) -> None:
-        fault = scanner.fault
-        size = scanner.following - scanner.position
-        words = f"{FAULT_WORDS[fault]}; {size} bytes up to {scanner.following}"
-        if scanner.known:
-            topic = self._text(scanner, scanner.topic_at, scanner.topic_size)
-            words = f"{FAULT_WORDS[fault]}: {topic}/{scanner.queue_id} offset {scanner.queue_offset}, {size} bytes"
-        self._findings.add(finding(FAULT_NAMES[fault], file.path, scanner.position, words))
-        if scanner.known:
-            self._record(scanner)  # its unit and its entries are right all the same
+    def _report(self, file: LogFile, reader: LogReader) -> None:
+        fault = reader.fault
+        size = reader.following - reader.position
+        words = f"{FAULT_WORDS[fault]}; {size} bytes up to {reader.following}"
+        if reader.known:
+            topic = self._text(reader, reader.topic_at, reader.topic_size)
+            words = f"{FAULT_WORDS[fault]}: {topic}/{reader.queue_id} offset {reader.queue_offset}, {size} bytes"
+        self._findings.add(finding(FAULT_NAMES[fault], file.path, reader.position, words))
+        if reader.known:
+            self._record(reader)  # its unit and its entries are right all the same
 
-    def _text(self, scanner: Scanner, at: i64, size: i64) -> str:
-        return java_text(scanner.data[at : at + size])
+    def _text(self, reader: LogReader, at: i64, size: i64) -> str:
+        return java_text(reader.data[at : at + size])
 
     def _time_back(self, file: LogFile, position: i64, by_ms: i64) -> None:
         words = f"stored {by_ms} ms before the record in front of it"
@@ -209,14 +209,14 @@ class LogCheck:
 
     # One record
 
-    def _record(self, scanner: Scanner) -> None:
-        data = scanner.data
-        name = data[scanner.topic_at : scanner.topic_at + scanner.topic_size]
+    def _record(self, reader: LogReader) -> None:
+        data = reader.data
+        name = data[reader.topic_at : reader.topic_at + reader.topic_size]
         topic = self._topics.get(name)
         if topic is None:
             topic = self._new_topic(name)
-        start = scanner.properties_at
-        end: i64 = start + scanner.properties_size
+        start = reader.properties_at
+        end: i64 = start + reader.properties_size
         tags_at, tags_end = find_property(data, start, end, TAGS_MARK)
         code: i64 = 0
         tags_hash: i64 = -1
@@ -224,18 +224,18 @@ class LogCheck:
             known = topic.keys.tag_hashes(java_text(data[tags_at:tags_end]))
             code = known.code
             tags_hash = known.key
-        kind: i64 = scanner.sys_flag & TRANSACTION_MASK
+        kind: i64 = reader.sys_flag & TRANSACTION_MASK
         if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and not topic.skip:
-            queue_id: int = scanner.queue_id
+            queue_id: int = reader.queue_id
             state = topic.queues.get(queue_id)
             if state is None:
                 state = self._new_queue(topic, queue_id)
             delayed = name == _SCHEDULE
-            self._unit(state, scanner, scanner.queue_offset, code, delayed)
+            self._unit(state, reader, reader.queue_offset, code, delayed)
             if data.find(_MULTI_OFFSET, start, end) >= 0:
-                self._dispatched(scanner, code)
-        if self._indexed and kind != TRANSACTION_ROLLBACK and scanner.physical > self._index_from:
-            self._keys(topic, scanner, tags_hash)
+                self._dispatched(reader, code)
+        if self._indexed and kind != TRANSACTION_ROLLBACK and reader.physical > self._index_from:
+            self._keys(topic, reader, tags_hash)
 
     def _new_topic(self, name: bytes) -> TopicState:
         text = java_text(name)
@@ -260,24 +260,24 @@ class LogCheck:
                 other.units.forget()
         return state
 
-    def _dispatched(self, scanner: Scanner, code: i64) -> None:
+    def _dispatched(self, reader: LogReader, code: i64) -> None:
         """Units in light queues (INNERMULTI_DISPATCH) that point at this record too."""
-        start = scanner.properties_at
-        end: i64 = start + scanner.properties_size
-        names_at, names_end = find_property(scanner.data, start, end, MULTI_DISPATCH)
-        offsets_at, offsets_end = find_property(scanner.data, start, end, _MULTI_OFFSET)
-        names = scanner.data[names_at:names_end].split(b",")
-        offsets = scanner.data[offsets_at:offsets_end].split(b",")
+        start = reader.properties_at
+        end: i64 = start + reader.properties_size
+        names_at, names_end = find_property(reader.data, start, end, MULTI_DISPATCH)
+        offsets_at, offsets_end = find_property(reader.data, start, end, _MULTI_OFFSET)
+        names = reader.data[names_at:names_end].split(b",")
+        offsets = reader.data[offsets_at:offsets_end].split(b",")
         if len(names) != len(offsets):
             return
         for place in range(len(names)):
             topic = self._topics.get(names[place]) or self._new_topic(names[place])
             state = topic.queues.get(0) or self._new_queue(topic, 0)
             if state.units.exists and offsets[place].isdigit() and len(offsets[place]) < 19:
-                self._unit(state, scanner, int(offsets[place]), code, False)
+                self._unit(state, reader, int(offsets[place]), code, False)
 
     def _unit(
-        self, state: QueueState, scanner: Scanner, offset: i64, code: i64, delayed: bool
+        self, state: QueueState, reader: LogReader, offset: i64, code: i64, delayed: bool
     ) -> None:
         """Compare a record with the unit at its queue offset."""
         units = state.units
@@ -290,7 +290,7 @@ class LogCheck:
             )
         state.expected = offset + 1
         state.records += 1
-        physical = scanner.physical
+        physical = reader.physical
         if not units.load(offset) or units.empty:
             self._pend(state, "unit_missing", offset, physical)
             return
@@ -300,13 +300,13 @@ class LogCheck:
         if state.life_physical < 0:
             state.life_offset = offset
             state.life_physical = physical
-        if units.size != scanner.size:
-            words = f"the unit says the record at offset {physical} has {units.size} bytes, it has {scanner.size}"
+        if units.size != reader.size:
+            words = f"the unit says the record at offset {physical} has {units.size} bytes, it has {reader.size}"
             self._fault_of(units, "unit_size", offset, 8, words)
         if units.code == code and not delayed:
             return
         if delayed:
-            lag: int = units.code - scanner.store_ms
+            lag: int = units.code - reader.store_ms
             seen = state.lag_ms.get(lag, 0)
             if seen or len(state.lag_ms) < _MAX_LAGS:
                 state.lag_ms[lag] = seen + 1
@@ -372,11 +372,11 @@ class LogCheck:
 
     # The index
 
-    def _keys(self, topic: TopicState, scanner: Scanner, tags_hash: i64) -> None:
+    def _keys(self, topic: TopicState, reader: LogReader, tags_hash: i64) -> None:
         """Compare a record with its entries in the index: unique id, keys, and tags since 5.4."""
-        data = scanner.data
-        start = scanner.properties_at
-        end: i64 = start + scanner.properties_size
+        data = reader.data
+        start = reader.properties_at
+        end: i64 = start + reader.properties_size
         wanted: list[i64] = []
         at, stop = find_property(data, start, end, UNIQ_KEY_MARK)
         if stop > at:
@@ -390,14 +390,14 @@ class LogCheck:
                 wanted.append(topic.keys.hash_of(data, at, space))
             at = space + 1
         cursor = self._cursor
-        physical = scanner.physical
+        physical = reader.physical
         if wanted and topic.name.startswith(_REVIVE_TOPIC) and not self._is_at(physical, wanted[0]):
             wanted = []  # entries of POP, which this broker did not index by their ids at first
         if not cursor.valid and not wanted:
             return
         if cursor.valid and cursor.physical < physical:
             self._orphans(physical)
-        self._match(wanted, tags_hash, physical, scanner.store_ms)
+        self._match(wanted, tags_hash, physical, reader.store_ms)
 
     def _is_at(self, physical: i64, key_hash: i64) -> bool:
         self._orphans(physical)

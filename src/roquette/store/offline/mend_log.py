@@ -18,7 +18,7 @@ from roquette.message.record_layout import BLANK_SIZE, MAX_PROPERTIES, WHOLE_CRC
 from roquette.message.record_view import FAULT_NAMES
 from roquette.message.sysflag import TRANSACTION_ROLLBACK
 from roquette.store.layout import offset_name
-from roquette.store.offline.scan import END, FILLED, RECORD, Scanner
+from roquette.store.log.log_reader import END, FILLED, RECORD, LogReader
 from roquette.store.offline.store_dir import StoreDir
 
 LOST_TOPIC: Final = b"LOST_TO_DAMAGE"
@@ -163,18 +163,18 @@ class _Walk:
 
     def run(self) -> None:
         """Look at all of it."""
-        scanner = Scanner(self._source, self.base, True, nominal=self._size)
+        reader = LogReader(self._source, self.base, True, nominal=self._size)
         plan = self._plan
         hole: Patch | None = None  # damage that begins where the last sound record ends
         before: _Place | None = None
-        while (found := scanner.advance()) != END:
-            position, end = int(scanner.position), int(scanner.following)
+        while (found := reader.advance()) != END:
+            position, end = int(reader.position), int(reader.following)
             if found != RECORD:
-                why = FAULT_NAMES[scanner.fault] if hole is None else hole.why
+                why = FAULT_NAMES[reader.fault] if hole is None else hole.why
                 start = position if hole is None else hole.position
                 hole = Patch(self.base, start, end, "filler", why, plan.last_ms)
                 continue
-            here = _Place(position, end, int(scanner.properties_size))
+            here = _Place(position, end, int(reader.properties_size))
             if hole is not None:
                 self.patches.append(self._filled(hole, before, here))
                 hole = None
@@ -182,8 +182,8 @@ class _Walk:
             self.end = end
             plan.records += 1
             plan.end = self.base + end
-            plan.last_ms = int(scanner.store_ms)
-        if scanner.ending == FILLED and scanner.blank_at >= 0:
+            plan.last_ms = int(reader.store_ms)
+        if reader.ending == FILLED and reader.blank_at >= 0:
             if hole is not None:  # what stands between the last record and the blank
                 small = hole.end - hole.position < _MIN_RECORD
                 self.patches.append(replace(hole, end=self._size, how="blank") if small else hole)

@@ -8,7 +8,7 @@ import msgspec
 from roquette.base.read_files import ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.store.index.index_file import HEADER_SIZE
-from roquette.store.offline.scan import END, RECORD, Scanner
+from roquette.store.log.log_reader import END, RECORD, LogReader
 from roquette.store.offline.small_files import load_json, read_checkpoint
 from roquette.store.offline.store_dir import StoreDir, list_index, list_numbered, list_queues
 from roquette.store.offline.units import QueueUnits
@@ -70,11 +70,11 @@ def log_ends(files: ReadFiles, store: StoreDir) -> tuple[int, int]:
         try:
             if not source.read(0, 8).strip(b"\0"):
                 continue
-            scanner = Scanner(source, file.base, False, nominal=store.segment_size)
+            reader = LogReader(source, file.base, False, nominal=store.segment_size)
             end, last_ms = file.base, 0
-            while (found := scanner.advance()) != END:
+            while (found := reader.advance()) != END:
                 if found == RECORD:
-                    end, last_ms = file.base + scanner.following, scanner.store_ms
+                    end, last_ms = file.base + reader.following, reader.store_ms
             return end, last_ms
         finally:
             source.close()

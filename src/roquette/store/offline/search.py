@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from roquette.base.read_files import ReadFiles
 from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
 from roquette.message.record_layout import StoredRecord
+from roquette.store.log.log_reader import LogReader
 from roquette.store.offline.describe import plain_body
-from roquette.store.offline.scan import Scanner
 from roquette.store.offline.store_dir import LogFile, StoreDir
 from roquette.store.offline.walk import Fault, FileEnd, first_record, walk_files
 
@@ -47,20 +47,20 @@ class Query:
                 return False
         return self.body is None or self.body.search(plain_body(record)[0]) is not None
 
-    def header_filter(self) -> Callable[[Scanner], bool]:
+    def header_filter(self) -> Callable[[LogReader], bool]:
         """The part of the query that a record's header answers, before it is decoded."""
         topic = self.topic.encode() if self.topic is not None else None
         queue = self.queue
         since = self.since_ms if self.since_ms is not None else -(1 << 62)
         until = self.until_ms if self.until_ms is not None else 1 << 62
 
-        def wanted(scanner: Scanner) -> bool:
-            if queue is not None and scanner.queue_id != queue:
+        def wanted(reader: LogReader) -> bool:
+            if queue is not None and reader.queue_id != queue:
                 return False
-            if not since <= scanner.store_ms <= until:
+            if not since <= reader.store_ms <= until:
                 return False
-            at = scanner.topic_at
-            return topic is None or scanner.data[at : at + scanner.topic_size] == topic
+            at = reader.topic_at
+            return topic is None or reader.data[at : at + reader.topic_size] == topic
 
         return wanted
 

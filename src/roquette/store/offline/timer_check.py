@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from roquette.base.read_files import ReadAt, ReadFiles, read_all
+from roquette.base.read_files import ReadFile, ReadFiles, read_all
 from roquette.store.offline.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.offline.small_files import LogFacts
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, load_queue
@@ -96,7 +96,7 @@ class _TimerCheck:
         self._facts = facts
         self._found = found
         self._end = 0  # of the timer log
-        self._source: ReadAt | None = None
+        self._source: ReadFile | None = None
         self._open: LogFile | None = None
 
     def log_file(self, file: LogFile) -> None:

@@ -4,9 +4,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.read_files import ReadAt, ReadFiles
+from roquette.base.read_files import ReadFile, ReadFiles
+from roquette.store.log.log_reader import RECORD, LogReader
 from roquette.store.offline.findings import Findings
-from roquette.store.offline.scan import RECORD, Scanner
 from roquette.store.offline.store_dir import LogFile, StoreDir
 from roquette.store.offline.units import QueueUnits
 
@@ -24,7 +24,7 @@ class LogLookup:
         self._files: ReadFiles = files
         self._store: StoreDir = store
         self._file: LogFile | None = None
-        self._source: ReadAt | None = None
+        self._source: ReadFile | None = None
 
     def claims(self, topic: str, queue_id: int, offset: i64, physical: i64, size: i64) -> bool:
         """Does a sound record of this queue, with this queue offset, stand there? Raises OSError."""
@@ -46,13 +46,13 @@ class LogLookup:
         source = self._source
         assert source is not None
         at: i64 = physical - file.base
-        scanner = Scanner(source, file.base, False, at, at + 1, False, 0, _PEEK)
-        if scanner.advance() != RECORD or scanner.size != size or scanner.queue_id != queue_id:
+        reader = LogReader(source, file.base, False, at, at + 1, False, 0, _PEEK)
+        if reader.advance() != RECORD or reader.size != size or reader.queue_id != queue_id:
             return -1
-        name = scanner.data[scanner.topic_at : scanner.topic_at + scanner.topic_size]
+        name = reader.data[reader.topic_at : reader.topic_at + reader.topic_size]
         if name == topic.encode():
-            return scanner.queue_offset
-        text = scanner.data[scanner.properties_at : scanner.properties_at + scanner.properties_size]
+            return reader.queue_offset
+        text = reader.data[reader.properties_at : reader.properties_at + reader.properties_size]
         return offset if MULTI_DISPATCH in text and topic.encode() in text else -1
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from roquette.base.read_files import ReadAt, ReadFiles
 from roquette.message.record_layout import StoredRecord
 from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS
-from roquette.store.offline.scan import END, FILLED, RECORD, STOPPED, Scanner
+from roquette.store.log.log_reader import END, FILLED, RECORD, STOPPED, LogReader
 from roquette.store.offline.store_dir import LogFile
 
 
@@ -46,7 +46,7 @@ def walk_bytes(
     stop: int = -1,
     sync: bool = False,
     nominal: int = 0,
-    wanted: Callable[[Scanner], bool] | None = None,
+    wanted: Callable[[LogReader], bool] | None = None,
 ) -> Iterator[StoredRecord | Fault | FileEnd]:
     """The records and faults of one file in order, then its `FileEnd`. Raises OSError.
 
@@ -58,16 +58,16 @@ def walk_bytes(
         nominal: the size of a whole file, when this one may be cut off.
         wanted: asked about every sound record before it is decoded; others are passed over.
     """
-    scanner = Scanner(source, base, check_crc, start, stop, sync, nominal)
-    while (found := scanner.advance()) != END:
+    reader = LogReader(source, base, check_crc, start, stop, sync, nominal)
+    while (found := reader.advance()) != END:
         if found == RECORD:
-            if wanted is None or wanted(scanner):
-                yield scanner.record()
+            if wanted is None or wanted(reader):
+                yield reader.record()
             continue
-        kind, words = FAULT_NAMES[scanner.fault], FAULT_WORDS[scanner.fault]
-        yield Fault(path, scanner.position, scanner.following, kind, words)
-    if scanner.ending != STOPPED:
-        yield FileEnd(path, scanner.position, scanner.ending == FILLED)
+        kind, words = FAULT_NAMES[reader.fault], FAULT_WORDS[reader.fault]
+        yield Fault(path, reader.position, reader.following, kind, words)
+    if reader.ending != STOPPED:
+        yield FileEnd(path, reader.position, reader.ending == FILLED)
 
 
 def walk_files(
@@ -76,7 +76,7 @@ def walk_files(
     nominal: int,
     *,
     check_crc: bool = True,
-    wanted: Callable[[Scanner], bool] | None = None,
+    wanted: Callable[[LogReader], bool] | None = None,
     on_file: Callable[[LogFile], None] | None = None,
 ) -> Iterator[StoredRecord | Fault | FileEnd]:
     """The same of files in a row. `on_file` is told before each."""
@@ -96,10 +96,10 @@ def first_record(files: ReadFiles, path: str, base: int, nominal: int) -> Stored
     """The first sound record of a file; None when it has none."""
     source = files.open(path)
     try:
-        scanner = Scanner(source, base, True, nominal=nominal)
-        while (found := scanner.advance()) != END:
+        reader = LogReader(source, base, True, nominal=nominal)
+        while (found := reader.advance()) != END:
             if found == RECORD:
-                return scanner.record()
+                return reader.record()
         return None
     finally:
         source.close()
@@ -112,8 +112,8 @@ def read_record(files: ReadFiles, log: list[LogFile], offset: int) -> StoredReco
             source = files.open(file.path)
             try:
                 at = offset - file.base
-                scanner = Scanner(source, file.base, True, at, at + 1)
-                return scanner.record() if scanner.advance() == RECORD else None
+                reader = LogReader(source, file.base, True, at, at + 1)
+                return reader.record() if reader.advance() == RECORD else None
             finally:
                 source.close()
     return None

@@ -1,15 +1,16 @@
-"""The quick scan of the log judges as the careful reader does, and passes over exactly what is dispatched."""
+"""The walk over the log judges as the decoder does, and passes over exactly what is dispatched."""
 
 import random
 
 import pytest
 from tests.records import append_message, encode_record
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
+from tests.store.stores import log_of
 
 from roquette.errors import CorruptRecord
 from roquette.message.record import decode_record
 from roquette.message.record_layout import names_directory
-from roquette.store.log.log_scan import Scanned, scan_dispatched, scan_sound
+from roquette.store.log.log_walk import Dispatched, LogWalk, Torn, find_torn
 from roquette.store.message_store import MessageStore
 from roquette.testing.faulty_files import FaultyFiles
 
@@ -34,6 +35,7 @@ def row(rng: random.Random, count: int) -> bytes:
 
 def careful(data: bytes, check_crc: bool) -> tuple[int, int, int, int]:
     """What the decoder makes of it: end, records, place and store time of the last."""
+    data = data.ljust(BASE, b"\0")
     position = count = last_ms = 0
     last = -1
     while True:
@@ -41,7 +43,7 @@ def careful(data: bytes, check_crc: bool) -> tuple[int, int, int, int]:
             record = decode_record(data, position, check_crc)
         except CorruptRecord:
             return position, count, last, last_ms
-        odd = "\0" in record.properties or not names_directory(record.topic.encode())
+        odd = not names_directory(record.topic.encode())
         if record.physical_offset != BASE + position or odd:
             return position, count, last, last_ms
         last, last_ms = BASE + position, record.store_timestamp_ms
@@ -49,10 +51,11 @@ def careful(data: bytes, check_crc: bool) -> tuple[int, int, int, int]:
         count += 1
 
 
-def quick(data: bytes, check_crc: bool) -> tuple[int, int, int, int]:
-    scanned = Scanned()
-    end = scan_sound(data, 0, BASE, check_crc, scanned)
-    return end, scanned.records, scanned.last_offset, scanned.last_store_ms
+def walked(data: bytes, check_crc: bool) -> tuple[int, int, int, int]:
+    """What the walk makes of a log of one file, none of which a crash has torn."""
+    walk = LogWalk(log_of(data, BASE), BASE, check_crc, 1 << 62)
+    end = walk.to_end()
+    return end - BASE, walk.records, walk.last_offset, walk.last_ms
 
 
 @pytest.mark.parametrize("check_crc", [True, False])
@@ -60,8 +63,8 @@ def quick(data: bytes, check_crc: bool) -> tuple[int, int, int, int]:
 def test_it_stops_where_the_decoder_does(seed: int, check_crc: bool) -> None:
     rng = random.Random(seed)
     data = row(rng, 12)
-    assert quick(data, check_crc) == careful(data, check_crc)
-    assert quick(data, check_crc)[:2] == (len(data), 12)
+    assert walked(data, check_crc) == careful(data, check_crc)
+    assert walked(data, check_crc)[:2] == (len(data), 12)
     for _ in range(300):
         damaged = bytearray(data)
         for _ in range(rng.choice((1, 1, 4))):
@@ -70,7 +73,7 @@ def test_it_stops_where_the_decoder_does(seed: int, check_crc: bool) -> None:
                 (0, 0xFF, 0x7F, 0x80, damaged[place] ^ 1 << rng.randrange(8))
             )
         piece = bytes(damaged[: rng.choice((len(data), rng.randrange(len(data))))])
-        assert quick(piece, check_crc) == careful(piece, check_crc)
+        assert walked(piece, check_crc) == careful(piece, check_crc)
 
 
 def test_it_passes_over_what_queues_and_index_know() -> None:
@@ -84,19 +87,36 @@ def test_it_passes_over_what_queues_and_index_know() -> None:
         done = append_message(store, topic, n % 3, 0, kind, 0, V6, 0, "", 0, b"x" * n, START_MS)
         places.append(done.physical_offset)
     store.write_pending()
-    end = store.max_physical_offset
-    data = store.read_log(0, end)
     queues = store._queues
 
-    assert scan_dispatched(data, 0, 0, queues, 1 << 62) == end
-    assert scan_dispatched(data, 0, 0, queues, places[11]) == places[12], "a rollback has no keys"
-    assert scan_dispatched(data, 0, 0, queues, places[12]) == places[12]
-    assert scan_dispatched(data[: end - 1], 0, 0, queues, 1 << 62) == places[-1]
+    def first_unknown(index_from: int = 1 << 62) -> int:
+        walk = LogWalk(store._log, 0, True, 1 << 62, None, Dispatched(queues, index_from))
+        return walk.last_offset if walk.advance() else walk.offset
+
+    assert first_unknown() == store.max_physical_offset
+    assert first_unknown(places[11]) == places[12], "a rollback has no keys"
+    assert first_unknown(places[12]) == places[12]
     queue = queues.find("T", 14 % 3)
     assert queue is not None
     at = next(n for n in range(queue.next_offset) if queue.physical_at(n) == places[14])
     queue.truncate(at)
-    assert scan_dispatched(data, 0, 0, queues, 1 << 62) == places[14]
+    assert first_unknown() == places[14]
     queues.drop_topic("T")
     first = next(n for n in range(30) if n % 5 and n % 4 in (0, 2))
-    assert scan_dispatched(data, 0, 0, queues, 1 << 62) == places[first]
+    assert first_unknown() == places[first]
+
+
+@pytest.mark.parametrize(
+    "properties, end, torn",
+    [
+        (b"A\x01b\x02", 700, None),
+        (b"A\x01\0\x02", 1024, None),  # one zero, as an application may send it
+        (b"A" + bytes(600), 1024 + 88, Torn.SURELY),
+        (b"A" * 88 + bytes(20), 1024 + 20, Torn.PERHAPS),
+        (b"A" * 100 + bytes(20), 1024 + 10, Torn.PERHAPS),
+    ],
+)
+def test_a_sector_of_zeros_in_the_properties_was_never_written(
+    properties: bytes, end: int, torn: Torn | None
+) -> None:
+    assert find_torn(properties, end) is torn

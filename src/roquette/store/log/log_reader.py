@@ -1,7 +1,9 @@
-"""Going through one commit log file record by record, over blanks, torn tails and damage. HOT.
+"""Going through one commit log file record by record, over blanks, torn tails and damage: the only reader of the log. HOT.
 
-Bytes come through `ReadAt`, window by window. A record is sound as `RecordView.examine` says. After damage the next magic number
-whose record is sound is where reading goes on.
+Recovery, delivery marks, fsck, repair, grep, export and Spark's splits are built on it. Bytes come through `ReadAt`,
+window by window. A record is sound as `RecordView.examine` says. After damage the next magic number whose record is
+sound is where reading goes on. What is skipped is reported as leveldb's log reader reports it, bytes and reason:
+`position`, `following` and `fault`.
 """
 
 from typing import Final
@@ -21,7 +23,7 @@ from roquette.message.record_view import (
     RecordView,
 )
 
-# What `Scanner.advance` finds.
+# What `LogReader.advance` finds.
 RECORD: Final = 0
 FAULT: Final = 1
 END: Final = 2
@@ -36,7 +38,7 @@ _OVERLAP: Final = 7  # bytes of a size and magic that may lie across two windows
 _ZEROS: Final = bytes(_WINDOW + _OVERLAP)
 
 
-class Scanner(RecordView):
+class LogReader(RecordView):
     """One file from a position on. After `advance` has said RECORD the fields tell where its parts lie in `data`.
 
     Attributes:
@@ -95,7 +97,7 @@ class Scanner(RecordView):
         """Go to the next record, fault or end. Raises OSError."""
         if self._sync:
             self._sync = False
-            found = self._find_sound(self.following)
+            found = self.find_sound(self.following)
             self.following = found if found >= 0 else self.limit
             self._open_end = found < 0
         position = self.following
@@ -104,19 +106,28 @@ class Scanner(RecordView):
             return self._end(STOPPED)
         if position >= self.limit:
             return self._end(OPEN if self._open_end else FILLED)
-        fault = self._examine(position, self._check)
-        self.fault = fault
+        fault = self.look()
         if fault == SOUND:
-            self.following = position + self.size
             return RECORD
         if fault == BLANK:
-            self.blank_at = position
-            self.following = self.limit
             return self._end(FILLED)
         if self.known:
             self.following = position + self.size
             return FAULT
         return self._damage(position, fault)
+
+    def look(self) -> i64:
+        """What stands at `following`: SOUND, BLANK or a fault. Goes behind a record or a blank, and over no fault."""
+        position = self.following
+        self.position = position
+        fault = self._examine(position, self._check)
+        self.fault = fault
+        if fault == SOUND:
+            self.following = position + self.size
+        elif fault == BLANK:
+            self.blank_at = position
+            self.following = self.limit
+        return fault
 
     def _end(self, ending: i64) -> i64:
         self.ending = ending
@@ -159,7 +170,7 @@ class Scanner(RecordView):
     def _damage(self, position: i64, fault: i64) -> i64:
         """Nothing sound begins at a position: find where reading can go on, or the log's end."""
         self._written = False
-        following = self._find_sound(position)
+        following = self.find_sound(position)
         self.known = False
         if following >= 0:
             self.following = following
@@ -185,7 +196,7 @@ class Scanner(RecordView):
             start += len(piece)
         return True
 
-    def _find_sound(self, position: i64) -> i64:
+    def find_sound(self, position: i64) -> i64:
         """The first position from one on at which a sound record or the right blank begins; -1: none.
 
         Sets `_written` when anything but zeros stands on the way.
