@@ -8,13 +8,13 @@ import pytest
 
 from roquette.base.files import OsFiles
 from roquette.broker.files.config_files import ConfigFiles
+from roquette.message.fastjson import read_json
 from roquette.wire import bodies
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from roquette.wire.fastjson_reader import read_json
 
 VERSION = '"dataVersion":{"counter":7,"stateVersion":0,"timestamp":1700000000000}'
 FILES: dict[str, tuple[type, str]] = {

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.errors import RemoteProtocolError
+from roquette.message.fastjson import MAX_TEXT, read_json
 from roquette.message.message import MessageQueue
 from roquette.wire import bodies
 from roquette.wire.bodies import (
@@ -27,7 +28,6 @@ from roquette.wire.bodies import (
     TopicRouteData,
     TopicStatsTable,
 )
-from roquette.wire.fastjson_reader import MAX_TEXT, read_json
 from roquette.wire.json_body import (
     _write,
     decode_body,

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from roquette.errors import RemoteProtocolError
-from roquette.wire.fastjson_reader import MAX_TEXT, read_json
+from roquette.message.fastjson import MAX_TEXT, read_json
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from roquette.wire.fastjson_reader import read_json
+from roquette.message.fastjson import read_json
 
 
 class Unknown:

@@ -7,6 +7,7 @@ from roquette.base.generations import BACKUPS
 from roquette.base.read_files import ReadFiles
 from roquette.errors import StoreError
 from roquette.message.names import SCHEDULE_TOPIC
+from roquette.store.config import StoreConfig
 from roquette.store.layout import offset_name
 from roquette.store.offline.findings import Findings
 from roquette.store.offline.index_check import find_specs
@@ -20,7 +21,6 @@ from roquette.store.queues.consume_queue import UNIT_SIZE
 from roquette.store.reput import parse_delay_levels
 
 _DEFAULT_QUEUE_FILE: Final = 6_000_000
-_DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _LOST_FILES: Final = 64  # at the end of a log: queues that point farther are not believed
 _DELAY_SAMPLES: Final = 16  # units of a delay level, from its end
 
@@ -138,7 +138,7 @@ def _plan_delays(
     delay_levels: str | None,
 ) -> None:
     """Units of delayed messages carry the time they are due, which tells how long their level waits."""
-    plan.delay_ms = parse_delay_levels(delay_levels or _DELAYS)
+    plan.delay_ms = parse_delay_levels(delay_levels or StoreConfig().delay_levels)
     if delay_levels:
         plan.delays_known = set(range(1, len(plan.delay_ms) + 1))
         return

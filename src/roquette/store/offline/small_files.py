@@ -1,9 +1,5 @@
-"""The store's small files: JSON, checkpoint, delay offsets, abort.
+"""The store's small files: JSON, checkpoint, delay offsets, abort."""
 
-Apache writes JSON with fastjson: number keys stand without quotes. `parse_json` reads that, and ordinary JSON.
-"""
-
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,26 +7,15 @@ from typing import Any, Final
 
 from roquette.base.generations import SUMS, parse_marks
 from roquette.base.read_files import Dated, ReadFiles, read_all
-from roquette.errors import StoreError
+from roquette.errors import RemoteProtocolError, StoreError
+from roquette.message.fastjson import NotJson, read_json
 from roquette.message.names import SCHEDULE_TOPIC
 from roquette.store.checkpoint import Checkpoint, decode_checkpoint
 from roquette.store.offline.findings import NOTE, Findings, finding
 from roquette.store.offline.store_dir import StoreDir
 
 JSON_LIMIT: Final = 256 << 20
-_NUMBER_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
 _LATER_MS: Final = 1 << 42  # the year 2109: no store time is behind it
-
-
-def parse_json(text: str) -> Any:
-    """JSON, number keys with or without quotes. Raises ValueError with the place."""
-    return json.loads(_NUMBER_KEY.sub(_quoted, text))
-
-
-def _quoted(match: "re.Match[str]") -> str:
-    if match.group(2) is None:
-        return match.group()
-    return f'{match.group(1)}"{match.group(2)}"{match.group(3)}'
 
 
 def load_json(files: ReadFiles, path: str) -> dict[str, Any] | None:
@@ -43,22 +28,14 @@ def load_json(files: ReadFiles, path: str) -> dict[str, Any] | None:
         return None
     data = read_all(files, path, JSON_LIMIT)
     try:
-        found = parse_json(data.decode())
-    except UnicodeDecodeError as error:
-        raise StoreError(f"{path} byte {error.start}: not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise StoreError(f"{path} byte {_byte_of(data, error)}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
+        found = read_json(data)
+    except NotJson as error:
+        raise StoreError(f"{path} byte {error.position}: {error.reason}") from None
+    except RemoteProtocolError as error:
         raise StoreError(f"{path} byte 0: {error}") from None
     if not isinstance(found, dict):
         raise StoreError(f"{path} byte 0: not a JSON object")
     return found
-
-
-def _byte_of(data: bytes, error: json.JSONDecodeError) -> int:
-    """Where in the file the parser stopped: it saw a text with more quotes, of as many lines."""
-    lines = data.split(b"\n")
-    return min(sum(len(line) + 1 for line in lines[: error.lineno - 1]), len(data))
 
 
 def topics_of(files: ReadFiles, store: StoreDir) -> dict[str, Any] | None:

@@ -33,6 +33,15 @@ _QUEUE_FIELDS: Final = frozenset(("topic", "brokerName", "queueId"))
 _QUOTE: Final = ord('"')
 
 
+class NotJson(RemoteProtocolError):
+    """Text that is no JSON of either dialect. `position`: the byte at which reading stopped; `reason`: what is wrong there."""
+
+    def __init__(self, reason: str, position: int, near: str = "") -> None:
+        super().__init__(f"the body is not JSON: {reason}{near}")
+        self.reason = reason
+        self.position = position
+
+
 def read_json(data: bytes) -> Any:
     """Read JSON or the dialect. Keys become text, or MessageQueue; nulls in maps are left out.
 
@@ -42,11 +51,9 @@ def read_json(data: bytes) -> Any:
     try:
         values = _parse(data)
     except UnicodeDecodeError as error:
-        raise RemoteProtocolError(
-            f"the body is not JSON: it is not UTF-8 at byte {error.start}"
-        ) from None
+        raise NotJson(f"it is not UTF-8 at byte {error.start}", error.start) from None
     except RecursionError:
-        raise RemoteProtocolError("the body is not JSON: it is nested too deep") from None
+        raise NotJson("it is nested too deep", 0) from None
     if b"null" in data:
         values = _without_nulls(values)
     if b"$ref" in data:
@@ -111,9 +118,10 @@ class _Reader:
             raise self._error("text after the end")
         return value
 
-    def _error(self, what: str) -> RemoteProtocolError:
+    def _error(self, what: str) -> NotJson:
         near = self._text[self._pos : self._pos + 20]
-        return RemoteProtocolError(f"the body is not JSON: {what} at {self._pos}, near {near!r}")
+        behind = len(self._text[: self._pos].encode())
+        return NotJson(what, behind, f" at {self._pos}, near {near!r}")
 
     def _peek(self) -> str:
         found = _SPACE.match(self._text, self._pos)
