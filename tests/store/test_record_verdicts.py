@@ -25,7 +25,7 @@ from roquette.store.queues.reading import record_at, store_time_at
 np = pytest.importorskip("numpy", reason="Spark's readers need it")
 pytest.importorskip("pyarrow")
 
-from roquette.spark.commitlog.walk import defect_in, store_time  # noqa: E402
+from roquette.spark.commitlog.walk import Split, Walk, store_time  # noqa: E402
 from roquette.spark.source.decode import RecordColumns  # noqa: E402
 
 BASE = 1 << 20
@@ -62,11 +62,14 @@ def verdicts(data: bytes) -> Iterator[tuple[str, bool, bool]]:
     fault = verdict(data)
     sound = fault == SOUND
     log = log_of(data, BASE)
-    walk = LogWalk(log, BASE, True, 1 << 62)
-    yield "recovery", walk.advance() and walk.last_offset == BASE, sound
+    recovery = LogWalk(log, BASE, True, 1 << 62)
+    yield "recovery", recovery.advance() and recovery.last_offset == BASE, sound
     reader = LogReader(File(data), BASE, True)
     yield "fsck, repair", reader.advance() == RECORD and reader.position == 0, sound
-    yield "Spark, one", defect_in(data, 0, BASE, True) == "", sound
+    split = Split(path="f", base=BASE, size=len(data), start=0, end=len(data))
+    walk = Walk(split, lambda at, n: data[at : at + n], read_bytes=64, rows=9, check_crc=True)
+    first = next(iter(walk))
+    yield "Spark, walk", isinstance(first, RecordColumns), sound
     try:
         RecordColumns(data, positions=np.array([0])).check(BASE, crc=True)
         columns = True

@@ -16,26 +16,17 @@ from typing import NamedTuple
 import numpy as np
 
 from roquette.errors import CorruptRecord
-from roquette.message.record_layout import (
-    BLANK_MAGIC,
-    MAGIC_START,
-    PHYSICAL_AT,
-    PLACE_END,
-    RECORD_MAGIC_V1,
-    RECORD_MAGIC_V2,
-    SMALLEST_RECORD,
-)
-from roquette.message.record_view import CUT, FAULT_WORDS, SOUND, RecordView
+from roquette.message import record_view
+from roquette.message.record_layout import BLANK_MAGIC, HEAD_SIZE, RECORD_MAGIC_V1, RECORD_MAGIC_V2
+from roquette.message.record_view import FAULT_WORDS, SOUND, RecordView
 from roquette.spark.source.columns import leading_records
 from roquette.spark.source.decode import RecordColumns
+from roquette.store.log.log_reader import LogReader
 
 BLANK, EMPTY, TORN, DAMAGED, MISSING = "blank", "empty", "torn", "damaged", "missing"
 _MAGICS = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
 _PEEK = 64 << 10
-_ZEROS = bytes(1 << 20)
-_read_size = struct.Struct(">i").unpack_from
 _read_start = struct.Struct(">ii").unpack_from
-_read_physical = struct.Struct(">q").unpack_from
 
 Read = Callable[[int, int], bytes]  # (position, size) of the split's file
 
@@ -64,6 +55,14 @@ class Split:
     missing: int = 0  # bytes between `path` and the segment before it: reported as a gap
 
 
+class _File:
+    """A split's file for the log reader."""
+
+    def __init__(self, size: int, read: Read) -> None:
+        self.size = size
+        self.read = read
+
+
 class Walk:
     """Iterate over a split: `RecordColumns` of at most `rows` records, and `Gap`s, in the log's order.
 
@@ -78,9 +77,11 @@ class Walk:
     ) -> None:
         self._split = split
         self._read = read
-        self._read_bytes = max(read_bytes, 2 * PLACE_END)
+        self._read_bytes = max(read_bytes, HEAD_SIZE)
         self._rows = rows
         self._check_crc = check_crc
+        window = min(self._read_bytes, _PEEK)
+        self._reader = LogReader(_File(split.size, read), split.base, check_crc, window=window)
 
     def __iter__(self) -> Iterator[RecordColumns | Gap]:
         split = self._split
@@ -99,7 +100,7 @@ class Walk:
                     return
                 reached = after
             position = reached
-        if position < split.size and not self._stands_at(position):
+        if position < split.size and self._fault_at(position) != SOUND:
             yield from self._skip_gap(position)
 
     def _runs(self, data: bytes, position: int) -> Iterator[tuple[RecordColumns, int]]:
@@ -121,8 +122,9 @@ class Walk:
 
     def _sound_count(self, data: bytes, starts: np.ndarray, base: int) -> int:
         """How many records are sound before the first one that is not."""
+        view = RecordView()
         for index, start in enumerate(starts.tolist()):
-            if defect_in(data, start, base + start, self._check_crc):
+            if view.examine(data, start, base + start, self._check_crc) != SOUND:
                 return index
         raise AssertionError("the two ways to read a record disagree")
 
@@ -136,56 +138,31 @@ class Walk:
                 data = self._read(position, wanted)
         return data
 
-    def _stands_at(self, position: int) -> bool:
-        """Whether a valid record begins there."""
-        data = self._load(position, _PEEK)
-        return not defect_in(data, 0, self._split.base + position, self._check_crc)
+    def _fault_at(self, position: int) -> int:
+        """What is wrong with what stands there."""
+        self._reader.following = position
+        return self._reader.look()
 
     def _find(self, start: int, stop: int) -> int | None:
         """Where the first sound record begins in `start` to `stop`."""
-        size = self._split.size
-        position = start
-        while position < stop:
-            data = self._read(position, min(self._read_bytes, size - position))
-            hit = -1 if is_zero(data) else data.find(MAGIC_START, 4)
-            while hit >= 0:
-                at = position + hit - 4
-                if at >= stop:
-                    return None
-                if self._is_record(data, hit - 4, at):
-                    return at
-                hit = data.find(MAGIC_START, hit + 1)
-            if position + len(data) >= size or len(data) <= PLACE_END:
-                return None
-            position += (
-                len(data) - PLACE_END
-            )  # marks that the end of `data` cut in two are seen whole
-        return None
-
-    def _is_record(self, data: bytes, at: int, position: int) -> bool:
-        if at + PLACE_END > len(data):
-            return False
-        size, magic = _read_start(data, at)
-        if size < SMALLEST_RECORD or position + size > self._split.size or magic not in _MAGICS:
-            return False
-        if _read_physical(data, at + PHYSICAL_AT)[0] != self._split.base + position:
-            return False
-        if at + size > len(data):
-            data, at = self._read(position, size), 0
-        return not defect_in(data, at, self._split.base + position, self._check_crc)
+        reader = self._reader
+        at = reader.find_sound(start, self._check_crc, stop)
+        while at >= 0 and reader.magic == BLANK_MAGIC:
+            at = reader.find_sound(at + 1, self._check_crc, stop)
+        return at if at >= 0 else None
 
     def _skip_gap(self, position: int) -> Generator[Gap, None, int | None]:
         """Yield the gap at `position`; returns where the next record begins, None at the end."""
         split = self._split
         rest = split.size - position
-        data = self._load(position, _PEEK)
-        if len(data) >= 8 and _read_start(data)[1] == BLANK_MAGIC:
+        fault = self._fault_at(position)
+        if fault in (record_view.BLANK, record_view.BAD_BLANK):
             yield self._gap(BLANK, position, split.size, "")
             return None
-        if split.last and self._is_zero(position):
+        if split.last and self._reader.is_zeros(position, split.size):
             yield self._gap(EMPTY, position, split.size, "")
             return None
-        reason = defect_in(data, 0, split.base + position, self._check_crc) or "no record"
+        reason = FAULT_WORDS[fault]
         after = self._find(position + 1, split.size)
         if after is not None:
             yield self._gap(DAMAGED, position, after, reason)
@@ -196,33 +173,8 @@ class Walk:
             yield self._gap(DAMAGED, position, split.size, reason)
         return None
 
-    def _is_zero(self, position: int) -> bool:
-        while position < self._split.size:
-            data = self._read(position, min(self._read_bytes, self._split.size - position))
-            if not data or not is_zero(data):
-                return not data
-            position += len(data)
-        return True
-
     def _gap(self, kind: str, start: int, end: int, reason: str) -> Gap:
         return Gap(kind, self._split.path, self._split.base + start, end - start, reason)
-
-
-def is_zero(data: bytes) -> bool:
-    """Whether all bytes are zero, at the speed of memory."""
-    if data[:64].strip(b"\0"):
-        return False
-    return all(
-        data.startswith(_ZEROS[: len(data) - at], at) for at in range(0, len(data), len(_ZEROS))
-    )
-
-
-def defect_in(data: bytes, at: int, physical_offset: int, check_crc: bool) -> str:
-    """What is wrong with the record at `at`, which should be at that physical offset; "" if it is valid."""
-    if len(data) - at < 8:
-        return FAULT_WORDS[CUT]
-    fault = RecordView().examine(data, at, physical_offset, check_crc)
-    return FAULT_WORDS[fault] if fault != SOUND else ""
 
 
 def store_time(head: bytes) -> int | None:

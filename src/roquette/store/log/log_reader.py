@@ -174,7 +174,7 @@ class LogReader(RecordView):
         self.known = False
         if following >= 0:
             self.following = following
-            self.fault = HOLE if self._zeros(position, following) else fault
+            self.fault = HOLE if self.is_zeros(position, following) else fault
             return FAULT
         self.following = self.limit
         if not self._written:
@@ -183,7 +183,7 @@ class LogReader(RecordView):
         self.fault = fault if fault in (CUT, BAD_BLANK, BAD_OFFSET) else TAIL
         return FAULT
 
-    def _zeros(self, start: i64, end: i64) -> bool:
+    def is_zeros(self, start: i64, end: i64) -> bool:
         """Is there nothing but zeros between two positions?"""
         while start < end:
             size: i64 = end - start
@@ -196,23 +196,27 @@ class LogReader(RecordView):
             start += len(piece)
         return True
 
-    def find_sound(self, position: i64) -> i64:
-        """The first position from one on at which a sound record or the right blank begins; -1: none.
+    def find_sound(self, position: i64, check: bool = True, stop: i64 = -1) -> i64:
+        """The first position from one on, before `stop`, at which a sound record or the right blank begins; -1: none.
 
-        Sets `_written` when anything but zeros stands on the way.
+        `check`: its body must match its CRC. Sets the fields, and `_written` when anything but zeros stands on the way.
         """
-        while position < self.limit:
-            piece = self._source.read(position, _WINDOW + _OVERLAP)
+        if stop < 0 or stop > self.limit:
+            stop = self.limit
+        while position < stop:
+            piece = self._source.read(position, self.window + _OVERLAP)
             end: i64 = len(piece)
             if piece != (_ZEROS if end == len(_ZEROS) else bytes(end)):
                 self._written = True
+                self.data = piece
+                self._start = position
                 hit: i64 = self._next_mark(piece, 4)
-                while hit >= 0:
-                    fault = self._examine(position + hit - 4, True)
+                while 4 <= hit < stop - position + 4:
+                    fault = self._examine(position + hit - 4, check)
                     if fault in (SOUND, BLANK):
                         return position + hit - 4
                     hit = self._next_mark(piece, hit + 1)
-            if end <= _WINDOW:
+            if end <= self.window:
                 return -1
             position += end - _OVERLAP
         return -1

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.message.record_layout import StoredRecord
+from roquette.message.record_view import SOUND
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from roquette.store.index.index_audit import SUMS, parse_sums
 from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, index_file_size
 from roquette.store.index.keys import TopicKeys
-from roquette.store.log.log_reader import RECORD, LogReader
+from roquette.store.log.log_reader import LogReader
 from roquette.store.offline.findings import NOTE, Findings, finding
 from roquette.store.offline.index_entries import ChainCheck, IndexView, find_end, find_slots
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_index
@@ -209,7 +210,7 @@ class IndexTask:
         source = self.files.open(file.path)
         try:
             at = physical - file.base
-            reader = LogReader(source, file.base, False, at, at + 1)
-            return int(reader.store_ms) if reader.advance() == RECORD else -1
+            reader = LogReader(source, file.base, False, at)
+            return int(reader.store_ms) if reader.look() == SOUND else -1
         finally:
             source.close()

@@ -5,7 +5,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from roquette.base.read_files import ReadFile, ReadFiles
-from roquette.store.log.log_reader import RECORD, LogReader
+from roquette.message.record_view import SOUND
+from roquette.store.log.log_reader import LogReader
 from roquette.store.offline.findings import Findings
 from roquette.store.offline.store_dir import LogFile, StoreDir
 from roquette.store.offline.units import QueueUnits
@@ -46,8 +47,8 @@ class LogLookup:
         source = self._source
         assert source is not None
         at: i64 = physical - file.base
-        reader = LogReader(source, file.base, False, at, at + 1, False, 0, _PEEK)
-        if reader.advance() != RECORD or reader.size != size or reader.queue_id != queue_id:
+        reader = LogReader(source, file.base, False, at, -1, False, 0, _PEEK)
+        if reader.look() != SOUND or reader.size != size or reader.queue_id != queue_id:
             return -1
         name = reader.data[reader.topic_at : reader.topic_at + reader.topic_size]
         if name == topic.encode():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from roquette.base.read_files import ReadAt, ReadFiles
 from roquette.message.record_layout import StoredRecord
-from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS
+from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
 from roquette.store.log.log_reader import END, FILLED, RECORD, STOPPED, LogReader
 from roquette.store.offline.store_dir import LogFile
 
@@ -111,9 +111,8 @@ def read_record(files: ReadFiles, log: list[LogFile], offset: int) -> StoredReco
         if file.base <= offset < file.base + file.size:
             source = files.open(file.path)
             try:
-                at = offset - file.base
-                reader = LogReader(source, file.base, True, at, at + 1)
-                return reader.record() if reader.advance() == RECORD else None
+                reader = LogReader(source, file.base, True, offset - file.base)
+                return reader.record() if reader.look() == SOUND else None
             finally:
                 source.close()
     return None
