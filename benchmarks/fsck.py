@@ -19,12 +19,12 @@ from roquette.base.files import OsFiles
 from roquette.base.read_files import OsReadFiles
 from roquette.message.draft import Draft
 from roquette.store.config import StoreConfig
-from roquette.store.message_store import MessageStore
 from roquette.store.log import log_reader as scan_module
+from roquette.store.log.log_reader import END, LogReader
+from roquette.store.message_store import MessageStore
 from roquette.store.offline.findings import Findings
 from roquette.store.offline.fsck import LogTask
 from roquette.store.offline.index_check import IndexTask, find_specs
-from roquette.store.log.log_reader import END, LogReader
 from roquette.store.offline.store_dir import find_store
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])

@@ -271,7 +271,7 @@ def polls(capacity=100, per_key=10, **more):
 
 
 def arrival(topic="T", queue_id=0, code=0):
-    return Arrival(topic, queue_id, 0, code, 0, 0, 0)
+    return Arrival(topic, queue_id, 0, code, 0, 0)
 
 
 def test_an_arrival_wakes_one_of_a_group_under_each_key():

@@ -5,7 +5,6 @@ It is synchronous. What blocks (sync, allocation, deletion) leaves as a plan: th
 """
 
 import logging
-from collections.abc import Callable, Iterator
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -17,26 +16,18 @@ from roquette.message.draft import CODE_OF_TAGS, Draft, Place
 from roquette.message.properties import KeySpans
 from roquette.message.record import encode_record
 from roquette.message.record_layout import MAX_PROPERTIES
-from roquette.message.record_view import RecordView
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.foreign_parts import refuse_other_kinds
-from roquette.store.index.index import Index, KeySearch
 from roquette.store.index.index_audit import write_sums
-from roquette.store.layout import StoreLayout
 from roquette.store.limits import raise_illegal
 from roquette.store.log.batch_appender import BatchAppender
-from roquette.store.log.commit_log import BLANK_SIZE, PENDING_LIMIT, CommitLog
+from roquette.store.log.commit_log import BLANK_SIZE, PENDING_LIMIT
 from roquette.store.log.log_mark import begin_mark
-from roquette.store.log.log_reader import LogReader
-from roquette.store.log.log_walk import log_readers
-from roquette.store.queues import reading
 from roquette.store.queues.consume_queue import ConsumeQueue
-from roquette.store.queues.consume_queues import ConsumeQueues
-from roquette.store.queues.queue_read import QueueRead, QueueReader, ReadRequest
-from roquette.store.queues.reading import FileSource, LogSource, SpansRead
 from roquette.store.recovery import Recovery, RecoveryReport
-from roquette.store.results import Appended, Arrival, BatchAppended, Found
+from roquette.store.results import Appended, Arrival, BatchAppended
+from roquette.store.stored_messages import StoredMessages
 from roquette.store.upkeep.disk_guard import DiskGuard
 from roquette.store.upkeep.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.upkeep.upkeep import Upkeep
@@ -44,24 +35,13 @@ from roquette.store.upkeep.upkeep import Upkeep
 log = logging.getLogger("roquette.store")
 
 
-class MessageStore:
-    """Commit log, consume queues, index and checkpoint of one broker."""
+class MessageStore(StoredMessages):
+    """The writer of one broker's commit log, consume queues, index and checkpoint; it reads as `StoredMessages` does."""
 
     def __init__(self, config: StoreConfig, files: Files, store_host: bytes) -> None:
         """`store_host`: the address written into records, 4 or 16 bytes and the port as int32."""
-        self.config: StoreConfig = config
-        self.layout: StoreLayout = StoreLayout(config.root_dir, config.commit_log_dir)
-        self._files: Files = files
+        super().__init__(config, files)
         self._store_host: bytes = store_host
-        self._log: CommitLog = CommitLog(
-            files, self.layout.commit_log, self.layout.ahead, config.segment_size
-        )
-        self._queues: ConsumeQueues = ConsumeQueues(files, self.layout, config.queue_file_units)
-        self._index: Index | None = None
-        if config.index_enable:
-            self._index = Index(
-                files, self.layout.index, config.max_hash_slots, config.max_index_entries
-            )
         self._upkeep: Upkeep = Upkeep(
             files, self.layout, config, self._log, self._queues, self._index
         )
@@ -71,9 +51,6 @@ class MessageStore:
         self._spans: KeySpans = KeySpans()
         self._arrivals: list[Arrival] = []
         self._sync_flush: bool = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._reader: QueueReader = QueueReader(
-            self._log, self._queues, config, files.memory_size()
-        )
         self._max_body: i64 = config.max_message_size
         self._max_record: i64 = config.segment_size - BLANK_SIZE
         self._last_store_ms: i64 = 0
@@ -109,7 +86,7 @@ class MessageStore:
             self.disk.opening()
             checkpoint = self._upkeep.load_checkpoint()
             recovery = Recovery(
-                files, layout, self.config, self._log, self._queues, self._index, checkpoint
+                files, self.config, self._log, self._queues, self._index, checkpoint
             )
             report = recovery.run()
             self._log.mark = begin_mark(
@@ -234,7 +211,7 @@ class MessageStore:
             queue.append(physical, size, code)
             if not queue.dirty:
                 self._queues.mark_dirty(queue)
-            arrival = Arrival(entry.topic, queue_id, offset, code, physical, size, now_ms)
+            arrival = Arrival(entry.topic, queue_id, offset, code, physical, size)
             self._arrivals.append(arrival)
         self._log.append(record)
         self._last_store_ms = now_ms
@@ -322,151 +299,11 @@ class MessageStore:
         self._arrivals = arrivals[count:]
         return arrivals[:count]
 
-    # Reading
-
-    def topics(self) -> list[str]:
-        """Topics that have queues here."""
-        return sorted(topic for topic, entry in self._queues.topics.items() if entry.queues)
-
-    def queues_of(self, topic: str) -> list[int]:
-        """Ids of a topic's queues here."""
-        entry = self._queues.topics.get(topic)
-        return sorted(entry.queues) if entry is not None else []
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """The first queue offset there is; 0 without a queue."""
-        queue = self._queues.find(topic, queue_id)
-        return queue.min_offset(self._log.min_offset) if queue is not None else 0
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset the next message gets; 0 without a queue."""
-        queue = self._queues.find(topic, queue_id)
-        return queue.next_offset if queue is not None else 0
-
-    def read_queue(self, request: ReadRequest) -> Found:
-        """Read records of a queue, also where the disk must be asked."""
-        found = self._reader.read(request, False)
-        assert isinstance(found, Found)
-        return found
-
-    def begin_read(self, request: ReadRequest) -> Found | QueueRead:
-        """Read records of a queue, but return a read that may have to wait for the disk: run it in the executor."""
-        return self._reader.read(request, True)
-
-    def properties_at(self, physical_offset: int, size: int) -> bytes:
-        """Property bytes of one record, as `Arrival` names it; empty when it is gone."""
-        source = LogSource(self._log, self._log.end_offset)
-        return source.properties(RecordView(), physical_offset, size)
-
-    def read_log(self, start: int, end: int) -> bytes:
-        """The log's bytes of a range within one file; shorter (or empty) where it has no more of them."""
-        return self._log.read(start, end)
-
-    def log_readers(self, start: int) -> Iterator[LogReader]:
-        """A reader of each file of the log from a record boundary on; they check no CRC."""
-        return log_readers(self._log, max(start, self._log.min_offset), self._log.end_offset)
-
-    def is_cold(self, physical_offset: int) -> bool:
-        """May a read there have to wait for the disk? (Apache: checkInDiskByCommitOffset)."""
-        return self._reader.is_cold(physical_offset)
-
-    def plan_spans(self, spans: list[tuple[i64, i64]]) -> Callable[[], list[bytes]]:
-        """What reads ranges of the log in the executor; ranges the log has lost are left out."""
-        return SpansRead(FileSource(self._log, self._log.end_offset), spans).run
-
-    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store time of a queue's message, epoch ms; -1 when there is none."""
-        queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return -1
-        return reading.store_time_at(self._log, queue.physical_at(queue_offset))
-
-    def queue_units(
-        self, topic: str, queue_id: int, queue_offset: int, count: int
-    ) -> list[tuple[int, int, int]] | None:
-        """Units from an offset on: physical offset, size, tags code; None when the offset is not there."""
-        queue = self._queues.find(topic, queue_id)
-        return None if queue is None else reading.units_at(queue, queue_offset, count)
-
-    def earliest_store_time(self) -> int:
-        """Store time of the oldest record of the log, epoch ms; -1 when it is empty."""
-        return reading.store_time_at(self._log, self._log.min_offset)
-
-    def offset_by_time(
-        self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False
-    ) -> int:
-        """A queue offset for a store time; see `reading.offset_by_time`. 0 without a queue."""
-        queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return 0
-        return reading.offset_by_time(self._log, queue, timestamp_ms, upper)
-
-    def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
-        """The record that begins at a physical offset; None when none does."""
-        return reading.record_at(self._log, physical_offset, size)
-
-    def search(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
-    ) -> KeySearch | None:
-        """Begin a look-up by key or unique id, of maxMsgsNumBatch records at most; None without an index."""
-        if self._index is None:
-            return None
-        limit = min(max_count, self.config.max_query_count)
-        return self._index.search(topic, key, limit, begin_ms, end_ms)
-
-    def query(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
-    ) -> list[bytes]:
-        """The newest records that may carry a key or unique id, in log order; the reader verifies."""
-        search = self.search(topic, key, max_count, begin_ms, end_ms)
-        if search is None:
-            return []
-        while not search.step(1 << 20):
-            pass
-        return self.records_of(search.found)
-
-    def records_of(self, offsets: list[int]) -> list[bytes]:
-        """What a look-up found, in log order (DefaultMessageStore.queryMessage sorts); what is gone is left out."""
-        records = (self.record_at(offset) for offset in sorted(set(offsets)))
-        return [record for record in records if record is not None]
-
-    @property
-    def index_last_timestamp_ms(self) -> int:
-        """Store time of the newest record indexed."""
-        return self._index.end_timestamp_ms if self._index is not None else 0
-
-    @property
-    def index_last_physical_offset(self) -> int:
-        """Physical offset of the newest record indexed."""
-        return self._index.end_physical if self._index is not None else 0
-
     def delete_topic(self, topic: str) -> None:
         """Drop a topic's queues; the log forgets its records when their files expire."""
         self._queues.drop_topic(topic)
         self._upkeep.queues_dropped()
         self._arrivals = [arrival for arrival in self._arrivals if arrival.topic != topic]
-
-    # Offsets
-
-    @property
-    def min_physical_offset(self) -> int:
-        """The first byte the log still has."""
-        return self._log.min_offset
-
-    @property
-    def max_physical_offset(self) -> int:
-        """The byte after the last record appended."""
-        return self._log.end_offset
-
-    @property
-    def wrote(self) -> int:
-        """How far the log was handed to the system."""
-        return self._log.wrote_offset
-
-    @property
-    def synced_offset(self) -> int:
-        """How far the log is on the disk."""
-        return self._log.synced
 
     # Upkeep, driven from outside
 

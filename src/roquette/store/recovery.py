@@ -62,7 +62,6 @@ class Recovery:
     def __init__(
         self,
         files: Files,
-        layout: StoreLayout,
         config: StoreConfig,
         commit_log: CommitLog,
         queues: ConsumeQueues,
@@ -71,7 +70,7 @@ class Recovery:
     ) -> None:
         self._files = files
         self._checkpoint = checkpoint
-        self._layout = layout
+        self._layout = StoreLayout(config.root_dir, config.commit_log_dir)
         self._config = config
         self._log = commit_log
         self._queues = queues

@@ -57,7 +57,6 @@ class Arrival:
         "queue_id",
         "queue_offset",
         "size",
-        "store_ms",
         "tags_code",
         "topic",
     )
@@ -70,7 +69,6 @@ class Arrival:
         tags_code: i64,
         physical_offset: i64,
         size: i64,
-        store_ms: i64,
     ) -> None:
         self.topic: str = topic
         self.queue_id: int = queue_id
@@ -78,7 +76,6 @@ class Arrival:
         self.tags_code: i64 = tags_code
         self.physical_offset: i64 = physical_offset
         self.size: i64 = size
-        self.store_ms: i64 = store_ms
 
 
 class Found:

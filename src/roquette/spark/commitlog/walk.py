@@ -80,8 +80,8 @@ class Walk:
         self._read_bytes = max(read_bytes, HEAD_SIZE)
         self._rows = rows
         self._check_crc = check_crc
-        window = min(self._read_bytes, _PEEK)
-        self._reader = LogReader(_File(split.size, read), split.base, check_crc, window=window)
+        self._reader = LogReader(_File(split.size, read), split.base, check_crc)
+        self._reader.window = min(self._read_bytes, _PEEK)
 
     def __iter__(self) -> Iterator[RecordColumns | Gap]:
         split = self._split

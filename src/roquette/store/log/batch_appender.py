@@ -163,7 +163,7 @@ class BatchAppender:
             write_i64_be(part.units, physical)
             write_i32_be(part.units, i32(size))
             write_i64_be(part.units, code)
-            fresh.append(Arrival(entry.topic, queue_id, offset, code, physical, size, now_ms))
+            fresh.append(Arrival(entry.topic, queue_id, offset, code, physical, size))
             ids.write(store_host)
             write_i64_be(ids, physical)
             done.count += 1

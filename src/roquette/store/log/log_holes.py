@@ -82,7 +82,9 @@ class Beyond:
         while (segment := self._log.find_segment(start)) is not None:
             position = start - segment.base_offset
             inside = position % segment.size > 0
-            reader = LogReader(segment, segment.base_offset, True, position, sync=inside)
+            reader = LogReader(segment, segment.base_offset, True, position)
+            if inside:
+                reader.synchronize()
             while (found := reader.advance()) == FAULT:
                 pass
             if found == RECORD:

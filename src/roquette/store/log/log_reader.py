@@ -46,11 +46,12 @@ class LogReader(RecordView):
         following: where reading goes on; behind a fault, the end of the damaged stretch.
         fault: why, when `advance` said FAULT. `known`: the record's header could be read all the same.
         ending: OPEN, FILLED or STOPPED, when it said END.
+        window: bytes read at once.
         blank_at: where the blank at the file's end begins; -1 when there is none.
     """
 
     __slots__ = (
-        "_check", "_open_end", "_source", "_start", "_stop", "_sync", "_written", "base", "blank_at", "ending",
+        "_check", "_open_end", "_source", "_start", "_stop", "_written", "base", "blank_at", "ending",
         "fault", "following", "known", "limit", "nominal", "position", "window",
     )  # fmt: skip
 
@@ -61,25 +62,20 @@ class LogReader(RecordView):
         check_crc: bool,
         start: i64 = 0,
         stop: i64 = -1,
-        sync: bool = False,
         nominal: i64 = 0,
-        window: i64 = _WINDOW,
     ) -> None:
         """
         Args:
             base: the physical offset of the file's first byte; -1: the first sound record says it.
             start: position to begin at. `stop`: records that begin here or later are left out; -1: none.
-            sync: `start` may lie within a record: begin with the first sound one behind it.
             nominal: the size the whole file has, when this may be a piece of it; 0: it is whole.
-            window: bytes read at once.
         """
         super().__init__()
         self._source: ReadAt = source
-        self.window: i64 = window
+        self.window: i64 = _WINDOW
         self._check: bool = check_crc
         self._start: i64 = 0
         self._stop: i64 = stop
-        self._sync: bool = sync
         self._open_end: bool = False
         self._written: bool = False
         self.base: i64 = base
@@ -95,11 +91,6 @@ class LogReader(RecordView):
 
     def advance(self) -> i64:
         """Go to the next record, fault or end. Raises OSError."""
-        if self._sync:
-            self._sync = False
-            found = self.find_sound(self.following)
-            self.following = found if found >= 0 else self.limit
-            self._open_end = found < 0
         position = self.following
         self.position = position
         if 0 <= self._stop <= position:
@@ -115,6 +106,12 @@ class LogReader(RecordView):
             self.following = position + self.size
             return FAULT
         return self._damage(position, fault)
+
+    def synchronize(self) -> None:
+        """`start` may lie within a record: begin with the first sound one at or behind it. Raises OSError."""
+        found = self.find_sound(self.following)
+        self.following = found if found >= 0 else self.limit
+        self._open_end = found < 0
 
     def look(self) -> i64:
         """What stands at `following`: SOUND, BLANK or a fault. Goes behind a record or a blank, and over no fault."""

@@ -17,11 +17,12 @@ from roquette.store.offline.index_check import DEFAULT_SLOTS
 from roquette.store.offline.index_entries import IndexView, find_slots
 from roquette.store.offline.small_files import load_json
 from roquette.store.offline.store_dir import LogFile
-from roquette.store.offline.timer_check import read_wheel, unpack_unit
+from roquette.store.offline.timer_check import read_wheel
 from roquette.store.offline.walk import Fault, FileEnd, walk_bytes
 from roquette.store.queues.consume_queue import FILLER_FROM, UNIT_SIZE
 from roquette.store.timer.timer_checkpoint import decode_timer_checkpoint
 from roquette.store.timer.timer_log import UNIT_SIZE as TIMER_UNIT_SIZE
+from roquette.store.timer.timer_log import unpack_unit
 
 KINDS: Final = (
     "log", "queue", "index", "checkpoint", "timerwheel", "timerlog", "timercheck", "json", "text",
@@ -98,15 +99,15 @@ def dump_file(
     elif kind == "timerwheel":
         yield from (
             {
-                "byte": slot.index * 32,
-                "slot": slot.index,
+                "byte": slot.ordinal * 32,
+                "slot": slot.ordinal,
                 "time": slot.tick,
                 "first": slot.first,
                 "last": slot.last,
                 "number": slot.number,
             }
             for slot in read_wheel(files, path)
-            if slot.index * 32 >= start
+            if slot.ordinal * 32 >= start
         )
     else:
         yield _small(files, path, kind)

@@ -1,7 +1,5 @@
 """The timer's files: wheel, log and checkpoint agree with each other and with the commit log."""
 
-import struct
-from dataclasses import dataclass
 from typing import Final
 
 from roquette.base.read_files import ReadFile, ReadFiles, read_all
@@ -11,40 +9,13 @@ from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, l
 from roquette.store.offline.units import QueueUnits
 from roquette.store.timer.timer_audit import AUDIT_UNITS, TimerAudit
 from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
-from roquette.store.timer.timer_log import BLANK_MAGIC, UNIT_SIZE
-from roquette.store.timer.timer_wheel import SLOT_SIZE
+from roquette.store.timer.timer_log import BLANK, BLANK_MAGIC, UNIT_SIZE, TimerUnit, unpack_unit
+from roquette.store.timer.timer_wheel import SLOT_SIZE, WheelSlot, slots_in
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-_UNIT: Final = struct.Struct(">iqiqiqiiq")
-_SLOT: Final = struct.Struct(">qqqii")
-_BLANK: Final = struct.Struct(">iqi")
 _WINDOW: Final = UNIT_SIZE * 16_384
 _PAGE: Final = 1 << 20
 _PRECISIONS: Final = (1000, 500, 200, 100)
-
-
-@dataclass(frozen=True, slots=True)
-class WheelSlot:
-    """One slot in use: `tick` is its time in units of the precision."""
-
-    index: int
-    tick: int
-    first: int
-    last: int
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogUnit:
-    """One unit of the timer log at a position."""
-
-    position: int
-    prev: int
-    magic: int
-    slot_ms: int
-    offset: int
-    size: int
-    due_ms: int
 
 
 def read_wheel(files: ReadFiles, path: str) -> list[WheelSlot]:
@@ -53,25 +24,10 @@ def read_wheel(files: ReadFiles, path: str) -> list[WheelSlot]:
     source = files.open(path)
     try:
         for start in range(0, source.size, _PAGE):
-            page = source.read(start, _PAGE)
-            if page == bytes(len(page)):
-                continue
-            whole = len(page) - len(page) % SLOT_SIZE
-            for at in range(0, whole, SLOT_SIZE):
-                tick, first, last, number, _ = _SLOT.unpack_from(page, at)
-                if tick:
-                    found.append(WheelSlot((start + at) // SLOT_SIZE, tick, first, last, number))
+            found += slots_in(source.read(start, _PAGE), start // SLOT_SIZE)
     finally:
         source.close()
     return found
-
-
-def unpack_unit(data: bytes, at: int, position: int) -> LogUnit | None:
-    """The timer log unit in some bytes; None when it is none."""
-    size, prev, magic, write_ms, delay, offset, length, _, due_ms = _UNIT.unpack_from(data, at)
-    if size != UNIT_SIZE or magic & ~0xF or not magic:
-        return None
-    return LogUnit(position, prev, magic, write_ms + delay, offset, length, due_ms)
 
 
 def check_timer(
@@ -130,7 +86,7 @@ class _TimerCheck:
         return whole, whole == _WINDOW
 
     def _end_of_units(self, file: LogFile, data: bytes, at: int, start: int) -> None:
-        left, _, magic = _BLANK.unpack_from(data, at)
+        left, _, magic = BLANK.unpack_from(data, at)
         if magic == BLANK_MAGIC and left == file.size - start - at:
             return
         if data[at : at + UNIT_SIZE] == bytes(UNIT_SIZE):
@@ -139,7 +95,7 @@ class _TimerCheck:
             finding("timer", file.path, start + at, "neither a unit of the timer log nor its end")
         )
 
-    def _wrong(self, unit: LogUnit) -> str:
+    def _wrong(self, unit: TimerUnit) -> str:
         if unit.prev >= unit.position or (unit.prev < -1):
             return f"the unit names {unit.prev} as the one before it"
         if unit.offset < self._store.min_offset:
@@ -177,10 +133,10 @@ class _TimerCheck:
             return
         slots = size // SLOT_SIZE
         for slot in read_wheel(self._files, path):
-            at = slot.index * SLOT_SIZE
-            if slot.tick < 0 or slot.tick % slots != slot.index:
+            at = slot.ordinal * SLOT_SIZE
+            if slot.tick < 0 or slot.tick % slots != slot.ordinal:
                 self._found.add(
-                    finding("timer", path, at, f"slot {slot.index} has the time of another one")
+                    finding("timer", path, at, f"slot {slot.ordinal} has the time of another one")
                 )
                 continue
             if not log or slot.last < log[0].base or slot.number == 0:
@@ -256,7 +212,7 @@ class _TimerCheck:
             words = audit.slot(slot_ms, slot.first, slot.last, slot.number)
             if words:
                 words = f"the slot of {slot_ms}: {words}"
-                at = slot.index * SLOT_SIZE
+                at = slot.ordinal * SLOT_SIZE
                 self._found.add(finding("timer", wheel, at, words, severity))
         missing = audit.missing()
         if missing >= 0:

@@ -47,7 +47,8 @@ class LogLookup:
         source = self._source
         assert source is not None
         at: i64 = physical - file.base
-        reader = LogReader(source, file.base, False, at, -1, False, 0, _PEEK)
+        reader = LogReader(source, file.base, False, at)
+        reader.window = _PEEK
         if reader.look() != SOUND or reader.size != size or reader.queue_id != queue_id:
             return -1
         name = reader.data[reader.topic_at : reader.topic_at + reader.topic_size]

@@ -58,7 +58,9 @@ def walk_bytes(
         nominal: the size of a whole file, when this one may be cut off.
         wanted: asked about every sound record before it is decoded; others are passed over.
     """
-    reader = LogReader(source, base, check_crc, start, stop, sync, nominal)
+    reader = LogReader(source, base, check_crc, start, stop, nominal)
+    if sync:
+        reader.synchronize()
     while (found := reader.advance()) != END:
         if found == RECORD:
             if wanted is None or wanted(reader):

@@ -6,15 +6,13 @@ for a message of the timer queue. An unreadable unit is noticed by what should n
 or the slot. Units of slots that are delivered may be anything.
 """
 
-import struct
 from typing import Final, Protocol
 
 from mypy_extensions import i64
 
-from roquette.store.timer.timer_log import MAGIC_DELETE, UNIT_SIZE
+from roquette.store.timer.timer_log import MAGIC_DELETE, UNIT, UNIT_SIZE
 
 AUDIT_UNITS: Final = 4096  # of one window
-_UNIT: Final = struct.Struct(">iqiqiqiiq")
 _MAGICS: Final = (1, 3, 5, 7)
 
 
@@ -60,7 +58,7 @@ class TimerAudit:
     def feed(self, data: bytes, position: i64) -> bool:
         """The next units; what is none is passed over. False when something is wrong."""
         at: i64 = 0
-        for size, prev, magic, write_ms, delay, offset, length, _, _ in _UNIT.iter_unpack(
+        for size, prev, magic, write_ms, delay, offset, length, _, _ in UNIT.iter_unpack(
             data[: len(data) - len(data) % UNIT_SIZE]
         ):
             if size == UNIT_SIZE and magic in _MAGICS:

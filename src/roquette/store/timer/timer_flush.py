@@ -1,46 +1,46 @@
 """How the timer's files come to the disk, in an order that a crash at any moment leaves sound."""
 
+from dataclasses import dataclass
+
 from roquette.base.files import File, Files
 from roquette.store.checkpoint import write_checkpoint
+from roquette.store.layout import StoreLayout
 from roquette.store.timer.timer_checkpoint import TimerCheckpoint
 
 
+@dataclass(eq=False)
 class TimerFlushPlan:
-    """Brings timer log, wheel and checkpoint to the disk, in this order. The commit log is there before."""
+    """Brings timer log, wheel and checkpoint to the disk, in this order. The commit log is there before.
 
-    def __init__(
-        self,
-        files: Files,
-        touched: list[File],
-        directories: list[str],
-        wheel: tuple[str, int],
-        pieces: list[tuple[int, bytes]],
-        checkpoint_path: str,
-        checkpoint: TimerCheckpoint,
-        commit_end: int,
-    ) -> None:
-        self._files = files
-        self._touched = touched
-        self._directories = directories
-        self._wheel_path, self._wheel_size = wheel
-        self.pieces = pieces
-        self._checkpoint_path = checkpoint_path
-        self.checkpoint = checkpoint
-        self.commit_end = commit_end  # the commit log must be synced up to here before `run`
-        self.error: OSError | None = None
+    Attributes:
+        touched: files of the timer log. `directories`: to be synced behind them.
+        pieces: positions and bytes of the wheel, which has `wheel_size` bytes.
+        commit_end: the commit log must be synced up to here before `run`.
+    """
+
+    files: Files
+    layout: StoreLayout
+    touched: list[File]
+    directories: list[str]
+    wheel_size: int
+    pieces: list[tuple[int, bytes]]
+    checkpoint: TimerCheckpoint
+    commit_end: int
+    error: OSError | None = None
 
     def run(self) -> None:
         """Block until all is on the disk; an error is kept for `TimerStore.flushed`."""
         try:
-            for file in self._touched:
+            for file in self.touched:
                 file.sync()
-            for directory in self._directories:
-                self._files.sync_dir(directory)
+            for directory in self.directories:
+                self.files.sync_dir(directory)
             if self.pieces:
-                write_wheel(self._files, self._wheel_path, self._wheel_size, self.pieces)
-            self._files.make_dirs(self._checkpoint_path.rpartition("/")[0])
+                write_wheel(self.files, self.layout.timer_wheel, self.wheel_size, self.pieces)
+            path = self.layout.timer_checkpoint
+            self.files.make_dirs(path.rpartition("/")[0])
             data = self.checkpoint.encode()
-            write_checkpoint(self._files, self._checkpoint_path, data, len(data))
+            write_checkpoint(self.files, path, data, len(data))
         except OSError as error:
             self.error = error
 

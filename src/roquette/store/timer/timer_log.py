@@ -17,7 +17,7 @@ Positions count bytes from the first file's start. A unit never crosses files (A
 import os
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from mypy_extensions import i64
 
@@ -31,34 +31,27 @@ MAGIC_ROLL: Final = 2
 MAGIC_DELETE: Final = 4
 BLANK_MAGIC: Final = -875286124
 _BLANK_SIZE: Final = 16
-_UNIT: Final = struct.Struct(">iqiqiqiiq")
-_BLANK: Final = struct.Struct(">iqi")
+UNIT: Final = struct.Struct(">iqiqiqiiq")
+BLANK: Final = struct.Struct(">iqi")
 
 
-class TimerUnit:
-    """One unit of the timer log, and where it stands."""
+class TimerUnit(NamedTuple):
+    """One unit of the timer log, and where it stands.
 
-    __slots__ = ("due_ms", "magic", "offset", "position", "prev", "size", "slot_ms", "write_ms")
+    Attributes:
+        slot_ms: the time of its slot, before rounding.
+        offset, size: of the message in the commit log.
+        due_ms: when the message is due, epoch ms; 0: not known.
+    """
 
-    def __init__(
-        self,
-        position: int,
-        prev: int,
-        magic: int,
-        write_ms: int,
-        slot_ms: int,
-        offset: int,
-        size: int,
-        due_ms: int,
-    ) -> None:
-        self.position: int = position
-        self.prev: int = prev
-        self.magic: int = magic
-        self.write_ms: int = write_ms
-        self.slot_ms: int = slot_ms  # the time of its slot, before rounding
-        self.offset: int = offset  # of the message in the commit log
-        self.size: int = size
-        self.due_ms: int = due_ms  # 0: not known
+    position: int
+    prev: int
+    magic: int
+    write_ms: int
+    slot_ms: int
+    offset: int
+    size: int
+    due_ms: int
 
     @property
     def rolls(self) -> bool:
@@ -69,6 +62,14 @@ class TimerUnit:
     def recalls(self) -> bool:
         """Does it only take another message of its slot away?"""
         return self.magic & MAGIC_DELETE != 0 and self.magic & MAGIC_ROLL == 0
+
+
+def unpack_unit(data: bytes, at: int, position: int) -> TimerUnit | None:
+    """The unit in some bytes, which stand at a position of the timer log; None when they are none."""
+    size, prev, magic, write_ms, delay, offset, length, _, due_ms = UNIT.unpack_from(data, at)
+    if size != UNIT_SIZE or magic & ~0xF or not magic:
+        return None
+    return TimerUnit(position, prev, magic, write_ms, write_ms + delay, offset, length, due_ms)
 
 
 class TimerLog:
@@ -118,7 +119,7 @@ class TimerLog:
         delay = min(max(slot_ms - write_ms, -(1 << 31)), (1 << 31) - 1)
         position: i64 = last.base_offset + last.appended
         last.append(
-            _UNIT.pack(
+            UNIT.pack(
                 UNIT_SIZE, prev, magic, slot_ms - delay, delay, offset, size, topic_hash, due_ms
             )
         )
@@ -135,7 +136,7 @@ class TimerLog:
             self._files.open_file(path, self._file_size, True), base, self._file_size, 0
         )
         if last is not None:
-            last.append(_BLANK.pack(last.size - last.appended, 0, BLANK_MAGIC))
+            last.append(BLANK.pack(last.size - last.appended, 0, BLANK_MAGIC))
             last.fill()
             last.file.rest()
         self.segments.append(fresh)
@@ -153,11 +154,7 @@ class TimerLog:
         at: i64 = position - segment.base_offset
         if at + UNIT_SIZE > segment.appended:
             return None
-        data = segment.read(at, UNIT_SIZE)
-        size, prev, magic, write_ms, delay, offset, length, _, due_ms = _UNIT.unpack(data)
-        if size != UNIT_SIZE or magic & ~0xF:
-            return None
-        return TimerUnit(position, prev, magic, write_ms, write_ms + delay, offset, length, due_ms)
+        return unpack_unit(segment.read(at, UNIT_SIZE), 0, position)
 
     def windows(self, end: int, count: int) -> Iterator[tuple[int, bytes]]:
         """Position and bytes of up to `count` units in a row, from the oldest to before `end`."""

@@ -367,11 +367,11 @@ class TimerStore:
             self.log.directory_dirty = False
         self._flush = TimerFlushPlan(
             self._files,
+            self._layout,
             touched,
             directories,
-            (self._layout.timer_wheel, self.wheel.size),
+            self.wheel.size,
             pieces,
-            self._layout.timer_checkpoint,
             checkpoint,
             commit_end,
         )

@@ -15,7 +15,7 @@ not on the disk, and never forgets a slot whose messages are not.
 
 import mmap
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from roquette.base.files import File
 
@@ -28,6 +28,28 @@ _PAGE_SLOTS: Final = _PAGE // SLOT_SIZE
 _RUN_PAGES: Final = 256  # so many neighbouring pages are written at once
 _LOAD_PAGES: Final = 16
 _EMPTY: Final = bytes(SLOT_SIZE)
+
+
+class WheelSlot(NamedTuple):
+    """One slot in use: `tick` is its time in units of the precision."""
+
+    ordinal: int
+    tick: int
+    first: int
+    last: int
+    number: int
+
+
+def slots_in(page: bytes, first_ordinal: int) -> list[WheelSlot]:
+    """The slots in use in some bytes of a wheel, whose first slot has the ordinal `first_ordinal`."""
+    if page == bytes(len(page)):
+        return []
+    whole = page[: len(page) - len(page) % SLOT_SIZE]
+    return [
+        WheelSlot(first_ordinal + place, tick, first, last, number)
+        for place, (tick, first, last, number, _) in enumerate(_SLOT.iter_unpack(whole))
+        if tick
+    ]
 
 
 class TimerWheel:
@@ -124,14 +146,11 @@ class TimerWheel:
     def slots(self) -> list[tuple[int, int, int, int]]:
         """Time in ms, first and last position and number of every slot in use."""
         found: list[tuple[int, int, int, int]] = []
-        data, blank = self._data, bytes(_PAGE)
-        for start in range(0, len(data), _PAGE):
-            page = data[start : start + _PAGE]
-            if page == blank[: len(page)]:
-                continue
-            for tick, first, last, number, _ in _SLOT.iter_unpack(page):
-                if tick > 0:
-                    found.append((tick * self.precision_ms, first, last, number))
+        for start in range(0, len(self._data), _PAGE):
+            for slot in slots_in(self._data[start : start + _PAGE], start // SLOT_SIZE):
+                if slot.tick > 0:
+                    time_ms = slot.tick * self.precision_ms
+                    found.append((time_ms, slot.first, slot.last, slot.number))
         return found
 
     def take_dirty(self) -> list[tuple[int, bytes]]:

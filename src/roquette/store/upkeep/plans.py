@@ -86,7 +86,6 @@ class QueueFlushPlan:
         "_checkpoint",
         "_directories",
         "_files",
-        "_path",
         "_then",
         "_touched",
         "again",
@@ -101,17 +100,15 @@ class QueueFlushPlan:
         files: Files,
         touched: list[File],
         directories: list[str],
-        path: str,
-        checkpoint: bytes | None,
+        checkpoint: tuple[str, bytes] | None,
         log_offset: int,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """`then`: called when all is on the disk."""
+        """`checkpoint`: the file and its bytes. `then`: called when all is on the disk."""
         self._files = files
         self._then = then
         self._touched = touched
         self._directories = directories
-        self._path = path
         self._checkpoint = checkpoint
         self.log_offset = log_offset
         self.thorough = checkpoint is not None
@@ -129,7 +126,7 @@ class QueueFlushPlan:
                 if self._files.exists(directory):
                     self._files.sync_dir(directory)
             if self._checkpoint is not None:
-                write_checkpoint(self._files, self._path, self._checkpoint)
+                write_checkpoint(self._files, *self._checkpoint)
             if self._then is not None:
                 self._then()
         except OSError as error:

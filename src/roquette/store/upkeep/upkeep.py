@@ -215,8 +215,7 @@ class Upkeep:
             self._files,
             touched,
             list(directories),
-            self._layout.checkpoint,
-            checkpoint,
+            (self._layout.checkpoint, checkpoint) if checkpoint is not None else None,
             self._log.end_offset,
             then,
         )
