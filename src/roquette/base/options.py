@@ -13,7 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 from roquette.errors import ConfigError
@@ -141,6 +141,10 @@ def option(
         "written": written,
     }
     return dataclasses.field(default=value, metadata=given)
+
+
+live: Final = partial(option, mutable=True)
+"""An option that a request may change while the process runs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 from roquette.base.config import to_properties, with_changes
 from roquette.base.foreign_keys import BROKER
-from roquette.base.options import INT32, INT64, MILLISECONDS, matching, option
+from roquette.base.options import INT32, INT64, MILLISECONDS, live, matching, option
 from roquette.broker.tables.bounds import CAPACITY, Bounds, BoundSettings
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
@@ -32,27 +32,21 @@ class BrokerConfig(BoundSettings):
     )
     bind_address: str = option("0.0.0.0", "Address to listen on.")
     listen_port: int = option(10911, "Main port; 0 takes a free one.")
-    namesrv_addr: str = option(
-        "", "Name servers, host:port separated by semicolons.", kind=ADDRESSES, mutable=True
-    )
-    broker_permission: int = option(6, "4 read, 2 write, 6 both.", least=0, most=6, mutable=True)
-    auto_create_topic_enable: bool = option(
-        True, "A send to an unknown topic creates it.", mutable=True
-    )
-    auto_create_topic_on_all_brokers: bool = option(
-        True,
-        "A topic created by a send is created on every writable master of the cluster.",
-        mutable=True,
+    namesrv_addr: str = live("", "Name servers, host:port separated by semicolons.", kind=ADDRESSES)
+    broker_permission: int = live(6, "4 read, 2 write, 6 both.", least=0, most=6)
+    auto_create_topic_enable: bool = live(True, "A send to an unknown topic creates it.")
+    auto_create_topic_on_all_brokers: bool = live(
+        True, "A topic created by a send is created on every writable master of the cluster."
     )
     default_topic_queue_nums: int = option(8, "Queues of TBW102, the template of new topics.")
     cluster_topic_enable: bool = option(True, "The topic named like the cluster is readable.")
     broker_topic_enable: bool = option(True, "The topic named like the broker is readable.")
-    auto_create_subscription_group: bool = option(
-        True, "An unknown consumer group is created when first seen.", mutable=True
+    auto_create_subscription_group: bool = live(
+        True, "An unknown consumer group is created when first seen."
     )
     trace_topic_enable: bool = option(False, "Create the message trace topic at start.")
     msg_trace_topic_name: str = option("RMQ_SYS_TRACE_TOPIC", "Name of the message trace topic.")
-    trace_on: bool = option(True, "Tell clients that traces are wanted (TRACE_ON).", mutable=True)
+    trace_on: bool = live(True, "Tell clients that traces are wanted (TRACE_ON).")
     region_id: str = option("DefaultRegion", "Value of MSG_REGION.")
     revive_queue_num: int = option(8, "Queues of POP's revive topic.")
     pop_polling_size: int = option(1024, "Pops of one topic, group and queue that may wait.")
@@ -60,222 +54,167 @@ class BrokerConfig(BoundSettings):
     pop_ck_max_buffer_size: int = option(
         200_000, "Unfinished check-points of POP kept in memory; others wait in the revive log."
     )
-    pop_from_retry_probability: int = option(
-        20, "Of 100 pops, those that look at the retry topic first.", most=100, mutable=True
+    pop_from_retry_probability: int = live(
+        20, "Of 100 pops, those that look at the retry topic first.", most=100
     )
-    enable_retry_topic_v2: bool = option(
-        False,
-        "Name pop retry topics %RETRY%group+topic instead of %RETRY%group_topic.",
-        mutable=True,
+    enable_retry_topic_v2: bool = live(
+        False, "Name pop retry topics %RETRY%group+topic instead of %RETRY%group_topic."
     )
-    retrieve_message_from_pop_retry_topic_v1: bool = option(
-        True, "With enableRetryTopicV2, look into the older retry topics too.", mutable=True
+    retrieve_message_from_pop_retry_topic_v1: bool = live(
+        True, "With enableRetryTopicV2, look into the older retry topics too."
     )
-    init_pop_offset_by_check_msg_in_mem: bool = option(
-        True,
-        "A new group that starts at the end gets all of a queue that is still in memory.",
-        mutable=True,
+    init_pop_offset_by_check_msg_in_mem: bool = live(
+        True, "A new group that starts at the end gets all of a queue that is still in memory."
     )
-    use_message_filter_for_notification: bool = option(
-        True, "Notifications tell of messages their expression lets through only.", mutable=True
+    use_message_filter_for_notification: bool = live(
+        True, "Notifications tell of messages their expression lets through only."
     )
-    pop_response_return_actual_retry_topic: bool = option(
-        False, "Popped retries keep the retry topic's name.", mutable=True
+    pop_response_return_actual_retry_topic: bool = live(
+        False, "Popped retries keep the retry topic's name."
     )
-    default_message_request_mode: str = option(
-        "PULL",
-        "PULL or POP, for groups nobody set a mode for.",
-        choices=("PULL", "POP"),
-        mutable=True,
+    default_message_request_mode: str = live(
+        "PULL", "PULL or POP, for groups nobody set a mode for.", choices=("PULL", "POP")
     )
-    default_pop_share_queue_num: int = option(
+    default_pop_share_queue_num: int = live(
         -1,
         "How many clients' queues a popping client shares; 0 or less: all.",
         least=-1,
         most=2**31 - 1,
-        mutable=True,
     )
-    server_load_balancer_enable: bool = option(
-        True, "QUERY_ASSIGNMENT divides the queues; off: everybody gets all.", mutable=True
+    server_load_balancer_enable: bool = live(
+        True, "QUERY_ASSIGNMENT divides the queues; off: everybody gets all."
     )
-    long_polling_enable: bool = option(
-        True, "Hold pulls that find nothing for as long as they ask.", mutable=True
-    )
-    short_polling_time_mills: int = option(
-        1000, "How long a pull is held when long polling is off, ms.", kind=INT32, mutable=True
+    long_polling_enable: bool = live(True, "Hold pulls that find nothing for as long as they ask.")
+    short_polling_time_mills: int = live(
+        1000, "How long a pull is held when long polling is off, ms.", kind=INT32
     )
     max_held_pulls: int = option(100_000, "Pulls held at once; further ones are answered at once.")
-    reject_pull_consumer_enable: bool = option(
-        False, "Refuse pull consumers that are in no group of push consumers.", mutable=True
+    reject_pull_consumer_enable: bool = live(
+        False, "Refuse pull consumers that are in no group of push consumers."
     )
-    lite_pull_message_enable: bool = option(True, "Serve LITE_PULL_MESSAGE (361).", mutable=True)
-    use_server_side_reset_offset: bool = option(
+    lite_pull_message_enable: bool = live(True, "Serve LITE_PULL_MESSAGE (361).")
+    use_server_side_reset_offset: bool = live(
         True,
         "Offsets are reset in the broker, effective with each queue's next pull; else by the clients.",
-        mutable=True,
     )
-    enable_mixed_message_type: bool = option(
-        False, "Topics may have the message type MIXED.", mutable=True
+    enable_mixed_message_type: bool = live(False, "Topics may have the message type MIXED.")
+    clear_retry_topic_when_delete_topic: bool = live(
+        True, "With a topic, the retry topics POP made for it are deleted."
     )
-    clear_retry_topic_when_delete_topic: bool = option(
-        True, "With a topic, the retry topics POP made for it are deleted.", mutable=True
-    )
-    disable_consume_if_consumer_read_slowly: bool = option(
+    disable_consume_if_consumer_read_slowly: bool = live(
         False,
         "Take consumeEnable from groups that are further behind than consumerFallbehindThreshold.",
-        mutable=True,
     )
-    consumer_fallbehind_threshold: int = option(
+    consumer_fallbehind_threshold: int = live(
         16 << 30,
         "How many bytes of the log a group may be behind before it is disabled.",
         kind=INT64,
-        mutable=True,
     )
-    slave_read_enable: bool = option(
-        False, "Send readers that are far behind to a replica.", mutable=True
+    slave_read_enable: bool = live(False, "Send readers that are far behind to a replica.")
+    enable_property_filter: bool = live(True, "Allow SQL92 filters (on by default here).")
+    filter_support_retry: bool = live(
+        False, "Filter retry topics by the selectors of the topics before them."
     )
-    enable_property_filter: bool = option(
-        True, "Allow SQL92 filters (on by default here).", mutable=True
-    )
-    filter_support_retry: bool = option(
-        False, "Filter retry topics by the selectors of the topics before them.", mutable=True
-    )
-    reject_transaction_message: bool = option(False, "Refuse half messages.", mutable=True)
-    transaction_time_out: int = option(
+    reject_transaction_message: bool = live(False, "Refuse half messages.")
+    transaction_time_out: int = live(
         6_000,
         "Age at which the producer of a half message is first asked about it, ms.",
         kind=MILLISECONDS,
-        mutable=True,
     )
-    transaction_check_interval: int = option(
-        30_000,
-        "How often producers are asked about half messages, ms.",
-        least=100,
-        most=1 << 40,
-        mutable=True,
+    transaction_check_interval: int = live(
+        30_000, "How often producers are asked about half messages, ms.", least=100, most=1 << 40
     )
-    transaction_check_max: int = option(
-        15,
-        "Checks after which a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
-        kind=INT32,
-        mutable=True,
+    transaction_check_max: int = live(
+        15, "Checks after which a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.", kind=INT32
     )
-    store_reply_message_enable: bool = option(
-        True, "Keep the answers of request-reply in the log, too.", mutable=True
+    store_reply_message_enable: bool = live(
+        True, "Keep the answers of request-reply in the log, too."
     )
-    recall_message_enable: bool = option(False, "Serve recalls of timer messages.", mutable=True)
-    allow_recall_when_broker_not_writeable: bool = option(
-        True, "Serve recalls without write permission too.", mutable=True
+    recall_message_enable: bool = live(False, "Serve recalls of timer messages.")
+    allow_recall_when_broker_not_writeable: bool = live(
+        True, "Serve recalls without write permission too."
     )
     start_accept_send_request_time_stamp: int = option(
         0, "Refuse sends before this time, epoch ms."
     )
-    register_name_server_period: int = option(
-        30_000, "Registration interval, ms (10 to 60 s).", kind=MILLISECONDS, mutable=True
+    register_name_server_period: int = live(
+        30_000, "Registration interval, ms (10 to 60 s).", kind=MILLISECONDS
     )
     register_broker_timeout_mills: int = option(24_000, "Time for one registration, ms.")
-    enable_split_registration: bool = option(
+    enable_split_registration: bool = live(
         False,
         "Register in parts of splitRegistrationSize topics; more than 4,000 topics are split in any case.",
-        mutable=True,
     )
-    split_registration_size: int = option(
-        800, "Topics of one part of a registration.", least=1, most=4_000, mutable=True
+    split_registration_size: int = live(
+        800, "Topics of one part of a registration.", least=1, most=4_000
     )
-    compressed_register: bool = option(False, "Register in the compressed form.", mutable=True)
+    compressed_register: bool = live(False, "Register in the compressed form.")
     flush_consumer_offset_interval: int = option(5_000, "How often offsets are written, ms.")
     flush_delay_offset_interval: int = option(10_000, "How often delay progress is written, ms.")
-    send_thread_pool_queue_capacity: int = option(
-        10_000, "Sends that may wait.", kind=CAPACITY, mutable=True
+    send_thread_pool_queue_capacity: int = live(10_000, "Sends that may wait.", kind=CAPACITY)
+    pull_thread_pool_queue_capacity: int = live(
+        100_000, "Pulls and pops that may wait.", kind=CAPACITY
     )
-    pull_thread_pool_queue_capacity: int = option(
-        100_000, "Pulls and pops that may wait.", kind=CAPACITY, mutable=True
+    lite_pull_thread_pool_queue_capacity: int = live(
+        100_000, "Lite pulls that may wait.", kind=CAPACITY
     )
-    lite_pull_thread_pool_queue_capacity: int = option(
-        100_000, "Lite pulls that may wait.", kind=CAPACITY, mutable=True
+    query_thread_pool_queue_capacity: int = live(20_000, "Queries that may wait.", kind=CAPACITY)
+    client_manager_thread_pool_queue_capacity: int = live(
+        1_000_000, "Client registrations that may wait.", kind=CAPACITY
     )
-    query_thread_pool_queue_capacity: int = option(
-        20_000, "Queries that may wait.", kind=CAPACITY, mutable=True
+    consumer_manager_thread_pool_queue_capacity: int = live(
+        1_000_000, "Offset requests that may wait.", kind=CAPACITY
     )
-    client_manager_thread_pool_queue_capacity: int = option(
-        1_000_000, "Client registrations that may wait.", kind=CAPACITY, mutable=True
+    heartbeat_thread_pool_queue_capacity: int = live(
+        50_000, "Heartbeats that may wait.", kind=CAPACITY
     )
-    consumer_manager_thread_pool_queue_capacity: int = option(
-        1_000_000, "Offset requests that may wait.", kind=CAPACITY, mutable=True
+    admin_broker_thread_pool_queue_capacity: int = live(
+        10_000, "Admin requests that may wait.", kind=CAPACITY
     )
-    heartbeat_thread_pool_queue_capacity: int = option(
-        50_000, "Heartbeats that may wait.", kind=CAPACITY, mutable=True
+    ack_thread_pool_queue_capacity: int = live(
+        100_000, "Acknowledgements that may wait.", kind=CAPACITY
     )
-    admin_broker_thread_pool_queue_capacity: int = option(
-        10_000, "Admin requests that may wait.", kind=CAPACITY, mutable=True
+    end_transaction_pool_queue_capacity: int = live(
+        100_000, "Ends of transactions that may wait.", kind=CAPACITY
     )
-    ack_thread_pool_queue_capacity: int = option(
-        100_000, "Acknowledgements that may wait.", kind=CAPACITY, mutable=True
+    reply_thread_pool_queue_capacity: int = live(
+        10_000, "Answers of request-reply that may wait.", kind=CAPACITY
     )
-    end_transaction_pool_queue_capacity: int = option(
-        100_000, "Ends of transactions that may wait.", kind=CAPACITY, mutable=True
+    load_balance_thread_pool_queue_capacity: int = live(
+        100_000, "Queue assignments that may wait.", kind=CAPACITY
     )
-    reply_thread_pool_queue_capacity: int = option(
-        10_000, "Answers of request-reply that may wait.", kind=CAPACITY, mutable=True
+    broker_fast_failure_enable: bool = live(
+        True, "Refuse requests that have waited too long (waitTimeMillsIn...)."
     )
-    load_balance_thread_pool_queue_capacity: int = option(
-        100_000, "Queue assignments that may wait.", kind=CAPACITY, mutable=True
+    wait_time_mills_in_send_queue: int = live(
+        200, "A send that has waited so long is refused, ms.", kind=MILLISECONDS
     )
-    broker_fast_failure_enable: bool = option(
-        True, "Refuse requests that have waited too long (waitTimeMillsIn...).", mutable=True
+    wait_time_mills_in_pull_queue: int = live(
+        5_000, "A pull or pop that has waited so long is refused, ms.", kind=MILLISECONDS
     )
-    wait_time_mills_in_send_queue: int = option(
-        200, "A send that has waited so long is refused, ms.", kind=MILLISECONDS, mutable=True
+    wait_time_mills_in_lite_pull_queue: int = live(
+        5_000, "A lite pull that has waited so long is refused, ms.", kind=MILLISECONDS
     )
-    wait_time_mills_in_pull_queue: int = option(
-        5_000,
-        "A pull or pop that has waited so long is refused, ms.",
-        kind=MILLISECONDS,
-        mutable=True,
+    wait_time_mills_in_heartbeat_queue: int = live(
+        31_000, "A heartbeat that has waited so long is refused, ms.", kind=MILLISECONDS
     )
-    wait_time_mills_in_lite_pull_queue: int = option(
-        5_000,
-        "A lite pull that has waited so long is refused, ms.",
-        kind=MILLISECONDS,
-        mutable=True,
+    wait_time_mills_in_ack_queue: int = live(
+        3_000, "An acknowledgement that has waited so long is refused, ms.", kind=MILLISECONDS
     )
-    wait_time_mills_in_heartbeat_queue: int = option(
-        31_000,
-        "A heartbeat that has waited so long is refused, ms.",
-        kind=MILLISECONDS,
-        mutable=True,
+    wait_time_mills_in_transaction_queue: int = live(
+        3_000, "The end of a transaction that has waited so long is refused, ms.", kind=MILLISECONDS
     )
-    wait_time_mills_in_ack_queue: int = option(
-        3_000,
-        "An acknowledgement that has waited so long is refused, ms.",
-        kind=MILLISECONDS,
-        mutable=True,
+    wait_time_mills_in_admin_broker_queue: int = live(
+        5_000, "An admin request that has waited so long is refused, ms.", kind=MILLISECONDS
     )
-    wait_time_mills_in_transaction_queue: int = option(
-        3_000,
-        "The end of a transaction that has waited so long is refused, ms.",
-        kind=MILLISECONDS,
-        mutable=True,
+    channel_expired_timeout: int = live(
+        120_000, "A consumer without a heartbeat for so long is gone, ms.", kind=MILLISECONDS
     )
-    wait_time_mills_in_admin_broker_queue: int = option(
-        5_000,
-        "An admin request that has waited so long is refused, ms.",
-        kind=MILLISECONDS,
-        mutable=True,
+    notify_consumer_ids_changed_enable: bool = live(
+        True, "Tell members of a group when others come or go."
     )
-    channel_expired_timeout: int = option(
-        120_000,
-        "A consumer without a heartbeat for so long is gone, ms.",
-        kind=MILLISECONDS,
-        mutable=True,
-    )
-    notify_consumer_ids_changed_enable: bool = option(
-        True, "Tell members of a group when others come or go.", mutable=True
-    )
-    validate_system_topic_when_update_topic: bool = option(
-        True,
-        "Refuse changes of the system's topics; their deletion is always refused.",
-        mutable=True,
+    validate_system_topic_when_update_topic: bool = live(
+        True, "Refuse changes of the system's topics; their deletion is always refused."
     )
     server_channel_max_idle_time_seconds: int = option(120, "Idle connections are closed after, s.")
     frame_timeout_seconds: int = option(30, "A frame may come below 1 KiB/s so long, s.", least=1)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from roquette.base.options import option, options_of
+from roquette.base.options import live, option, options_of
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -16,32 +16,25 @@ class NamesrvConfig:
         "~/namesrv/kvConfig.json",
         "The file that keeps the KV config; everything else lives in memory.",
     )
-    order_message_enable: bool = option(
-        False, "Attach the order config of a topic to its route.", mutable=True
-    )
-    return_order_topic_config_to_broker: bool = option(
-        True, "Answer a registration with the ordered topics.", mutable=True
+    order_message_enable: bool = live(False, "Attach the order config of a topic to its route.")
+    return_order_topic_config_to_broker: bool = live(
+        True, "Answer a registration with the ordered topics."
     )
     scan_not_active_broker_interval: int = option(
         5_000, "Milliseconds between two looks for brokers whose heartbeat is overdue."
     )
-    support_acting_master: bool = option(
-        False, "Show the first replica of a group without a master under id 0.", mutable=True
+    support_acting_master: bool = live(
+        False, "Show the first replica of a group without a master under id 0."
     )
-    enable_all_topic_list: bool = option(True, "Answer the list of all topics.", mutable=True)
-    enable_topic_list: bool = option(
-        True, "Answer the lists of topics by cluster and unit.", mutable=True
+    enable_all_topic_list: bool = live(True, "Answer the list of all topics.")
+    enable_topic_list: bool = live(True, "Answer the lists of topics by cluster and unit.")
+    need_wait_for_service: bool = live(
+        False, "Refuse routes for a while after the start, until brokers have registered."
     )
-    need_wait_for_service: bool = option(
-        False,
-        "Refuse routes for a while after the start, until brokers have registered.",
-        mutable=True,
-    )
-    wait_seconds_for_service: int = option(45, "Seconds of that while.", most=86_400, mutable=True)
-    delete_topic_with_broker_registration: bool = option(
+    wait_seconds_for_service: int = live(45, "Seconds of that while.", most=86_400)
+    delete_topic_with_broker_registration: bool = live(
         False,
         "Remove topics that a broker's registration leaves out; brokers must send all of them.",
-        mutable=True,
     )
     client_request_thread_pool_queue_capacity: int = option(50_000, "Route requests that may wait.")
     default_thread_pool_queue_capacity: int = option(10_000, "Other requests that may wait.")

@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from roquette.base.options import INT32, INT64, PERCENT, Kind, matching, option
+from roquette.base.options import INT32, INT64, PERCENT, Kind, live, matching, option
 
 MESSAGES: Final = Kind(least=1, most=32_768)
 BYTES: Final = Kind(least=1, most=1 << 30)
@@ -40,26 +40,18 @@ class StoreConfig:
         "Bytes of one consume queue file; rounded up to whole units of 20 bytes.",
         name="mappedFileSizeConsumeQueue",
     )
-    max_topic_length: int = option(
-        127, "Longest name of a new topic.", least=1, most=127, mutable=True
-    )
-    max_message_size: int = option(
-        4 << 20, "Largest message body in bytes.", kind=BYTES, mutable=True
-    )
-    max_batch_messages: int = option(
-        32_768, "Messages in one batch; Apache's broker has no bound.", kind=MESSAGES, mutable=True
+    max_topic_length: int = live(127, "Longest name of a new topic.", least=1, most=127)
+    max_message_size: int = live(4 << 20, "Largest message body in bytes.", kind=BYTES)
+    max_batch_messages: int = live(
+        32_768, "Messages in one batch; Apache's broker has no bound.", kind=MESSAGES
     )
     index_enable: bool = option(
         True, "Index messages by KEYS and by unique id.", name="messageIndexEnable"
     )
     max_hash_slots: int = option(5_000_000, "Hash slots of one index file.", name="maxHashSlotNum")
     max_index_entries: int = option(20_000_000, "Entries of one index file.", name="maxIndexNum")
-    max_query_count: int = option(
-        64,
-        "Most messages one query by key returns.",
-        name="maxMsgsNumBatch",
-        kind=MESSAGES,
-        mutable=True,
+    max_query_count: int = live(
+        64, "Most messages one query by key returns.", name="maxMsgsNumBatch", kind=MESSAGES
     )
     default_query_max_count: int = option(
         32, "Most messages a query by unique id returns.", name="defaultQueryMaxNum"
@@ -87,77 +79,61 @@ class StoreConfig:
         "How often all consume queues are synced and the checkpoint moves.",
         name="flushConsumeQueueThoroughInterval",
     )
-    file_reserved_hours: int = option(
-        72,
-        "Hours a commit log file is kept.",
-        name="fileReservedTime",
-        least=1,
-        most=1 << 20,
-        mutable=True,
+    file_reserved_hours: int = live(
+        72, "Hours a commit log file is kept.", name="fileReservedTime", least=1, most=1 << 20
     )
-    file_reserved_bytes: int = option(
+    file_reserved_bytes: int = live(
         0,
         "Bytes of commit log that are kept, at any hour and whatever its age; 0 sets no limit by size.",
         kind=INT64,
-        mutable=True,
     )
-    delete_when: str = option(
-        "04",
-        "Hours of the day, split by ;, at which expired files are deleted.",
-        kind=HOURS,
-        mutable=True,
+    delete_when: str = live(
+        "04", "Hours of the day, split by ;, at which expired files are deleted.", kind=HOURS
     )
-    delete_batch: int = option(
+    delete_batch: int = live(
         10,
         "Most commit log files deleted in one pass.",
         name="deleteFileBatchMax",
         least=1,
         most=1 << 20,
-        mutable=True,
     )
     clean_interval_ms: int = option(
         10_000, "How often deletion is considered.", name="cleanResourceInterval"
     )
-    clean_forcibly_enable: bool = option(
+    clean_forcibly_enable: bool = live(
         True,
         "Delete unexpired files too when the disk is fuller than diskSpaceCleanForciblyRatio.",
         name="cleanFileForciblyEnable",
-        mutable=True,
     )
-    disk_max_used_ratio: int = option(
+    disk_max_used_ratio: int = live(
         75,
         "Disk use in percent above which expired files are deleted at any hour; 10 to 95.",
         name="diskMaxUsedSpaceRatio",
         kind=PERCENT,
-        mutable=True,
     )
-    disk_clean_forcibly_ratio: int = option(
+    disk_clean_forcibly_ratio: int = live(
         85,
         "Disk use in percent above which the oldest files go, expired or not; 30 to 85.",
         name="diskSpaceCleanForciblyRatio",
         kind=PERCENT,
-        mutable=True,
     )
-    disk_clean_forcibly_free: int = option(
+    disk_clean_forcibly_free: int = live(
         32 << 30,
         "The oldest files go only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
         name="diskCleanForciblyFreeBytes",
         kind=INT64,
-        mutable=True,
     )
-    disk_warning_ratio: int = option(
+    disk_warning_ratio: int = live(
         90,
         "Disk use in percent above which messages are refused; 35 to 90.",
         name="diskSpaceWarningLevelRatio",
         kind=PERCENT,
-        mutable=True,
     )
-    disk_full_free: int = option(
+    disk_full_free: int = live(
         16 << 30,
         "Messages are refused only when fewer bytes than this are free, too; 0 lets the ratio decide alone.",
         name="diskFullFreeBytes",
         kind=INT64,
-        mutable=True,
     )
     disk_reserve: int | None = option(
         None,
@@ -167,40 +143,29 @@ class StoreConfig:
     check_crc_on_recover: bool = option(
         True, "Compare every body with its CRC in recovery.", name="checkCRCOnRecover"
     )
-    max_count_in_memory: int = option(
+    max_count_in_memory: int = live(
         32,
         "Most messages of one recent read.",
         name="maxTransferCountOnMessageInMemory",
         kind=MESSAGES,
-        mutable=True,
     )
-    max_bytes_in_memory: int = option(
+    max_bytes_in_memory: int = live(
         256 << 10,
         "Most bytes of one recent read.",
         name="maxTransferBytesOnMessageInMemory",
         kind=BYTES,
-        mutable=True,
     )
-    max_count_on_disk: int = option(
-        8,
-        "Most messages of one old read.",
-        name="maxTransferCountOnMessageInDisk",
-        kind=MESSAGES,
-        mutable=True,
+    max_count_on_disk: int = live(
+        8, "Most messages of one old read.", name="maxTransferCountOnMessageInDisk", kind=MESSAGES
     )
-    max_bytes_on_disk: int = option(
-        64 << 10,
-        "Most bytes of one old read.",
-        name="maxTransferBytesOnMessageInDisk",
-        kind=BYTES,
-        mutable=True,
+    max_bytes_on_disk: int = live(
+        64 << 10, "Most bytes of one old read.", name="maxTransferBytesOnMessageInDisk", kind=BYTES
     )
-    memory_ratio: int = option(
+    memory_ratio: int = live(
         40,
         "Percent of physical memory that recent log is assumed to be cached in.",
         name="accessMessageInMemoryMaxRatio",
         most=100,
-        mutable=True,
     )
     delay_levels: str = option(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
@@ -220,19 +185,16 @@ class StoreConfig:
     timer_log_file_size: int = option(
         100 << 20, "Bytes of one timer log file.", name="mappedFileSizeTimerLog"
     )
-    timer_max_delay_sec: int = option(
-        3 * 86_400, "Longest delay a timer message may ask for, seconds.", kind=INT32, mutable=True
+    timer_max_delay_sec: int = live(
+        3 * 86_400, "Longest delay a timer message may ask for, seconds.", kind=INT32
     )
-    timer_congest_num_each_slot: int = option(
+    timer_congest_num_each_slot: int = live(
         2**31 - 1,
         "Messages of one slot above which sends are refused at random, and all from twice as many on.",
         kind=INT32,
-        mutable=True,
     )
-    timer_stop_enqueue: bool = option(
-        False, "Leave new timer messages in their queue.", mutable=True
-    )
-    timer_stop_dequeue: bool = option(False, "Deliver no timer messages.", mutable=True)
+    timer_stop_enqueue: bool = live(False, "Leave new timer messages in their queue.")
+    timer_stop_dequeue: bool = live(False, "Deliver no timer messages.")
 
     @property
     def max_used_percent(self) -> int:

@@ -9,7 +9,7 @@ from typing import Final
 
 from roquette.base import bounds
 from roquette.base.bounds import Bound
-from roquette.base.options import Kind, option
+from roquette.base.options import Kind, live
 
 PULLED: Final = 200_000  # pairs of topic and group of which the last pull is shown
 FORBIDDEN: Final = 100_000  # pairs of group and topic that may not be read
@@ -33,24 +33,17 @@ CAPACITY: Final = Kind(least=1, most=10_000_000)
 class BoundSettings:
     """The bounds an operator may want to change; ours, Apache's broker has none."""
 
-    max_subscription_groups: int = option(
-        100_000,
-        "Consumer groups clients may create; operators: twice as many.",
-        kind=CAPACITY,
-        mutable=True,
+    max_subscription_groups: int = live(
+        100_000, "Consumer groups clients may create; operators: twice as many.", kind=CAPACITY
     )
-    max_auto_created_topics: int = option(
-        50_000,
-        "Topics from which on sends create none; operators: twice as many.",
-        kind=CAPACITY,
-        mutable=True,
+    max_auto_created_topics: int = live(
+        50_000, "Topics from which on sends create none; operators: twice as many.", kind=CAPACITY
     )
-    max_consumer_offsets: int = option(
+    max_consumer_offsets: int = live(
         1_000_000,
         "Offsets from which on none of a new group or topic is kept; of known ones: twice as many.",
         least=1,
         most=100_000_000,
-        mutable=True,
     )
 
 
