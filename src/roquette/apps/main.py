@@ -9,8 +9,9 @@ import typer
 from roquette import __version__
 from roquette.base.files import open_null
 from roquette.base.form import form
+from roquette.base.options import key_values
 from roquette.cli import register as register_people_verbs
-from roquette.errors import ConfigError, RoquetteError
+from roquette.errors import RoquetteError
 from roquette.pipelines.command import register as register_pipelines
 
 app = typer.Typer(
@@ -62,23 +63,14 @@ Settings = Annotated[
 ]
 
 
-def parse_settings(pairs: list[str] | None) -> dict[str, str]:
-    """`key=value` words of --set, as a dict; raises ConfigError for a word without `=`."""
-    found: dict[str, str] = {}
-    for pair in pairs or ():
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"--set {pair!r} is not of the form key=value")
-        found[key.strip()] = value
-    return found
-
-
 @app.command()
 def namesrv(config: ConfigFile = None, listen: Listen = None, settings: Settings = None) -> None:
     """Run a name server (Apache's default port is 9876)."""
     from roquette.apps.namesrv import namesrv_main
 
-    raise typer.Exit(namesrv_main(config, listen, parse_settings(settings), dict(os.environ)))
+    raise typer.Exit(
+        namesrv_main(config, listen, key_values(settings or (), "--set"), dict(os.environ))
+    )
 
 
 @app.command()
@@ -99,7 +91,14 @@ def broker(
     from roquette.apps.broker import broker_main
 
     raise typer.Exit(
-        broker_main(config, namesrv_addr, listen, store, parse_settings(settings), dict(os.environ))
+        broker_main(
+            config,
+            namesrv_addr,
+            listen,
+            store,
+            key_values(settings or (), "--set"),
+            dict(os.environ),
+        )
     )
 
 
@@ -127,7 +126,9 @@ def dev(
     from roquette.apps.dev import dev_main
 
     raise typer.Exit(
-        dev_main(namesrv_port, broker_port, store, parse_settings(settings), dict(os.environ))
+        dev_main(
+            namesrv_port, broker_port, store, key_values(settings or (), "--set"), dict(os.environ)
+        )
     )
 
 

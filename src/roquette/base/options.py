@@ -379,3 +379,20 @@ class Reader:
                     f"{where}: {self.shown(option)} is required{self.missing(option)}"
                 )
         return cls(**values)
+
+
+def key_values(words: Iterable[str], flag: str) -> dict[str, str]:
+    """`key=value` words of a flag that may be repeated; raises ConfigError for a word without `=`."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{flag} {word!r} is not of the form key=value")
+        found[key.strip()] = value
+    return found
+
+
+def split_addresses(text: str) -> list[str]:
+    """The addresses of `host:port;host:port` (or with commas), in order, each once."""
+    parts = (part.strip() for part in text.replace(",", ";").split(";"))
+    return list(dict.fromkeys(filter(None, parts)))

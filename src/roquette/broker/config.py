@@ -9,7 +9,15 @@ from typing import Final
 
 from roquette.base.config import to_properties, with_changes
 from roquette.base.foreign_keys import BROKER
-from roquette.base.options import INT32, INT64, MILLISECONDS, live, matching, option
+from roquette.base.options import (
+    INT32,
+    INT64,
+    MILLISECONDS,
+    live,
+    matching,
+    option,
+    split_addresses,
+)
 from roquette.broker.tables.bounds import CAPACITY, Bounds, BoundSettings
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
@@ -272,7 +280,4 @@ class LiveConfig:
 
 def name_servers(config: BrokerConfig) -> list[str]:
     """Addresses of the name servers, in order, each once."""
-    found = dict.fromkeys(
-        part.strip() for part in config.namesrv_addr.replace(",", ";").split(";") if part.strip()
-    )
-    return list(found)
+    return split_addresses(config.namesrv_addr)

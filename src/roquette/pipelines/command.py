@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from roquette.base.files import OsFiles
-from roquette.base.options import Option, options_of
+from roquette.base.options import Option, options_of, split_addresses
 from roquette.errors import ConfigError, RoquetteError
 from roquette.pipelines.kit.frame import Pipeline, Plan
 from roquette.pipelines.kit.options import PipelineOptions, load_options, read_options_file
@@ -91,8 +91,8 @@ def doctor(
     from roquette.spark.local.doctor import BAD, Probes, diagnose
 
     text = namesrv or os.environ.get("NAMESRV_ADDR") or ""
-    addresses = [each.strip() for each in text.replace(",", ";").split(";") if each.strip()]
-    findings = diagnose(os.environ, Probes(), name_servers=addresses, master=master)
+    servers = split_addresses(text)
+    findings = diagnose(os.environ, Probes(), name_servers=servers, master=master)
     bad = any(each.state == BAD for each in findings)
     if output is Output.JSON:
         rows = [dataclasses.asdict(each) for each in findings]

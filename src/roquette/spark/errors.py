@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from roquette.base.options import split_addresses
 from roquette.errors import (
     BrokerError,
     ClientError,
@@ -84,8 +85,7 @@ def advised(error: RoquetteError, name_servers: str) -> RoquetteError:
             "its broker is down, or the topic was removed; start the query again when it is back"
         )
     if isinstance(error, (ConnectError, RequestTimeout)):
-        servers = {one.strip() for one in name_servers.replace(",", ";").split(";")}
-        if any(server and server in str(error) for server in servers):
+        if any(server in str(error) for server in split_addresses(name_servers)):
             return SourceError(
                 f"rocketmq: no name server answers ({error}); "
                 "is it running, and is option namesrvAddr right?"

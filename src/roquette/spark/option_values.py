@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from roquette.base.options import Kind, Reader, Unfit, options_of
+from roquette.base.options import Kind, Reader, Unfit, options_of, split_addresses
 
 C = TypeVar("C")
 # What Spark's catalog adds to the options of a table made with CREATE TABLE ... USING.
@@ -73,9 +73,9 @@ def _json_object(text: str) -> str:
 
 
 def _addresses(text: str) -> str:
-    for one in text.replace(",", ";").split(";"):
-        host, _, port = one.strip().rpartition(":")
-        if one.strip() and not (host and port.isdigit() and 0 < int(port) < 65536):
+    for one in split_addresses(text):
+        host, _, port = one.rpartition(":")
+        if not (host and port.isdigit() and 0 < int(port) < 65536):
             raise ValueError
     return text
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roquette.base.options import key_values
 from roquette.errors import ConfigError
 from roquette.spark.local.jdk import spark_environment
 
@@ -41,7 +42,7 @@ def open_session(app: str, master: str, settings: Sequence[str], log_path: str) 
         return active
     local = master.startswith("local")
     _set_environment(local)
-    conf = {**_defaults(local), **_parse(settings)}
+    conf = {**_defaults(local), **key_values(settings, "--spark-conf")}
     package = None if local else _package_for_others()
     builder = SparkSession.builder.appName(app).master(_with_retries(master))
     for name, value in conf.items():
@@ -89,16 +90,6 @@ def _defaults(local: bool) -> dict[str, str]:
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
         }
     return conf
-
-
-def _parse(settings: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"--spark-conf {setting!r} is not of the form key=value")
-        found[name.strip()] = value
-    return found
 
 
 def _with_retries(master: str) -> str:

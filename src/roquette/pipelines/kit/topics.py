@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from roquette.errors import ConfigError
+from roquette.base.options import key_values
 from roquette.pipelines.kit.message_rows import source_schema
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.spark.source.queues import queue_bounds
@@ -54,17 +54,6 @@ def folder_name(topic: str) -> str:
     return topic.replace("%", "~").replace("|", "!")
 
 
-def pairs(settings: Iterable[str], flag: str) -> dict[str, str]:
-    """KEY=VALUE words as a dict. Raises ConfigError for a word without "="."""
-    found = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"{flag} {setting!r} is not of the form key=value")
-        found[name.strip()] = value
-    return found
-
-
 class SourceSettings(Protocol):
     """The options that pipelines over topics share."""
 
@@ -81,7 +70,7 @@ def stream_options(options: SourceSettings) -> dict[str, str]:
     """What every read of the source is given. Raises ConfigError for malformed words."""
     return {
         "namesrvAddr": options.namesrv,
-        **pairs(options.source_option, "--source-option"),
+        **key_values(options.source_option, "--source-option"),
     }
 
 

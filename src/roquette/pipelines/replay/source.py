@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from roquette.base.options import key_values
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.table import live_files
-from roquette.pipelines.kit.topics import pairs
 from roquette.pipelines.replay.state import ReplayState
 from roquette.spark.source.offsets import (
     Offsets,
@@ -144,7 +144,7 @@ class TableSource:
         self.name = path
         self._path = path
         self._order_by = tuple(order_by)
-        self._columns = pairs(columns, "--column")
+        self._columns = key_values(columns, "--column")
 
     def bounds(self) -> dict[str, Any]:
         """The files there are now, with their sizes. Raises ConfigError when there are none."""
