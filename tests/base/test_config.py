@@ -114,6 +114,24 @@ def test_properties_in_javas_forms() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a=1\\", {"a": "1"}),
+        ("a=1\\\n  #b=2", {"a": "1#b=2"}),
+        ("a=1\\\n\nb=2", {"a": "1", "b": "2"}),
+        ("\\\n#b=2", {}),
+        ("a\\ b\\=c=d  ", {"a b=c": "d  "}),
+        ("\ta\f=\fb\rc d", {"a": "b", "c": "d"}),
+        ("a=1\x0bb=2\u2028c=3", {"a": "1\x0bb=2\u2028c=3"}),
+        ("a = = b", {"a": "= b"}),
+    ],
+)
+def test_corner_cases_of_properties_are_those_of_java(text: str, found: dict[str, str]) -> None:
+    """As java.util.Properties reads them."""
+    assert parse_properties(text) == found
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read_as_properties(text: str) -> None:
     assert all(isinstance(v, str) for v in parse_properties(text).values())

@@ -4,8 +4,9 @@ Order: defaults < file < environment < overrides.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from roquette.base.options import did_you_mean, options_of
 from roquette.errors import ConfigError
@@ -53,53 +54,43 @@ NO_FOREIGN_KEYS = ForeignKeys({}, {})
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read Java properties: `key=value`, `key: value`, comments, continued lines, unicode escapes."""
+    """Read a property file as java.util.Properties does; lines with an empty key are passed over.
+
+    A malformed unicode escape, which ends Java's reading, is a plain `u`: files that go about have some.
+    """
     found: dict[str, str] = {}
     pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.lstrip()
+    for raw in [*re.split(r"\r\n|\r|\n", text), ""]:  # Java knows no other ends of lines
+        line = pending + raw.lstrip(" \t\f")
         pending = ""
         if not line or line[0] in "#!":
             continue
         if (len(line) - len(line.rstrip("\\"))) % 2:
             pending = line[:-1]
             continue
-        cut = next(
-            (i for i, char in enumerate(line) if char in "=: \t" and line[i - 1 : i] != "\\"),
-            len(line),
-        )
-        rest = line[cut:].lstrip(" \t")
-        if rest[:1] in ("=", ":") and rest:
-            rest = rest[1:]
-        key = _unescape(line[:cut])
+        key, value = _PROPERTY.fullmatch(line).groups()  # type: ignore[union-attr]  # all lines match
         if key:
-            found[key] = _unescape(rest.strip())
+            found[_unescape(key)] = _unescape(value)
     return found
 
 
+_PROPERTY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.S)
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.S)
+
+
 def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    out: list[str] = []
-    i = 0
-    while i < len(text):
-        char = text[i]
-        if char == "\\" and i + 1 < len(text):
-            follow = text[i + 1]
-            if follow == "u" and len(text) >= i + 6:
-                try:
-                    out.append(chr(int(text[i + 2 : i + 6], 16)))
-                    i += 6
-                    continue
-                except ValueError:
-                    pass
-            out.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(follow, follow))
-            i += 2
-        else:
-            out.append(char)
-            i += 1
+    def one(match: re.Match[str]) -> str:
+        code, char = match.groups()
+        return (
+            chr(int(code, 16))
+            if code
+            else {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(char, char)
+        )
+
     # Escapes come as UTF-16: pairs belong together, and half a pair is no text.
-    return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return (
+        _ESCAPE.sub(one, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    )
 
 
 def format_properties(values: Mapping[str, str]) -> str:

@@ -92,27 +92,46 @@ DURATION: Final = Kind(wanted="a time such as 10s or 15m", parse=parse_duration)
 """Milliseconds: `500`, `500ms`, `10s`, `15m`, `24h`, `7d`."""
 
 
-def option(
-    default: Any,
-    help: str = "",
-    *,
-    name: str = "",
-    also: Sequence[str] = (),
-    kind: Kind = PLAIN,
-    least: float | None = None,
-    most: float | None = None,
-    choices: Sequence[str] = (),
-    mutable: bool = False,
-    split: bool = True,
-    secret: bool = False,
-    metavar: str = "",
-    unset: str = "",
-) -> Any:
+class Traits(typing.TypedDict, total=False):
+    """What may be said of an option beside its default and its help; see `Option`."""
+
+    name: str
+    also: Sequence[str]
+    kind: Kind
+    least: float
+    most: float
+    choices: Sequence[str]
+    mutable: bool
+    split: bool
+    secret: bool
+    metavar: str
+    unset: str
+
+
+def option(default: Any, help: str = "", **traits: typing.Unpack[Traits]) -> Any:
     """A field of an options class.
 
     Args:
-        default: of the field's type, or a text that `kind` reads; REQUIRED if there is none.
+        default: of the field's type, or a text that the option's kind reads; REQUIRED if there is none.
         help: a sentence for people: --help and the reference pages show it.
+    """
+    parse = traits.get("kind", PLAIN).parse
+    written = default if isinstance(default, str) and parse else ""
+    value = parse(written) if written and parse else default
+    return dataclasses.field(default=value, metadata={"help": help, "written": written, **traits})
+
+
+live: Final = partial(option, mutable=True)
+"""An option that a request may change while the process runs."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """A declared option.
+
+    Attributes:
+        field: the attribute it fills.
+        type: bool, int, float, str or an enum; `many` says that it is a tuple of texts.
         name: in property files and in Spark; the field's name in camel case unless it is given.
         also: other names for the same option.
         least, most: the smallest and the largest value; numbers whose default is 0 or more are never below 0.
@@ -122,38 +141,6 @@ def option(
         secret: never shown.
         metavar: stands for the value in --help.
         unset: what pages show as the default when it is None or empty.
-    """
-    written = default if isinstance(default, str) and kind.parse else ""
-    value = kind.parse(written) if written and kind.parse else default
-    given = {
-        "help": help,
-        "name": name,
-        "also": tuple(also),
-        "kind": kind,
-        "least": least,
-        "most": most,
-        "choices": tuple(choices),
-        "mutable": mutable,
-        "split": split,
-        "secret": secret,
-        "metavar": metavar,
-        "unset": unset,
-        "written": written,
-    }
-    return dataclasses.field(default=value, metadata=given)
-
-
-live: Final = partial(option, mutable=True)
-"""An option that a request may change while the process runs."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Option:
-    """A declared option; the arguments of `option`, and:
-
-    Attributes:
-        field: the attribute it fills.
-        type: bool, int, float, str or an enum; `many` says that it is a tuple of texts.
         written: the default as it was declared, where `kind` reads it from a text.
     """
 
@@ -163,11 +150,11 @@ class Option:
     default: Any
     name: str
     help: str = ""
-    also: tuple[str, ...] = ()
+    also: Sequence[str] = ()
     kind: Kind = PLAIN
     least: float | None = None
     most: float | None = None
-    choices: tuple[str, ...] = ()
+    choices: Sequence[str] = ()
     mutable: bool = False
     split: bool = True
     secret: bool = False

@@ -4,7 +4,7 @@ Names are Kafka's where the meaning is the same; all are case-insensitive. docs/
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,18 +71,21 @@ def _topics(text: str) -> tuple[str, ...]:
     return topics
 
 
-def _reader_group(text: str) -> str:
-    error = group_error(text) if text else None
-    if error is not None:
-        raise Unfit(error)
-    return text
+def _judged(wanted: str, error_of: Callable[[str], str | None], *, optional: bool = False) -> Kind:
+    """Names of which `error_of` says what is wrong; `optional`: an empty text is none."""
+
+    def parse(text: str) -> str:
+        error = error_of(text) if text or not optional else None
+        if error is not None:
+            raise Unfit(error)
+        return text
+
+    return Kind(wanted=wanted, parse=parse)
 
 
-def _producer_group(text: str) -> str:
-    error = client_group_error(text)
-    if error is not None:
-        raise Unfit(error)
-    return text
+def _target_error(topic: str) -> str | None:
+    system = f"topic {topic} is RocketMQ's own" if is_system_topic(topic) else None
+    return client_topic_error(topic) or system
 
 
 def _guarantee(text: str) -> str:
@@ -112,8 +115,10 @@ def _ordered_queues(text: str) -> tuple[tuple[str, int], ...]:
 
 
 _TOPICS = Kind(wanted="topics, with commas", parse=_topics)
-_READER_GROUP = Kind(wanted="a group", parse=_reader_group)
-_PRODUCER_GROUP = Kind(wanted="a group", parse=_producer_group)
+_READER_GROUP = _judged("a group", group_error, optional=True)
+_GROUP_PREFIX = _judged("a group", group_error)
+_TARGET = _judged("a topic", _target_error, optional=True)
+_PRODUCER_GROUP = _judged("a group", client_group_error)
 _GUARANTEE = Kind(wanted=f"{AT_LEAST_ONCE} or {IDEMPOTENT}", parse=_guarantee)
 _SELECTOR = Kind(wanted="hash(key), roundrobin or column", parse=_selector)
 _QUEUES = Kind(wanted="such as broker-a:8;broker-b:8", parse=_ordered_queues)
@@ -242,7 +247,7 @@ class ReadOptions:
         "spark-rocketmq-source",
         "the group named in requests without `group`. No random part is added: brokers keep a record of every group "
         "they see",
-        kind=_READER_GROUP,
+        kind=_GROUP_PREFIX,
     )
     commit_offsets: bool | None = option(
         None, "streams: mirror progress to that group", unset="`true` with `group`"
@@ -310,7 +315,7 @@ class WriteOptions:
     """The options of one write. Hashable: the connections of a process are found by it."""
 
     namesrv_addr: str = option(REQUIRED, "name servers", also=["nameServer"], kind=ADDRESSES)
-    topic: str = option("", "of every message", unset="the column")
+    topic: str = option("", "of every message", kind=_TARGET, unset="the column")
     guarantee: str = option(
         AT_LEAST_ONCE,
         "`idempotent` gives each message an id by which repetitions are found, see below",
@@ -427,8 +432,6 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     plain |= {name.lower(): value for name, value in options.items() if _OPTION not in name.lower()}
     others = names_of(ReadOptions).union(_STREAMS_OWN)
     found = checked_options(WriteOptions, SOURCE, plain, others, prefix="rocketmq.")
-    if found.topic:
-        check_topic(found.topic)
     if found.guarantee != IDEMPOTENT and (found.write_id or found.id_column):
         raise ConfigError("rocketmq: writeId and idColumn need deliveryGuarantee=idempotent")
     return found
@@ -445,9 +448,7 @@ def refuse_ending(options: ReadOptions) -> None:
 
 def check_topic(topic: str) -> None:
     """Raise ConfigError when messages cannot be sent to a topic of this name."""
-    error = client_topic_error(topic)
-    if error is None and is_system_topic(topic):
-        error = f"topic {topic} is RocketMQ's own"
+    error = _target_error(topic)
     if error is not None:
         raise ConfigError(f"rocketmq: {error}")
 
