@@ -68,9 +68,7 @@ def namesrv(config: ConfigFile = None, listen: Listen = None, settings: Settings
     """Run a name server (Apache's default port is 9876)."""
     from roquette.apps.namesrv import namesrv_main
 
-    raise typer.Exit(
-        namesrv_main(config, listen, key_values(settings or (), "--set"), dict(os.environ))
-    )
+    raise typer.Exit(namesrv_main(config, listen, key_values(settings, "--set"), dict(os.environ)))
 
 
 @app.command()
@@ -96,7 +94,7 @@ def broker(
             namesrv_addr,
             listen,
             store,
-            key_values(settings or (), "--set"),
+            key_values(settings, "--set"),
             dict(os.environ),
         )
     )
@@ -126,9 +124,7 @@ def dev(
     from roquette.apps.dev import dev_main
 
     raise typer.Exit(
-        dev_main(
-            namesrv_port, broker_port, store, key_values(settings or (), "--set"), dict(os.environ)
-        )
+        dev_main(namesrv_port, broker_port, store, key_values(settings, "--set"), dict(os.environ))
     )
 
 

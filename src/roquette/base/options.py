@@ -368,10 +368,10 @@ class Reader:
         return cls(**values)
 
 
-def key_values(words: Iterable[str], flag: str) -> dict[str, str]:
+def key_values(words: Iterable[str] | None, flag: str) -> dict[str, str]:
     """`key=value` words of a flag that may be repeated; raises ConfigError for a word without `=`."""
     found: dict[str, str] = {}
-    for word in words:
+    for word in words or ():
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"{flag} {word!r} is not of the form key=value")

@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -105,6 +106,14 @@ def doctor(
     raise typer.Exit(1 if bad else 0)
 
 
+def _command(name: str, help: str, work: Callable[..., None], **settings: Any) -> Any:
+    own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    own.command(name=name, help=help, context_settings=settings)(work)
+    found = typer.main.get_command(own)
+    found.name = name
+    return found
+
+
 def _absent(name: str, error: ModuleNotFoundError) -> Any:
     """The command of a pipeline whose packages are missing: its help and its error say how to get them."""
     install = "pip install 'roquette[spark]'"
@@ -112,41 +121,29 @@ def _absent(name: str, error: ModuleNotFoundError) -> Any:
     def refuse() -> None:
         raise ConfigError(f"pipeline {name} needs PySpark and Arrow ({error}): {install}")
 
-    own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    own.command(name=name, help=f"First: {install}", context_settings=anything)(refuse)
-    found = typer.main.get_command(own)
-    found.name = name
-    return found
+    return _command(name, f"First: {install}", refuse, **anything)
 
 
 def command_of(pipeline: Pipeline[Any]) -> Any:
     """A command with one flag for each option."""
-    own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-    def work(**given: Any) -> None:
-        path, dry_run, output = (given.pop(name) for name in ("config", "dry_run", "output"))
-        raise typer.Exit(run_command(pipeline, given, path, dry_run=dry_run, output=output))
+    def work(
+        *,
+        config: Annotated[str | None, _CONFIG] = None,
+        dry_run: Annotated[bool, _DRY_RUN] = False,
+        output: Annotated[Output, _OUTPUT] = Output.TABLE,
+        **flags: Any,
+    ) -> None:
+        raise typer.Exit(run_command(pipeline, flags, config, dry_run=dry_run, output=output))
 
     common = options_of(PipelineOptions)
     known = sorted(options_of(pipeline.options).values(), key=lambda option: option.name in common)
-    parameters = [_parameter(option) for option in known]
-    for name, hint, default in (
-        ("config", Annotated[str | None, _CONFIG], None),
-        ("dry_run", Annotated[bool, _DRY_RUN], False),
-        ("output", Annotated[Output, _OUTPUT], Output.TABLE),
-    ):
-        parameters.append(
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
-            )
-        )
+    *own, _ = inspect.signature(work).parameters.values()
+    parameters = [*map(_parameter, known), *own]
     work.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     work.__annotations__ = {each.name: each.annotation for each in parameters}
-    own.command(name=pipeline.name, help=pipeline.help)(work)
-    found = typer.main.get_command(own)
-    found.name = pipeline.name
-    return found
+    return _command(pipeline.name, pipeline.help, work)
 
 
 def _parameter(option: Option) -> inspect.Parameter:
