@@ -17,7 +17,7 @@ from roquette.base.logs import RateLimited
 from roquette.errors import LocalProtocolError, Refused
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
-from roquette.remoting.request import Peer, RequestContext, Row, row
+from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.running import Running
 from roquette.remoting.unfinished import (
     JOIN_BELOW,
@@ -31,8 +31,6 @@ from roquette.wire.command import Command
 from roquette.wire.header_codec import NOT_FAST, BadHeader
 
 log = logging.getLogger("roquette.remoting")
-
-__all__ = ["Dispatcher", "Hooks", "Peer", "RequestContext", "Row", "row"]
 
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)

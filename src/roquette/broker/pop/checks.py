@@ -5,9 +5,7 @@ from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.names import PERM_READ
 from roquette.remoting.request import RequestContext
-from roquette.wire.codes import ResponseCode
-
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+from roquette.wire.codes import FAQ, ResponseCode
 
 
 class PopChecks:

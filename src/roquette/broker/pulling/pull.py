@@ -22,18 +22,16 @@ from roquette.broker.tables.groups import GroupTable
 from roquette.broker.tables.offsets import OffsetTable
 from roquette.broker.tables.topics import Topic, TopicTable
 from roquette.errors import ExpressionError, Refused
-from roquette.message.names import PREDEFINED_GROUPS, RETRY_PREFIX, is_system_group
+from roquette.message.names import PERM_READ, PREDEFINED_GROUPS, RETRY_PREFIX, is_system_group
 from roquette.remoting.outcomes import Held, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.store.results import Found, GetStatus
 from roquette.wire.bodies import SubscriptionGroupConfig
-from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.codes import FAQ, RequestCode, ResponseCode
 from roquette.wire.headers import PullMessageRequestHeader
 
-FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-PERM_READ: Final = 4
 COMMIT_FLAG: Final = 1
 SUSPEND_FLAG: Final = 2
 SUBSCRIPTION_FLAG: Final = 4
@@ -48,10 +46,10 @@ FORBIDDEN_BROADCASTING: Final = 4
 FORBIDDEN_SUBSCRIPTION: Final = 5
 
 # Store status -> (code, code when the asked offset was 0): composeResponseHeader.
-FOUND: Final = 0
-NOT_FOUND: Final = 19
-RETRY_IMMEDIATELY: Final = 20
-OFFSET_MOVED: Final = 21
+FOUND: Final = int(ResponseCode.SUCCESS)
+NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+RETRY_IMMEDIATELY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
 CODES: Final = {
     GetStatus.FOUND: (FOUND, FOUND),
     GetStatus.NO_MATCHED_MESSAGE: (RETRY_IMMEDIATELY, RETRY_IMMEDIATELY),

@@ -25,6 +25,7 @@ from roquette.errors import Refused, StoreError, StoreFull
 from roquette.message.draft import Draft
 from roquette.message.message_id import UniqueIds
 from roquette.message.names import (
+    PERM_WRITE,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -38,10 +39,8 @@ from roquette.remoting.outcomes import Later, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
 from roquette.store.message_store import MessageStore
 from roquette.store.results import Appended
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import FAQ, ResponseCode
 from roquette.wire.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
-
-FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 SPECIAL: Final = frozenset(
     (
@@ -65,7 +64,6 @@ INNER_BATCH: Final = 0x80
 MULTI_TAGS: Final = 0x2
 UNIT_TOPIC: Final = 0x1
 UNIT_SUB_TOPIC: Final = 0x2
-PERM_WRITE: Final = 2
 MAX_BATCH_TOPIC: Final = 127
 
 _quote = msgspec.json.Encoder().encode

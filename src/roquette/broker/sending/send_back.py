@@ -10,7 +10,6 @@ from roquette.broker.records.retries import (
     retry_limit,
 )
 from roquette.broker.records.sound_records import sound_record
-from roquette.broker.sending.send import FAQ
 from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.draft import draft_of
@@ -20,7 +19,7 @@ from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
 from roquette.store.results import Appended
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import FAQ, ResponseCode
 from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
 
 
