@@ -145,7 +145,7 @@ def test_a_deleted_topic_leaves_nothing_behind(run_broker, tmp_path):
             "%RETRY%g+T",
         } == set()
         assert broker.tables.topics.find("%RETRY%h_T") is not None
-        assert broker.tables.offsets.pairs() == [] and broker.tables.offsets.pending_resets == 0
+        assert broker.tables.offsets.keys() == [] and broker.tables.offsets.pending_resets == 0
         assert broker.tables.groups.to_wrapper().forbidden_table == {}
         assert broker.feature(StatsFeature).items.find("TOPIC_PUT_NUMS", "T") is None
         assert broker.core.stats.group_gets == {}

@@ -9,6 +9,7 @@ from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
 from roquette.broker.operation.item_stats import GROUP_GET_NUMS, ItemStats
 from roquette.broker.records.steps import encode_rows, paced
+from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.remoting.outcomes import Reply, Task
@@ -37,7 +38,6 @@ log = logging.getLogger("roquette.broker")
 
 MAX_UNITS = 10_000  # of a queue, in one answer
 MAX_ROWS = 150_000  # queues in one answer: more than a frame of 16 MiB holds
-TOPICS_AT_ONCE = 200  # whose queues are looked at in one turn
 
 
 def check_rows(count: int, remedy: str) -> None:
@@ -123,17 +123,22 @@ class ConsumeStatsProcessor(Feature):
         return Task(self._consume_stats(group, names))
 
     async def _consume_stats(self, group: str, names: list[str]) -> Reply:
-        table: dict[MessageQueue, OffsetWrapper] = {}
-        tps = 0.0
+        topics: list[Topic] = []
         gone: list[str] = []
-        async for name in paced(names, TOPICS_AT_ONCE):
+        rows = 0
+        async for name in paced(names):  # nothing is built of an answer that does not fit
             found = self._topics.find(name)
             if found is None:
                 gone.append(name)
                 continue
-            check_rows(len(table) + found.read_queues, "ask for fewer topics")
-            await self._progress(group, name, found.read_queues, table, pulls=True)
-            tps += self._items.tps(GROUP_GET_NUMS, f"{name}@{group}")
+            rows += found.read_queues
+            check_rows(rows, "ask for fewer topics")
+            topics.append(found)
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
+        async for topic in paced(topics):
+            await self._progress(group, topic.name, topic.read_queues, table, pulls=True)
+            tps += self._items.tps(GROUP_GET_NUMS, f"{topic.name}@{group}")
         if gone:
             log.warning("consume stats: %d topics do not exist, first=%s", len(gone), gone[0])
         answer = ConsumeStats(offset_table=table, consume_tps=tps)
@@ -176,25 +181,31 @@ class ConsumeStatsProcessor(Feature):
         return Task(self._all_consume_stats(header.is_order))
 
     async def _all_consume_stats(self, is_order: bool) -> Reply:
-        count = 0
-        answer = ConsumeStatsList(broker_addr=self._address)
         topics_of: dict[str, list[str]] = {}
-        async for topic, group in paced(self._offsets.pairs(), 10_000):
-            topics_of.setdefault(group, []).append(topic)
+        async for key in paced(self._offsets.keys(), 10_000):
+            name, _, group = key.partition("@")
+            topics_of.setdefault(group, []).append(name)
+        count = 0
+        wanted: list[tuple[str, list[Topic]]] = []
         async for config in paced(self._groups.all()):
             group = config.group_name
-            rows: list[ConsumeStats] = []
-            async for name in paced(sorted(topics_of.get(group, ())), TOPICS_AT_ONCE):
+            topics: list[Topic] = []
+            async for name in paced(sorted(topics_of.get(group, ()))):
                 found = self._topics.find(name)
                 if found is None or (is_order and not found.order):
                     continue
-                if not self._subscribed(group, name):
-                    continue
-                count += found.write_queues
-                check_rows(count, "ask for one group after the other (GET_CONSUME_STATS)")
+                if self._subscribed(group, name):
+                    count += found.write_queues
+                    check_rows(count, "ask for one group after the other (GET_CONSUME_STATS)")
+                    topics.append(found)
+            wanted.append((group, topics))
+        answer = ConsumeStatsList(broker_addr=self._address)
+        async for group, topics in paced(wanted):
+            rows: list[ConsumeStats] = []
+            async for topic in paced(topics):
                 table: dict[MessageQueue, OffsetWrapper] = {}
-                await self._progress(group, name, found.write_queues, table, pulls=False)
-                tps = self._items.tps(GROUP_GET_NUMS, f"{name}@{group}")
+                await self._progress(group, topic.name, topic.write_queues, table, pulls=False)
+                tps = self._items.tps(GROUP_GET_NUMS, f"{topic.name}@{group}")
                 rows.append(ConsumeStats(offset_table=table, consume_tps=tps))
                 for at in table.values():
                     answer.total_diff += at.broker_offset - at.consumer_offset

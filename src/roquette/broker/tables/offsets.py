@@ -191,9 +191,9 @@ class OffsetTable:
         """Committed offsets of a group on a topic, by queue id."""
         return dict(self._offsets.get(f"{topic}@{group}", {}))
 
-    def pairs(self) -> list[tuple[str, str]]:
-        """Every (topic, group) with committed offsets."""
-        return [(key.partition("@")[0], key.partition("@")[2]) for key in self._offsets]
+    def keys(self) -> list[str]:
+        """Every topic@group with committed offsets."""
+        return list(self._offsets)
 
     def pulled_pairs(self) -> list[tuple[str, str, dict[int, int]]]:
         """Every (topic, group) that pulled since the start, with where its last pulls began."""
