@@ -89,14 +89,8 @@ def cluster_state() -> Operation[list[BrokerState]]:
 def _state(
     cluster: str, name: str, broker_id: int, address: str, answer: Answer[dict[str, str]]
 ) -> BrokerState:
-    table = answer.value
-    if table is None:
-        return BrokerState(
-            cluster, name, broker_id, address, "", -1.0, -1.0, -1, -1.0, False, answer.reason
-        )
-    today = int(table.get("msgPutTotalTodayNow", "0")) - int(
-        table.get("msgPutTotalTodayMorning", "0")
-    )
+    table = answer.value or {}
+    now, morning = (int(table.get(f"msgPutTotalToday{at}", "0")) for at in ("Now", "Morning"))
     return BrokerState(
         cluster,
         name,
@@ -105,9 +99,10 @@ def _state(
         table.get("brokerVersionDesc", ""),
         _first(table.get("putTps", "")),
         _first(table.get("getTransferredTps", table.get("getTransferedTps", ""))),
-        today,
+        -1 if answer.error else now - morning,
         _first(table.get("commitLogDiskRatio", "")),
-        True,
+        answer.error is None,
+        answer.reason,
     )
 
 

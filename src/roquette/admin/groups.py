@@ -60,7 +60,7 @@ def _group(masters: list[tuple[str, str]], group: str) -> Operation[GroupRow]:
     for online in (
         yield from ask_all((address, calls.group_connections(group)) for _, address in masters)
     ):
-        if online.value is not None:  # or nobody is online there
+        if online.value is not None:  # else no member is online there
             members |= {connection.client_id for connection in online.value.connection_set}
             model = (online.value.message_model or "").lower()
     rows = yield from _lag(masters, group, None)

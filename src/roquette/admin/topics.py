@@ -169,7 +169,7 @@ def delete_topic(
     """Delete a topic on every broker and name server that has it.
 
     Raises:
-        RouteNotFound: nobody has it.
+        RouteNotFound: no name server knows it.
         ClientError: no broker did it.
     """
     yield from require_topic(topic)

@@ -58,30 +58,47 @@ def consume(
     """Print messages: bodies, or JSON lines with --json."""
 
     async def run() -> int:
-        stop = asyncio.Event()
+        printer = _Printer(as_json, count)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):
-                loop.add_signal_handler(number, stop.set)
+                loop.add_signal_handler(number, printer.stop.set)
         async with Client(name_servers(namesrv)) as client:
             if group is not None:
-                return await _as_member(client, topic, group, offset, tags, count, as_json, stop)
-            return await _look(client, topic, offset, tags, count, follow, as_json, stop)
+                await _as_member(client, topic, group, offset, tags, printer)
+            else:
+                await _look(client, topic, offset, tags, follow, printer)
+        return printer.seen
 
     seen = asyncio.run(run())
     say(f"{seen} message{'' if seen == 1 else 's'}")
 
 
+class _Printer:
+    """Prints messages until there are `count` (0: no end), or `stop` is set."""
+
+    def __init__(self, as_json: bool, count: int) -> None:
+        self._as_json = as_json
+        self._count = count
+        self.seen = 0
+        self.stop = asyncio.Event()
+
+    def print(self, message: ReceivedMessage) -> bool:
+        """Print a message; False when enough have been printed."""
+        if self.stop.is_set():
+            return False
+        line = _as_json(message).encode() if self._as_json else message.body
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+        self.seen += 1
+        if self.seen == self._count:
+            self.stop.set()
+        return True
+
+
 async def _as_member(
-    client: Client,
-    topic: str,
-    group: str,
-    offset: str,
-    tags: str,
-    count: int,
-    as_json: bool,
-    stop: asyncio.Event,
-) -> int:
+    client: Client, topic: str, group: str, offset: str, tags: str, printer: _Printer
+) -> None:
     words: dict[str, StartPoint] = {"first": StartFrom.FIRST, "last": StartFrom.LAST}
     kind, _, number = offset.partition(":")
     start = int(number) if kind == "timestamp" and number.isdigit() else words.get(offset)
@@ -89,36 +106,16 @@ async def _as_member(
         raise ConfigError(
             f"--offset {offset} does not go with --group: first, last or timestamp:MILLISECONDS do"
         )
-    seen = 0
-
-    def handle(message: ReceivedMessage) -> bool | None:
-        nonlocal seen
-        if stop.is_set():
-            return False
-        seen += 1
-        _print(message, as_json)
-        if count and seen >= count:
-            stop.set()
-        return True
-
     consumer = await client.subscribe(
-        topic, group=group, handler=handle, tags=tags, start_from=start, concurrency=1
+        topic, group=group, handler=printer.print, tags=tags, start_from=start, concurrency=1
     )
-    await stop.wait()
+    await printer.stop.wait()
     await consumer.close()
-    return seen
 
 
 async def _look(
-    client: Client,
-    topic: str,
-    offset: str,
-    tags: str,
-    count: int,
-    follow: bool,
-    as_json: bool,
-    stop: asyncio.Event,
-) -> int:
+    client: Client, topic: str, offset: str, tags: str, follow: bool, printer: _Printer
+) -> None:
     queues = await client.queues(topic)
     reader = await client.pull_consumer(group="TOOLS_CONSUMER", tags=tags)
     ends = {queue: await client.max_offset(queue) for queue in queues}
@@ -126,19 +123,12 @@ async def _look(
         start = await _start(client, queue, offset, ends[queue])
         if follow or start < ends[queue]:
             reader.seek(queue, start)
-    seen = 0
-    while not stop.is_set():
-        unread = [q for q in reader.assigned() if follow or reader.position(q) < ends[q]]
-        if not unread:
+    while not printer.stop.is_set():
+        if not any(follow or reader.position(q) < ends[q] for q in reader.assigned()):
             break
         for message in await reader.poll(0.5):
-            if not follow and message.queue_offset >= ends[message.queue]:
-                continue
-            _print(message, as_json)
-            seen += 1
-            if count and seen >= count:
-                return seen
-    return seen
+            if follow or message.queue_offset < ends[message.queue]:
+                printer.print(message)
 
 
 async def _start(client: Client, queue: MessageQueue, offset: str, end: int) -> int:
@@ -157,12 +147,6 @@ async def _start(client: Client, queue: MessageQueue, offset: str, end: int) -> 
             f"--offset {offset} is not first, last, a number, -N or timestamp:MILLISECONDS"
         ) from None
     return max(first, end + value) if value < 0 else max(first, min(value, end))
-
-
-def _print(message: ReceivedMessage, as_json: bool) -> None:
-    line = _as_json(message).encode() if as_json else message.body
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
 
 
 def _as_json(message: ReceivedMessage) -> str:

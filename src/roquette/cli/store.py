@@ -119,12 +119,12 @@ def dump_command(
     ] = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Show what stands in any one file, row by row; a JSON object a line with -o json."""
+    """Show what any one file holds, row by row; a JSON object a line with -o json."""
     from roquette.store.offline.dump import KINDS, dump_file, kind_of
 
     files = OsReadFiles()
     if kind is not None and kind not in KINDS:
-        raise ConfigError(f"--kind {kind} is none of {', '.join(KINDS)}")
+        raise ConfigError(f"--kind {kind} is not one of {', '.join(KINDS)}")
     try:
         found = kind or kind_of(files, file)
         rows = dump_file(files, file, found, start=start, base=base, slots=hash_slots)

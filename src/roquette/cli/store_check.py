@@ -11,6 +11,7 @@ from roquette.cli.output import Output, say, show_json
 from roquette.cli.store_args import CommitLog, Directory, ForceRead, opened_store
 from roquette.cli.store_runs import Steps, in_processes
 from roquette.errors import ConfigError, StoreError
+from roquette.store.offline.store_dir import StoreDir
 
 
 def fsck_command(
@@ -51,19 +52,7 @@ def fsck_command(
                 report = check_store(OsReadFiles(), store, options, run)
         except OSError as error:
             raise StoreError(f"{directory} cannot be read to its end: {error}") from None
-    if output is Output.JSON:
-        show_json({**_plain(report), "sound": report.sound})
-    else:
-        _show_report(report)
-    if not report.sound:
-        raise typer.Exit(1)
-
-
-def _plain(report: Any) -> dict[str, Any]:
-    import msgspec
-
-    found: dict[str, Any] = msgspec.to_builtins(report)
-    return found
+    _end(report, output, {})
 
 
 def _show_report(report: Any) -> None:
@@ -129,53 +118,77 @@ def repair_command(
     commit_log: CommitLog = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Make queues and index anew from the log, cut a torn tail, step over damage; then check the result.
+    """Rebuild queues and index from the log, cut a torn tail, skip damage; then check the result.
 
     No sound record is lost and no queue offset given twice. Run again, it changes nothing.
     """
-    from roquette.base.files import OsFiles
-    from roquette.store.offline.fsck import FsckOptions, check_store
-    from roquette.store.offline.repair import repair
-    from roquette.store.offline.repair_plan import plan_repair
-    from roquette.store.offline.store_dir import find_store
-    from roquette.store.offline.swap import finish_pending
-
     if not dry_run and (to is None) != in_place:
         raise ConfigError(
             "say where to: --to DIR makes a copy, --in-place changes the store itself"
         )
-    reader = OsReadFiles()
-    changes = in_place and not dry_run
-    with opened_store(directory, commit_log, exclusive=changes) as store:
+    settings = (hash_slots, index_entries, queue_file_size, delay_levels)
+    with opened_store(directory, commit_log, exclusive=in_place and not dry_run) as store:
         try:
-            if changes and finish_pending(OsFiles(), store.root):
-                say("a repair that was interrupted is ended")
-                store = find_store(reader, directory, commit_log)
-            plan = plan_repair(
-                reader, store, hash_slots, index_entries, queue_file_size, delay_levels
-            )
-            if output is Output.TABLE or not dry_run:
-                for line in plan.lines():
-                    say(line)
+            if in_place and not dry_run:
+                store = _end_interrupted(store, directory, commit_log)
+            plan = _planned(store, settings, quiet=dry_run and output is Output.JSON)
             if dry_run:
                 if output is Output.JSON:
                     show_json({"store": store.root, "plan": plan.lines()})
                 return
             if in_place and not yes:
                 typer.confirm(f"change {store.root} so?", abort=True, err=True)
-            known = len(plan.warnings)
-            steps = Steps("done", "step", store.log_bytes)
-            mended = repair(reader, OsFiles(), store, plan, to, steps.begin)
-            for warning in plan.warnings[known:]:
-                say(f"warning: {warning}")
-            report = check_store(reader, mended, FsckOptions(hash_slots=hash_slots))
+            report = _repaired(store, plan, to, hash_slots)
         except OSError as error:
             raise StoreError(
                 f"the repair stopped: {error}. {store.root} is as it was, unless {store.root}/repair.swap is there: "
                 "then run the repair again to end it"
             ) from None
+    _end(report, output, {"plan": plan.lines()})
+
+
+def _end_interrupted(store: StoreDir, directory: str, commit_log: str | None) -> StoreDir:
+    """The store once a repair that was interrupted has been ended."""
+    from roquette.base.files import OsFiles
+    from roquette.store.offline.store_dir import find_store
+    from roquette.store.offline.swap import finish_pending
+
+    if not finish_pending(OsFiles(), store.root):
+        return store
+    say("a repair that was interrupted is ended")
+    return find_store(OsReadFiles(), directory, commit_log)
+
+
+def _planned(store: StoreDir, settings: tuple[Any, ...], *, quiet: bool) -> Any:
+    from roquette.store.offline.repair_plan import plan_repair
+
+    plan = plan_repair(OsReadFiles(), store, *settings)
+    if not quiet:
+        for line in plan.lines():
+            say(line)
+    return plan
+
+
+def _repaired(store: StoreDir, plan: Any, to: str | None, hash_slots: int | None) -> Any:
+    """Carry a plan out, and check what came of it."""
+    from roquette.base.files import OsFiles
+    from roquette.store.offline.fsck import FsckOptions, check_store
+    from roquette.store.offline.repair import repair
+
+    known = len(plan.warnings)
+    steps = Steps("done", "step", store.log_bytes)
+    mended = repair(OsReadFiles(), OsFiles(), store, plan, to, steps.begin)
+    for warning in plan.warnings[known:]:
+        say(f"warning: {warning}")
+    return check_store(OsReadFiles(), mended, FsckOptions(hash_slots=hash_slots))
+
+
+def _end(report: Any, output: Output, more: dict[str, Any]) -> None:
+    """Show what a check found; exit code 1 when the store is not sound."""
+    import msgspec
+
     if output is Output.JSON:
-        show_json({"plan": plan.lines(), **_plain(report), "sound": report.sound})
+        show_json({**more, **msgspec.to_builtins(report), "sound": report.sound})
     else:
         _show_report(report)
     if not report.sound:

@@ -186,7 +186,7 @@ def export_command(
     if form not in ("jsonl", "parquet"):
         raise ConfigError(f"--format {form} is neither jsonl nor parquet")
     if body not in ("auto", "text", "base64", "none"):
-        raise ConfigError(f"--body {body} is none of auto, text, base64, none")
+        raise ConfigError(f"--body {body} is not one of auto, text, base64, none")
     if form == "parquet" and out is None:
         raise ConfigError("a Parquet file is not written to standard output: give --to FILE")
     if out is not None and not force and OsReadFiles().file_size(out) >= 0:

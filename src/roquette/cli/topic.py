@@ -29,7 +29,7 @@ def _plain(change: "TopicChange") -> dict[str, object]:
 
 
 def _require_all(change: "TopicChange") -> None:
-    """Say which servers could not be reached; raises ClientError for brokers, so that the exit code tells, too."""
+    """Say which name servers were not told; raise ClientError, for exit code 1, when a broker failed."""
     for address, reason in change.untold.items():
         say(f"name server {address} was not told: {reason}")
     if change.failed:
@@ -83,7 +83,7 @@ def create_command(
     from roquette.admin.topics import create_topic, hands_out_order_config
 
     if perm not in ("2", "4", "6"):
-        raise ConfigError(f"--perm {perm} is none of 2 (write), 4 (read), 6 (both)")
+        raise ConfigError(f"--perm {perm} is not one of 2 (write), 4 (read), 6 (both)")
     change = where.run(
         create_topic(
             where.addresses(),

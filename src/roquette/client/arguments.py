@@ -74,6 +74,7 @@ def _mapping(values: object) -> Mapping[str, str]:
 
 def consumer_options(
     group: str,
+    subscriptions: Mapping[str, str],
     handler: Handler,
     *,
     concurrency: int,
@@ -97,6 +98,8 @@ def consumer_options(
     if str(model).lower() not in models:
         raise ConfigError(f"model={model!r} is neither clustering nor broadcasting")
     return ConsumerOptions(
+        group=group,
+        subscriptions=subscriptions,
         model=models[model.lower()],
         start_from=start_point(start_from),
         concurrency=concurrency,

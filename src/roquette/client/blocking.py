@@ -143,7 +143,7 @@ class BlockingReader:
     def _bounds(
         self, queues: Iterable[MessageQueue], call: Callable[[MessageQueue], Call[int]]
     ) -> dict[MessageQueue, int]:
-        """Ask side by side; what fails is asked once more by itself."""
+        """Ask side by side; a queue without an answer is asked again, alone."""
         wanted = list(queues)
         found = self._ask_side_by_side(wanted, call)
         return {
@@ -182,7 +182,7 @@ class BlockingReader:
         return self._ask(queue, calls.pull(self._group, queue, offset, max_count, wanted))
 
     def messages_at(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, bytes]:
-        """The record at one offset of each queue, asked of masters side by side; without what nobody answers."""
+        """The record at one offset of each queue, asked of masters side by side; queues without an answer are left out."""
 
         def pull(queue: MessageQueue) -> Call[Pulled]:
             return calls.pull(self._group, queue, places[queue], 1)
@@ -200,7 +200,7 @@ class BlockingReader:
         they go one by one.
         """
         offset, step = start, 1
-        reaching = False  # nothing is sent ahead before one pull has told how far it reaches
+        reaching = False  # nothing is sent ahead before one pull has shown how far it reaches
         while step > 0 and offset < end:
             before = offset
             if reaching and wanted.takes_all:
@@ -242,9 +242,9 @@ class BlockingReader:
                 if pulled.next_offset != goal:
                     return
         except BrokerError:
-            return  # the next pull, made by itself, tells or tries again
+            return  # the next pull, sent alone, raises or tries again
         except (ConnectError, RequestTimeout):
-            self._connections.drop(address)  # the next pull, made by itself, finds out
+            self._connections.drop(address)  # the next pull, sent alone, finds out
             flying.clear()
         finally:  # also when the caller stops early: later requests must not meet old answers
             if flying:
@@ -257,7 +257,7 @@ class BlockingReader:
 
         Raises:
             BrokerError: the broker refused, and would again.
-            ConnectError: nobody answers (also RequestTimeout).
+            ConnectError, RequestTimeout: no member of the broker answers.
             RouteNotFound: the name servers know no such broker for the topic (any more).
         """
         failure: ClientError | None = None
@@ -294,7 +294,7 @@ class BlockingReader:
             self._replica_brokers.discard(queue.broker_name)
 
     def _addresses(self, queue: MessageQueue) -> list[tuple[int, str]]:
-        """(broker id, address) of the queue's broker: the master first, but last what failed lately."""
+        """(broker id, address) of the queue's broker: the master first, but addresses that failed recently last."""
         route = self._routes.get(queue.topic)
         if route is None:
             route = self._learn(queue.topic)
@@ -310,7 +310,7 @@ class BlockingReader:
         )
 
     def _renew_route(self, topic: str) -> None:
-        """Ask anew; what is known stays while no name server has an answer."""
+        """Ask again; the known route stays while no name server answers."""
         known = self._routes.pop(topic, None)
         try:
             self._learn(topic)

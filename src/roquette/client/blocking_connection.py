@@ -59,7 +59,7 @@ class BlockingConnection:
         return opaque
 
     def flush(self) -> None:
-        """Let go what was posted, in one write. Raises ConnectError or RequestTimeout."""
+        """Write what was posted, all at once. Raises ConnectError or RequestTimeout."""
         try:
             self._socket.sendall(b"".join(self._wire.data_to_send()))
         except OSError as error:
@@ -80,7 +80,7 @@ class BlockingConnection:
         return found
 
     def _read(self) -> list[Command]:
-        """What arrives next. Requests that the broker sends are not for us: dropped."""
+        """What arrives next. Requests from the broker are dropped."""
         try:
             data = self._socket.recv(_RECEIVE_SIZE)
         except OSError as error:
@@ -130,7 +130,7 @@ class BlockingConnections:
         self._open: dict[str, BlockingConnection] = {}
 
     def close(self) -> None:
-        """Close all connections; the next call makes them anew."""
+        """Close all connections; the next call opens new ones."""
         for address in list(self._open):
             self.drop(address)
 
@@ -151,7 +151,7 @@ class BlockingConnections:
             connection.close()
 
     def call(self, address: str, call: Call[T]) -> T:
-        """One request to one server. A kept connection, which may have been closed meanwhile, fails once for free.
+        """One request to one server. A kept connection, which the server may have closed, is replaced once.
 
         Raises:
             ClientError: ConnectError and RequestTimeout close the connection.

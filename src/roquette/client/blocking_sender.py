@@ -272,7 +272,7 @@ class BlockingSender:
             self._failed(flight.chunk, flight.queue, error)
 
     def _lost(self, address: str, error: ClientError | RemoteProtocolError) -> None:
-        """A connection is over: what flew on it may or may not have been stored."""
+        """A connection has ended; whether its requests were stored is unknown."""
         self._close(address)
         failure = error if isinstance(error, ClientError) else ConnectError(f"{address}: {error}")
         for key in [key for key in self._flights if key[0] == address]:
@@ -280,7 +280,7 @@ class BlockingSender:
             self._failed(flight.chunk, flight.queue, failure)
 
     def _failed(self, chunk: Chunk, queue: MessageQueue | None, error: ClientError) -> None:
-        """Plan another attempt, or end it all."""
+        """Plan another attempt, or raise NotStored."""
         busy = isinstance(error, BrokerError) and is_flow_control(error.code, error.args[0])
         if busy:
             self.counts.busy += 1
@@ -300,7 +300,12 @@ class BlockingSender:
         if not lasting and self._window.failed(
             chunk, now_ms, busy=busy, refused=refused, jitter=jitter
         ):
-            log.info("send comes again topic=%s attempt=%d error=%s", *_told(chunk, error))
+            log.info(
+                "send is tried again topic=%s attempt=%d error=%s",
+                chunk.topic,
+                chunk.attempts,
+                error,
+            )
             return
         what = f"{chunk.rows} messages to {chunk.topic}, the first from row {chunk.first_row},"
         raise NotStored(f"rocketmq: {what} not stored after {chunk.attempts} attempts: {error}")
@@ -374,7 +379,3 @@ class BlockingSender:
             self._selector.unregister(connection.fileno())
             connection.close()
             self._last_heard_ms.pop(address, None)
-
-
-def _told(chunk: Chunk, error: ClientError) -> tuple[str, int, ClientError]:
-    return chunk.topic, chunk.attempts, error

@@ -188,7 +188,7 @@ def unregister(
 
 
 def members(group: str) -> Call[list[str]]:
-    """Sorted client ids; a broker refuses when nobody of the group is online there."""
+    """Sorted client ids; a broker refuses when no member of the group is online there."""
 
     def read(answer: Command) -> list[str]:
         return sorted(decode_body(GetConsumerListByGroupResponseBody, answer.body).consumer_id_list)
@@ -198,7 +198,7 @@ def members(group: str) -> Call[list[str]]:
 
 
 def lock(group: str, client_id: str, queues: list[MessageQueue]) -> Call[list[MessageQueue]]:
-    """Lock queues for one member; the answer: those that are now its alone."""
+    """Lock queues for one member; returns those it holds now."""
     request = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=queues)
 
     def read(answer: Command) -> list[MessageQueue]:
@@ -454,7 +454,7 @@ def groups_of_broker() -> Call[list[str]]:
 
 
 def group_connections(group: str) -> Call[ConsumerConnection]:
-    """A group's members at a broker, which refuses when nobody is online there."""
+    """A group's members at a broker, which refuses when no member is online there."""
     header = GetConsumerConnectionListRequestHeader(consumer_group=group)
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     return Call(code, body_of(ConsumerConnection), header)

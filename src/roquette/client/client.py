@@ -202,7 +202,7 @@ class Client:
         properties: Mapping[str, str] | None = None,
         queue: MessageQueue | None = None,
     ) -> None:
-        """Send without an answer: fastest, and nobody knows whether it arrived."""
+        """Send without an answer: fastest, but whether it arrived stays unknown."""
         await self._sender.send_oneway(
             as_message(topic, body, key, tag, properties, None, 0), queue=queue
         )
@@ -269,9 +269,9 @@ class Client:
         Raises:
             ConfigError: an option is wrong, or this client already has a consumer of the group.
         """
-        subscriptions = as_subscriptions(topic, tags)
         options = consumer_options(
             group,
+            as_subscriptions(topic, tags),
             handler,
             concurrency=concurrency,
             start_from=start_from,
@@ -280,15 +280,7 @@ class Client:
             max_reconsume_times=max_reconsume_times,
             strategy=strategy,
         )
-        consumer = PushConsumer(
-            self.session,
-            self._sender,
-            self._files,
-            group=group,
-            subscriptions=subscriptions,
-            handler=handler,
-            options=options,
-        )
+        consumer = PushConsumer(self.session, self._sender, self._files, handler, options)
         self._consumers.append(consumer)  # a close that comes while it joins must find it
         try:
             await consumer.start()

@@ -1,4 +1,4 @@
-"""Concurrent consumption: so many handlers at a time, whatever the queue; failed messages go back to the broker.
+"""Concurrent consumption: up to `concurrency` handlers at a time, whatever the queue; failed messages go back to the broker.
 
 Apache: ConsumeMessageConcurrentlyService. A queue that is given up goes to its next member when the handlers at
 work on it have ended, `GIVE_UP_S` at most, and its offset is committed; then its lock is free.
@@ -60,7 +60,7 @@ class ConcurrentQueues:
         self._returns.begin(state, message, DEAD)
 
     async def rest(self, queue: MessageQueue) -> None:
-        """What is at work goes on and counts no more."""
+        """Handlers at work go on, but their results are not counted."""
 
     # giving up
 
@@ -74,7 +74,7 @@ class ConcurrentQueues:
         return {state.queue for state in self._leaving}
 
     def give_up(self, states: list[ProcessQueue]) -> None:
-        """Let others have queues as soon as their offsets are committed."""
+        """Release queues as soon as their offsets are committed."""
         for state in states:
             self.drop(state)
         task = self._member.session.tasks.start("leave-queues", self._give_up(states))
@@ -107,7 +107,7 @@ class ConcurrentQueues:
     async def close(self, limit_s: float) -> None:
         """Wait until all that was dropped is at rest, `limit_s` seconds at most."""
         while not self._work.empty():
-            self._work.get_nowait()  # taken by nobody: whoever gets the queue next pulls them again
+            self._work.get_nowait()  # not handled: the queue's next owner pulls them again
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s
         if self._giving_up:
@@ -122,7 +122,7 @@ class ConcurrentQueues:
         )
 
     async def _settle(self, states: list[ProcessQueue]) -> None:
-        """What failed meanwhile goes back if what came after it is finished, or that would be repeated."""
+        """Send failed messages back if a later one is finished, which would be repeated otherwise."""
         deadline = asyncio.get_running_loop().time() + SETTLE_S
         for state in states:
             failed, self._leaving[state] = self._leaving[state], []
@@ -179,5 +179,5 @@ class ConcurrentQueues:
             self._failed(state, message)
 
     async def renew(self, queues: Mapping[MessageQueue, ProcessQueue]) -> None:
-        """Keep the locks, of those about to be left, too."""
+        """Renew the locks, also those of queues about to be given up."""
         await self._locks.renew({**queues, **{s.queue: s for s in self._leaving}})

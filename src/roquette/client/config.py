@@ -62,7 +62,7 @@ class ClientConfig:
     offset_root: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises ConfigError: with a number that is none, or too small, something would never happen, or ever."""
+        """Raises ConfigError: a number is missing or too small; with it something would never happen, or never stop."""
         for known in options_of(ClientConfig).values():
             if known.type is int:
                 known.check(getattr(self, known.field), known.field)

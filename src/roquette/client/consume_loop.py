@@ -26,7 +26,7 @@ FLOW_CONTROL_PAUSE_MS: Final = 20
 
 
 class Receiver(Protocol):
-    """Who gets what was pulled."""
+    """Where pulled messages go."""
 
     def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Handle these messages."""
@@ -95,7 +95,7 @@ class PullLoop:
                 await asyncio.sleep(pause_ms / 1000)
 
     def _must_pause(self, state: ProcessQueue) -> bool:
-        """Enough is waiting for the handlers (DefaultMQPushConsumerImpl.pullMessage's flow control)."""
+        """Whether enough is waiting for the handlers (DefaultMQPushConsumerImpl.pullMessage's flow control)."""
         config = self._config
         return (
             state.count > config.pull_threshold_count

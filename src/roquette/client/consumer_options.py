@@ -1,6 +1,7 @@
 """How a member of a group consumes: its options as values, checked before anything happens."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -35,9 +36,12 @@ class ConsumerOptions:
     """How one consumer consumes; `Client.subscribe` explains each option.
 
     Attributes:
+        subscriptions: topics, each with the tags that are wanted of it.
         start_from: a StartFrom, or milliseconds since 1970.
     """
 
+    group: str
+    subscriptions: Mapping[str, str]
     model: Model = Model.CLUSTERING
     start_from: StartFrom | int = StartFrom.LAST
     concurrency: int = 20

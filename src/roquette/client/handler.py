@@ -34,7 +34,7 @@ class HandlerRunner:
         return _RUNNING.get() is self
 
     async def run(self, message: ReceivedMessage) -> tuple[bool, Exception | None]:
-        """Whether the handler was content with the message, and what it raised."""
+        """Whether the handler accepted the message, and what it raised."""
         self.busy += 1
         outer = _RUNNING.set(self)
         raised: Exception | None = None

@@ -69,11 +69,11 @@ class OffsetStore:
         return await self._session.api.call(self._session.master_of(queue), call)
 
     async def save_changed(self, states: Iterable[ProcessQueue]) -> None:
-        """Save the offsets that are not what was saved last; what a broker does not take is told in the log."""
+        """Save the offsets that changed since the last time; the log names those that a broker does not take."""
         await self.save([s for s in states if self._saved.get(s.queue) != s.committable()])
 
     async def save(self, states: Iterable[ProcessQueue]) -> bool:
-        """Save the offsets of queues; False when a broker did not take one, which the log tells.
+        """Save the offsets of queues; False when a broker did not take one, which is logged.
 
         Who gives up queues saves them even if they were saved before: of two first commits of a group,
         one of them on a pull, an Apache broker may have kept one (see `two_waves`).

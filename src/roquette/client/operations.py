@@ -27,7 +27,7 @@ AHEAD: Final = 64
 
 
 class Ask(NamedTuple):
-    """One request of a step. The runner asks a server that did not answer no second time in one operation."""
+    """One request of a step. A server that did not answer is not asked again by the same operation."""
 
     address: str
     call: Call[Any]

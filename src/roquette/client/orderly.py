@@ -84,7 +84,7 @@ class OrderlyQueues:
         self._member.changed()
 
     async def rest(self, queue: MessageQueue) -> None:
-        """Wait until nobody works on a queue any more; its lock stays."""
+        """Wait until no handler works on a queue any more; its lock stays."""
         await self._end(queue)
 
     async def _end(self, queue: MessageQueue) -> None:
@@ -113,7 +113,7 @@ class OrderlyQueues:
         current: list[ReceivedMessage],
         health: Health,
     ) -> None:
-        """`current`: the message at work, kept over an error, so that none is passed over."""
+        """`current`: the message at work, kept over an error, so that no message is skipped."""
         while True:
             message = current[0] if current else await waiting.get()
             if message is None or state.dropped:
@@ -125,7 +125,7 @@ class OrderlyQueues:
             health.worked()
 
     async def _consume(self, state: ProcessQueue, message: ReceivedMessage) -> bool:
-        """Until the message is handled or among the dead letters; False when the queue was given up before."""
+        """Try until the message is handled or dead-lettered; False when the queue was given up before."""
         failures = message.reconsume_times
         while not state.dropped:
             if state.locked:
@@ -149,7 +149,7 @@ class OrderlyQueues:
         )
 
     async def renew(self, queues: Mapping[MessageQueue, ProcessQueue]) -> None:
-        """Ask again for all, those about to be left included; without its lock a queue rests."""
+        """Renew all locks, also those of queues about to be given up; a queue without its lock pauses."""
         asked = dict(queues)  # what is locked while the broker answers is not asked for here
         locked = await self._locks.renew([*asked, *(q for q in self._leaving if q not in asked)])
         for queue, state in asked.items():

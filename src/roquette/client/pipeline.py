@@ -63,7 +63,7 @@ class Pipeline:
         self._unconnected: dict[MessageQueue, deque[_Sending]] = {}
 
     async def send(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
-        """Let it go when there is room; the future gets the answer, or ClientError after the last attempt."""
+        """Send it when there is room; the future gets the answer, or ClientError after the last attempt."""
         await self._slots.acquire()
         result: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
         sending = _Sending(request, choose, result)
@@ -75,7 +75,7 @@ class Pipeline:
         return result
 
     def _to_queue(self, sending: _Sending, route: TopicRoute) -> None:
-        """Choose its queue, once; let it go there, or into the queue's line."""
+        """Choose its queue, once; send it, or put it into the queue's line."""
         try:
             target = sending.target = sending.choose(route.publish, None)
         except Exception as error:  # noqa: BLE001 - a selector's, whose caller gets it
@@ -109,7 +109,7 @@ class Pipeline:
         line: deque[_Sending],
         ready: Callable[[K], Awaitable[LetGo]],
     ) -> None:
-        """Let a line go when what it waits for is there; fail all of it when that does not come."""
+        """Send a line once its route or connection is there; fail all of it when that does not come."""
         let_go: LetGo
         try:
             let_go = await ready(key)
@@ -207,4 +207,4 @@ class Pipeline:
             return
         result.set_exception(outcome)
         if isinstance(outcome, ClientClosed):
-            result.exception()  # seen: nobody may look any more
+            result.exception()  # seen, although no caller may look any more

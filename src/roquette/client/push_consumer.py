@@ -6,14 +6,12 @@ Broadcasting: every queue, offsets in a local file. Apache: DefaultMQPushConsume
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health
 from roquette.client import calls
-from roquette.client.answers import running_info
 from roquette.client.concurrent import GIVE_UP_S, ConcurrentQueues
 from roquette.client.consume_loop import PullLoop, subscription
 from roquette.client.consumer_options import ConsumerOptions, Model
@@ -21,6 +19,7 @@ from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.handler import Handler, HandlerRunner
 from roquette.client.offset_store import OffsetStore
+from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
 from roquette.client.queue_locks import Membership, QueueLocks
@@ -51,20 +50,18 @@ class PushConsumer:
         session: Session,
         producer: Producer,
         files: Files,
-        *,
-        group: str,
-        subscriptions: Mapping[str, str],
         handler: Handler,
         options: ConsumerOptions,
     ) -> None:
-        self.group = group
+        self.group = group = options.group
         self.session = session
         self.options = options
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self._producer = producer
         self._handler = HandlerRunner(handler, group)
         self._subscriptions = {
-            t: subscription(t, e, session.clock.now_ms()) for t, e in subscriptions.items()
+            topic: subscription(topic, tags, session.clock.now_ms())
+            for topic, tags in options.subscriptions.items()
         }
         if options.model is Model.CLUSTERING:
             retry = retry_topic(group)
@@ -252,7 +249,7 @@ class PushConsumer:
         await self.persist()
 
     async def _begin_at(self, state: ProcessQueue, offset: int) -> None:
-        """Go on elsewhere in a queue; what its handlers still do of the old place counts no more."""
+        """Go on elsewhere in a queue; results of handlers still at work are not counted."""
         state.drop()
         try:
             await self._work.rest(state.queue)
@@ -391,7 +388,7 @@ class PushConsumer:
         return (await self._handler.run(message))[0]
 
     def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
-        """A message whose body nobody can decompress goes to the dead letters (broadcasting: it is skipped)."""
+        """A message whose body cannot be decompressed goes to the dead letters (broadcasting: it is skipped)."""
         self._unreadable += 1
         if self.options.model is Model.BROADCASTING:
             state.finish(message)
@@ -405,11 +402,11 @@ class PushConsumer:
     # offsets
 
     async def persist(self) -> None:
-        """Save the offsets that have changed; what a broker does not take is told in the log."""
+        """Save the offsets that have changed; the log names those that a broker does not take."""
         await self.offsets.save_changed(self.queues.values())
 
     async def _commit_idle(self, health: Health) -> None:
-        """Commit where a queue came to rest, so that nobody repeats it: not each offset on the way there."""
+        """Commit where a queue came to rest, so that no member repeats it; not each offset on the way there."""
         while True:
             await self._idle.wait()
             self._idle.clear()

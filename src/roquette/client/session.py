@@ -1,4 +1,4 @@
-"""One client process in one cluster: connections, routes, heartbeats, and who is told of what.
+"""One client process in one cluster: connections, routes, heartbeats, and which consumers hear of changes.
 
 Name servers: a random one first, the next one when a call fails (mission row N7). Routes are refreshed every
 30 s and compared between name servers, since one that disagrees does harm in silence (row N8).
@@ -13,7 +13,6 @@ from roquette.base.entropy import Entropy
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.client import calls
-from roquette.client.answers import Answers, Asked
 from roquette.client.broker_api import BrokerApi, OperationRun
 from roquette.client.calls import Call
 from roquette.client.config import ClientConfig
@@ -21,6 +20,7 @@ from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
 from roquette.client.operations import Operation
+from roquette.client.operator_requests import InspectableConsumer, OperatorRequests
 from roquette.errors import (
     BrokerError,
     ClientClosed,
@@ -44,7 +44,7 @@ T = TypeVar("T")
 log = logging.getLogger("roquette.client")
 
 
-class Consumer(Asked, Protocol):
+class Consumer(InspectableConsumer, Protocol):
     """What the session needs of a consumer that is part of a group."""
 
     group: str
@@ -93,7 +93,7 @@ class Session:
                 NotifyConsumerIdsChangedRequestHeader,
                 0,
             ),
-            *Answers(self._consumers.get).rows(),
+            *OperatorRequests(self._consumers.get).rows(),
         ]
         self.remoting = RemotingClient(
             clock,
@@ -175,7 +175,7 @@ class Session:
         except ClientError as error:
             result.set_exception(error)
         finally:
-            if not result.done():  # an error nobody expects is logged; callers wait for an answer
+            if not result.done():  # an unexpected error is logged; callers wait for an answer
                 result.set_exception(ConnectError(f"no route of {topic}: the request failed"))
             result.exception()  # seen, even when every caller has gone
             self._fetching.pop(topic, None)

@@ -13,7 +13,7 @@ from roquette.message.message import ReceivedMessage
 class MessageStream:
     """`async for message in mq.consume(...)`. Joins the group at the first `anext`, leaves it at `aclose`.
 
-    A closed stream has no more messages; who waits for one is told so.
+    A closed stream has no more messages, and a waiting `anext` ends.
     """
 
     def __init__(self, join: Callable[[Handler], Awaitable[PushConsumer]]) -> None:

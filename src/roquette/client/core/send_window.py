@@ -10,7 +10,7 @@ Brokers that are busy are answered with patience: the more often, the longer the
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from roquette.message.message import MessageQueue
@@ -46,6 +46,7 @@ def is_flow_control(code: int, remark: str | None) -> bool:
     return any(word in text for word in _FLOW_CONTROL_WORDS)
 
 
+@dataclass(slots=True, eq=False)
 class Chunk:
     """One request's messages.
 
@@ -59,48 +60,20 @@ class Chunk:
         deadline_ms: when to give up; set by the first attempt.
     """
 
-    __slots__ = (
-        "attempts",
-        "avoid",
-        "batch",
-        "body",
-        "deadline_ms",
-        "failures",
-        "first_row",
-        "flag",
-        "properties",
-        "queue",
-        "rows",
-        "sys_flag",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        queue: MessageQueue | None,
-        body: bytes,
-        properties: str,
-        *,
-        batch: bool,
-        first_row: int,
-        rows: int,
-        flag: int = 0,
-        sys_flag: int = 0,
-    ) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.body = body
-        self.properties = properties
-        self.batch = batch
-        self.first_row = first_row
-        self.rows = rows
-        self.flag = flag
-        self.sys_flag = sys_flag
-        self.attempts = 0
-        self.failures = 0
-        self.avoid: str | None = None
-        self.deadline_ms = 0
+    topic: str
+    queue: MessageQueue | None
+    body: bytes
+    properties: str
+    _: KW_ONLY
+    batch: bool
+    first_row: int
+    rows: int
+    flag: int = 0
+    sys_flag: int = 0
+    attempts: int = field(default=0, init=False)
+    failures: int = field(default=0, init=False)
+    avoid: str | None = field(default=None, init=False)
+    deadline_ms: int = field(default=0, init=False)
 
     @property
     def size(self) -> int:
@@ -174,7 +147,7 @@ class SendWindow:
         self._ready.append(chunk)
 
     def take(self, now_ms: int) -> Chunk | None:
-        """A chunk to send now; it flies until `stored` or `failed` is told of it."""
+        """A chunk to send now; it flies until `stored` or `failed` is called with it."""
         while self._later and self._later[0][0] <= now_ms:
             self._ready.append(heapq.heappop(self._later)[2])
         if not self._ready or self.in_flight >= self.allowed or self._free_at_ms > now_ms:

@@ -34,7 +34,7 @@ from roquette.wire.json_body import decode_body, encode_body
 log = logging.getLogger("roquette.client")
 
 
-class Asked(Protocol):
+class InspectableConsumer(Protocol):
     """What a consumer answers operators with."""
 
     def running_info(self, jstack: bool) -> Outcome:
@@ -54,42 +54,35 @@ class Asked(Protocol):
         ...
 
 
-class Answers:
+class OperatorRequests:
     """The processors of one session. `find` gives the consumer of a group."""
 
-    def __init__(self, find: Callable[[str], Asked | None]) -> None:
+    def __init__(self, find: Callable[[str], InspectableConsumer | None]) -> None:
         self._find = find
 
     def rows(self) -> list[Row]:
         """Their places in the table of what this client serves."""
+        code = RequestCode
         return [
             Row(
-                RequestCode.GET_CONSUMER_RUNNING_INFO,
+                code.GET_CONSUMER_RUNNING_INFO,
                 self.running_info,
                 GetConsumerRunningInfoRequestHeader,
                 0,
             ),
             Row(
-                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-                self.status,
-                GetConsumerStatusRequestHeader,
-                0,
+                code.GET_CONSUMER_STATUS_FROM_CLIENT, self.status, GetConsumerStatusRequestHeader, 0
             ),
+            Row(code.RESET_CONSUMER_CLIENT_OFFSET, self.reset, ResetOffsetRequestHeader, 0),
             Row(
-                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-                self.reset,
-                ResetOffsetRequestHeader,
-                0,
-            ),
-            Row(
-                RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                code.CONSUME_MESSAGE_DIRECTLY,
                 self.consume,
                 ConsumeMessageDirectlyResultRequestHeader,
                 0,
             ),
         ]
 
-    def _asked(self, group: str) -> Asked:
+    def _consumer_of(self, group: str) -> InspectableConsumer:
         consumer = self._find(group)
         if consumer is None:
             raise Refused(
@@ -102,7 +95,7 @@ class Answers:
         self, ctx: RequestContext, header: GetConsumerRunningInfoRequestHeader, body: bytes
     ) -> Outcome:
         """GET_CONSUMER_RUNNING_INFO."""
-        return self._asked(header.consumer_group).running_info(header.jstack_enable)
+        return self._consumer_of(header.consumer_group).running_info(header.jstack_enable)
 
     def status(
         self, ctx: RequestContext, header: GetConsumerStatusRequestHeader, body: bytes
@@ -138,7 +131,7 @@ class Answers:
         body: bytes,
     ) -> Outcome:
         """CONSUME_MESSAGE_DIRECTLY."""
-        consumer = self._asked(header.consumer_group)
+        consumer = self._consumer_of(header.consumer_group)
         try:
             (record,) = decode_records(body)
             message = received(record, header.broker_name or "")
