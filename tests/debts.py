@@ -13,10 +13,7 @@ CONSTRUCTORS = {}
 ENTRIES: dict[str, int] = {}
 
 # Modules that import each other.
-CIRCLES = [
-    "roquette.testing.memory_network",
-    "roquette.testing.sim_loop",
-]
+CIRCLES: list[str] = []
 
 # Lines of source.
 LINES = {"all": 68_000, "product": 51_500}

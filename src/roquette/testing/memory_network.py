@@ -9,12 +9,10 @@ import contextvars
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from roquette.testing.process import Process, process_of
-
-if TYPE_CHECKING:
-    from roquette.testing.sim_loop import SimLoop
 
 DEFAULT_HOST = "10.0.0.254"  # where code runs that belongs to no process
 RETRANSMIT_S = 0.2
@@ -78,10 +76,21 @@ class MemoryServer(asyncio.AbstractServer):
         return self.address in self._network.listeners
 
 
+class NetworkLoop(asyncio.AbstractEventLoop):
+    """What a network needs of its loop: virtual seconds, one source of random numbers, a trace of events."""
+
+    now: float
+    random: Random
+
+    def trace(self, *event: object) -> None:
+        """Add an event to the run's fingerprint."""
+        raise NotImplementedError
+
+
 class MemoryNetwork:
     """All hosts, their listeners and the links between them."""
 
-    def __init__(self, loop: "SimLoop", delay_s: tuple[float, float] = (0.0001, 0.002)) -> None:
+    def __init__(self, loop: NetworkLoop, delay_s: tuple[float, float] = (0.0001, 0.002)) -> None:
         self.loop = loop
         self.delay_s = delay_s
         self.listeners: dict[Address, _Listener] = {}

@@ -15,7 +15,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from roquette.base.entropy import Entropy
-from roquette.testing.memory_network import MemoryNetwork, MemoryServer, MemoryTransport
+from roquette.testing.memory_network import (
+    MemoryNetwork,
+    MemoryServer,
+    MemoryTransport,
+    NetworkLoop,
+)
 from roquette.testing.process import Process, process_of, run_if_alive
 from roquette.testing.thrown import Thrower
 
@@ -49,7 +54,7 @@ class _NoSelector(selectors.BaseSelector):
         pass
 
 
-class SimLoop(asyncio.BaseEventLoop):
+class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
     """The loop. `now` is virtual seconds, `random` the seeded source of every delay and split."""
 
     def __init__(self, seed: int) -> None:
