@@ -9,16 +9,23 @@ from pathlib import Path
 import pytest
 
 from roquette.apps.namesrv import namesrv_settings
+from roquette.apps.running import listen_settings
+from roquette.base.config import Sources
 
 MAIN = [sys.executable, "-c", "from roquette.apps.main import main; main()", "namesrv"]
 
 
 def test_settings_come_from_file_environment_and_flags(caplog: pytest.LogCaptureFixture) -> None:
     config = namesrv_settings(
-        "listenPort=1\nenableTopicList=false\norderMessageEnable=true\nrocketmqHome=/opt\nlistenPrt=5\n",
-        "10.1.1.1:4",
-        {"waitSecondsForService": "7"},
-        {"ROQUETTE_LISTEN_PORT": "2", "ROQUETTE_ORDER_MESSAGE_ENABLE": "false", "HOME": "/home/x"},
+        Sources(
+            file_text="listenPort=1\nenableTopicList=false\norderMessageEnable=true\nrocketmqHome=/opt\nlistenPrt=5\n",
+            environ={
+                "ROQUETTE_LISTEN_PORT": "2",
+                "ROQUETTE_ORDER_MESSAGE_ENABLE": "false",
+                "HOME": "/home/x",
+            },
+            overrides={"waitSecondsForService": "7", **listen_settings("10.1.1.1:4")},
+        )
     )
     assert (config.bind_address, config.listen_port) == ("10.1.1.1", 4)
     assert config.enable_topic_list is False

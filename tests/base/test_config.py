@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from roquette.base.config import (
     NO_FOREIGN_KEYS,
     ForeignKeys,
+    Sources,
     env_key,
     format_properties,
     load,
@@ -42,7 +43,7 @@ class Other:
 
 
 def one(text: str = "", **more: object) -> Sample:
-    (config,), _ = load((Sample,), file_text=text, **more)  # type: ignore[arg-type]
+    (config,), _ = load((Sample,), Sources(file_text=text, **more))  # type: ignore[arg-type]
     return config  # type: ignore[no-any-return]
 
 
@@ -58,17 +59,19 @@ def test_every_source_beats_the_one_before() -> None:
 
 
 def test_one_source_fills_several_classes() -> None:
-    (sample, other), warnings = load((Sample, Other), file_text="depth=7\nlistenPort=1")
+    (sample, other), warnings = load((Sample, Other), Sources(file_text="depth=7\nlistenPort=1"))
     assert (sample.port, other.depth, warnings) == (1, 7, [])
 
 
 def test_unknown_keys_warn_with_the_nearest_known_one() -> None:
     _, warnings = load(
         (Sample,),
-        file_text="listenprt=1\nzzz=1\nforeign=1",
-        file_name="broker.conf",
-        overrides={"enableThat": "1"},
-        foreign=ForeignKeys({}, {"foreign": "it is of another"}),
+        Sources(
+            file_text="listenprt=1\nzzz=1\nforeign=1",
+            file_name="broker.conf",
+            overrides={"enableThat": "1"},
+        ),
+        ForeignKeys({}, {"foreign": "it is of another"}),
     )
     assert warnings == [
         "unknown key listenprt in broker.conf is ignored; did you mean listenPort?",

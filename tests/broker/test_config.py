@@ -4,7 +4,7 @@ import pytest
 
 from roquette.apps.broker import broker_settings
 from roquette.apps.namesrv import namesrv_settings
-from roquette.base.config import NO_FOREIGN_KEYS, with_changes
+from roquette.base.config import NO_FOREIGN_KEYS, Sources, with_changes
 from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
@@ -111,15 +111,15 @@ def test_a_change_that_would_do_nothing_is_no_success(key):
 @pytest.mark.parametrize("key", BROKER.refused)
 def test_a_broker_asked_for_a_guarantee_it_lacks_does_not_start(key, source):
     for text in ("true", "SYNC_MASTER", "SLAVE", "2", "/elsewhere", "enforcing"):
-        line, flags = (f"{key}={text}", {}) if source == "file" else (None, {key: text})
+        line, flags = (f"{key}={text}", {}) if source == "file" else ("", {key: text})
         with pytest.raises(ConfigError, match=f"{key}={text} in .* which Roquette does not have"):
-            broker_settings(line, None, flags, {})
+            broker_settings(Sources(file_text=line, overrides=flags))
     for text in BROKER.refused[key].harmless:
-        broker_settings(f"{key}={text.upper()}", None, {}, {})
+        broker_settings(Sources(file_text=f"{key}={text.upper()}"))
 
 
 @pytest.mark.parametrize("key", NAMESRV.refused)
 def test_a_name_server_asked_for_protection_does_not_start(key):
     with pytest.raises(ConfigError, match="which Roquette does not have"):
-        namesrv_settings(f"{key}=true", None, {}, {})
-    namesrv_settings(f"{key}=", None, {}, {})
+        namesrv_settings(Sources(file_text=f"{key}=true"))
+    namesrv_settings(Sources(file_text=f"{key}="))

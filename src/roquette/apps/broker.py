@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from roquette.apps import running
 from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
+from roquette.base.config import Sources
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import BROKER
@@ -33,14 +34,10 @@ def broker_main(
         ConfigError: a setting is wrong. StoreError: the store cannot be opened. OSError: the port is taken.
     """
     configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
-    flags = dict(overrides)
-    if namesrv is not None:
-        flags["namesrvAddr"] = namesrv
-    if store is not None:
-        flags["storePathRootDir"] = store
-    config, store_config = broker_settings(
-        running.read_config(config_file), listen, flags, environ, config_file or "the config file"
-    )
+    flags = {"namesrvAddr": namesrv, "storePathRootDir": store} | running.listen_settings(listen)
+    given = {key: text for key, text in flags.items() if text is not None}
+    sources = running.sources_of(config_file, {**overrides, **given}, environ)
+    config, store_config = broker_settings(sources)
 
     async def body(stop: asyncio.Event) -> int:
         broker = Broker(
@@ -61,28 +58,14 @@ def broker_main(
     return running.run(body)
 
 
-def broker_settings(
-    file_text: str | None,
-    listen: str | None,
-    overrides: Mapping[str, str],
-    environ: Mapping[str, str],
-    file_name: str = "the config file",
-) -> tuple[BrokerConfig, StoreConfig]:
+def broker_settings(sources: Sources) -> tuple[BrokerConfig, StoreConfig]:
     """Both rooms' settings, completed by what only the machine knows: its name and address."""
-    config, store_config = running.load_settings(
-        (BrokerConfig, StoreConfig),
-        BROKER,
-        file_text,
-        listen,
-        overrides,
-        environ,
-        file_name,
-    )
+    config, store_config = running.load_settings((BrokerConfig, StoreConfig), BROKER, sources)
     advertised = "" if config.bind_address in ANY_ADDRESS else config.bind_address
     config = dataclasses.replace(
         config,
         broker_name=config.broker_name or host_name(),
         broker_ip1=config.broker_ip1 or advertised or local_address(),
-        namesrv_addr=config.namesrv_addr or environ.get("NAMESRV_ADDR", ""),
+        namesrv_addr=config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", ""),
     )
     return config, store_config

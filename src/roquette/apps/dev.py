@@ -10,7 +10,7 @@ from roquette.apps.broker import broker_settings
 from roquette.apps.features import broker_features
 from roquette.apps.namesrv import namesrv_settings, start_namesrv
 from roquette.base.clock import SystemClock
-from roquette.base.config import format_properties
+from roquette.base.config import Sources, format_properties
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.base.logs import configure
@@ -67,22 +67,24 @@ def _run(
     ours = {key: text for key, text in shared.items() if key not in names}
     theirs["kvConfigPath"] = os.path.join(store, "namesrv", "kvConfig.json")
     ours["storePathRootDir"] = store
-    defaults = format_properties(DEV_SETTINGS)
     # Ports come from the arguments alone: an environment meant for one server must not move both.
     quiet = {key: text for key, text in environ.items() if key != "NAMESRV_ADDR"}
-    namesrv_config = namesrv_settings(None, f"{LOOPBACK}:{namesrv_port}", theirs, quiet)
+    theirs |= running.listen_settings(f"{LOOPBACK}:{namesrv_port}")
+    namesrv_config = namesrv_settings(Sources(overrides=theirs, environ=quiet))
 
     async def body(stop: asyncio.Event) -> int:
         name_server = await start_namesrv(namesrv_config)
         address = f"{LOOPBACK}:{name_server.port}"
         try:
-            config, store_config = broker_settings(
-                defaults,
-                f"{LOOPBACK}:{broker_port}",
-                ours | {"namesrvAddr": address},
-                quiet,
-                "the settings of dev",
+            overrides = ours | {"namesrvAddr": address}
+            overrides |= running.listen_settings(f"{LOOPBACK}:{broker_port}")
+            sources = Sources(
+                file_text=format_properties(DEV_SETTINGS),
+                file_name="the settings of dev",
+                environ=quiet,
+                overrides=overrides,
             )
+            config, store_config = broker_settings(sources)
             broker = Broker(
                 config,
                 store_config,

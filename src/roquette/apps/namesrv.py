@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from roquette.apps import running
 from roquette.base.clock import SystemClock
+from roquette.base.config import Sources
 from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import NAMESRV
 from roquette.base.logs import configure
@@ -28,13 +29,8 @@ def namesrv_main(
         ConfigError: a setting is wrong, or the port is taken.
     """
     configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
-    config = namesrv_settings(
-        running.read_config(config_file),
-        listen,
-        overrides,
-        environ,
-        config_file or "the config file",
-    )
+    flags = {**overrides, **running.listen_settings(listen)}
+    config = namesrv_settings(running.sources_of(config_file, flags, environ))
 
     async def body(stop: asyncio.Event) -> int:
         server = await start_namesrv(config)
@@ -47,23 +43,9 @@ def namesrv_main(
     return running.run(body)
 
 
-def namesrv_settings(
-    file_text: str | None,
-    listen: str | None,
-    overrides: Mapping[str, str],
-    environ: Mapping[str, str],
-    file_name: str = "the config file",
-) -> NamesrvConfig:
+def namesrv_settings(sources: Sources) -> NamesrvConfig:
     """The settings from all sources; unknown keys are warned of."""
-    (config,) = running.load_settings(
-        (NamesrvConfig,),
-        NAMESRV,
-        file_text,
-        listen,
-        overrides,
-        environ,
-        file_name,
-    )
+    (config,) = running.load_settings((NamesrvConfig,), NAMESRV, sources)
     path = os.path.expanduser(config.kv_config_path)
     settings: NamesrvConfig = dataclasses.replace(config, kv_config_path=path)
     return settings

@@ -5,11 +5,12 @@ import gc
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from roquette import __version__
 from roquette.base.clock import SystemClock
-from roquette.base.config import ForeignKeys, load
+from roquette.base.config import ForeignKeys, Sources, load
 from roquette.base.descriptors import SHORTAGE, raise_limit, shortage_words
 from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
@@ -84,57 +85,38 @@ def print_ready(*, namesrv: str | None = None, broker: str | None = None) -> Non
     print("ready " + " ".join(parts), flush=True)
 
 
-def read_config(path: str | None) -> str | None:
-    """The text of a property file; None without one.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    if path is None:
-        return None
+def sources_of(
+    config_file: str | None, overrides: Mapping[str, str], environ: Mapping[str, str]
+) -> Sources:
+    """All sources of a server's settings; raises ConfigError when the property file cannot be read."""
+    sources = Sources(overrides=overrides, environ=environ)
+    if config_file is None:
+        return sources
     try:
-        return OsFiles().read_bytes(path).decode()
+        text = OsFiles().read_bytes(config_file).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the config file {path} cannot be read: {error}") from None
+        raise ConfigError(f"the config file {config_file} cannot be read: {error}") from None
+    return replace(sources, file_text=text, file_name=config_file)
 
 
 def load_settings(
-    classes: Iterable[type[Any]],
-    foreign: ForeignKeys,
-    file_text: str | None,
-    listen: str | None,
-    overrides: Mapping[str, str],
-    environ: Mapping[str, str],
-    file_name: str,
+    classes: Iterable[type[Any]], foreign: ForeignKeys, sources: Sources
 ) -> list[Any]:
-    """An instance of each config class from all sources, `--listen` first; keys without effect are warned of.
-
-    Raises:
-        ConfigError: a value does not fit its key, or `listen` is malformed.
-    """
-    flags = dict(overrides)
-    if listen is not None:
-        host, port = split_listen(listen)
-        flags["bindAddress"], flags["listenPort"] = host, str(port)
-    configs, warnings = load(
-        classes,
-        file_text=file_text,
-        file_name=file_name,
-        environ=environ,
-        overrides=flags,
-        foreign=foreign,
-    )
+    """An instance of each config class; keys without effect are warned of. Raises ConfigError."""
+    configs, warnings = load(classes, sources, foreign)
     for warning in warnings:
         log.warning("%s", warning)
     return configs
 
 
-def split_listen(listen: str) -> tuple[str, int]:
-    """HOST:PORT of --listen; port 0 takes a free one."""
+def listen_settings(listen: str | None) -> dict[str, str]:
+    """The settings that HOST:PORT of --listen stands for; port 0 takes a free one."""
+    if listen is None:
+        return {}
     host, _, port = listen.rpartition(":")
     if not port.isdigit() or not 0 <= int(port) < 65_536:
         raise ConfigError(f"--listen {listen!r} is not of the form HOST:PORT")
-    return host.strip("[]") or "0.0.0.0", int(port)
+    return {"bindAddress": host.strip("[]") or "0.0.0.0", "listenPort": port}
 
 
 async def wait_end(stop: asyncio.Event, failed: Callable[[], Awaitable[str]]) -> str | None:

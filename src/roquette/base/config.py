@@ -107,16 +107,20 @@ def env_key(java: str) -> str:
     return "ROQUETTE_" + out.upper()
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where settings come from, the later before the earlier: a property file, the environment, flags."""
+
+    file_text: str = ""
+    file_name: str = "the config file"
+    environ: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
 def load(
-    classes: Iterable[type[Any]],
-    *,
-    file_text: str | None = None,
-    file_name: str = "the config file",
-    environ: Mapping[str, str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-    foreign: ForeignKeys = NO_FOREIGN_KEYS,
+    classes: Iterable[type[Any]], sources: Sources, foreign: ForeignKeys = NO_FOREIGN_KEYS
 ) -> tuple[list[Any], list[str]]:
-    """Build one instance of each options class from the three sources.
+    """Build one instance of each options class.
 
     Args:
         foreign: keys that are refused, and those without effect.
@@ -141,24 +145,21 @@ def load(
         elif key not in foreign.refused:
             warnings.append(f"unknown key {key} in {where} is ignored{did_you_mean(key, owners)}")
 
-    for key, text in parse_properties(file_text or "").items():
-        take(key, text, file_name)
+    for key, text in parse_properties(sources.file_text).items():
+        take(key, text, sources.file_name)
     by_env = {env_key(key): key for key in owners}
-    for name, text in sorted((environ or {}).items()):
+    for name, text in sorted(sources.environ.items()):
         if name in by_env:
             take(by_env[name], text, f"environment variable {name}")
-    for key, text in (overrides or {}).items():
+    for key, text in sources.overrides.items():
         take(key, text, "--set")
     return [cls(**values[cls]) for cls in classes], warnings
 
 
 def to_properties(config: Any) -> dict[str, str]:
     """A config under Apache's keys, as GET_*_CONFIG answers; None is left out."""
-    values = {
-        key: (known, getattr(config, known.field))
-        for key, known in options_of(type(config)).items()
-    }
-    return {key: known.text(value) for key, (known, value) in values.items() if value is not None}
+    values = [(known, getattr(config, known.field)) for known in options_of(type(config)).values()]
+    return {known.name: known.text(value) for known, value in values if value is not None}
 
 
 def read_changes(body: bytes) -> dict[str, str]:
@@ -181,7 +182,7 @@ def with_changes(
             does not fit: a change that does nothing is no success.
     """
     where = "the request"
-    known = {key for config in configs for key in options_of(type(config))}
+    known = [key for config in configs for key in options_of(type(config))]
     for key, text in changes.items():
         foreign.refuse(key, text, where)
     for key in changes:

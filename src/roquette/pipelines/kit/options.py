@@ -105,10 +105,7 @@ def _yaml(text: str) -> Any:
 
 def shown_options(options: Any) -> dict[str, Any]:
     """Options for people's eyes: secrets replaced."""
-    values = {
-        known.field: (known, getattr(options, known.field))
-        for known in options_of(type(options)).values()
-    }
-    return {
-        name: "***" if known.secret and value else value for name, (known, value) in values.items()
-    }
+    values = [
+        (known, getattr(options, known.field)) for known in options_of(type(options)).values()
+    ]
+    return {known.field: "***" if known.secret and value else value for known, value in values}
