@@ -1,13 +1,14 @@
 """report.html: what the demo has to tell, as a page of charts and totals."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from examples.demo.flights import Totals
 
-from roquette.pipelines.kit.charts import Chart, bars, columns, heat_map
+from roquette.pipelines.kit.charts import LEFT, SHADES, WIDTH, Chart, bars, box, columns, text_at
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, render
 
 FEW = 30  # a mean of fewer flights says nothing: such cells stay empty
@@ -116,7 +117,7 @@ def _heat_map(story: Story) -> Chart:
             return None, "too few flights"
         return mean, f"{story.airlines[code]}, {hour}:00: {mean:.1f} min, {count:,} flights"
 
-    return heat_map(
+    return heat_chart(
         [story.airlines[code] for code in codes],
         [str(hour) for hour in hours],
         cell,
@@ -124,6 +125,42 @@ def _heat_map(story: Story) -> Chart:
         "min",
         "mean delay by airline and hour",
     )
+
+
+def heat_chart(
+    rows: Sequence[str],
+    heads: Sequence[str],
+    cell: Callable[[int, int], tuple[float | None, str]],
+    steps: Sequence[float],
+    unit: str = "",
+    label: str = "heat map",
+) -> Chart:
+    """A grid of shaded cells with a legend.
+
+    Args:
+        cell: value (None leaves it empty) and hover text, by row and column.
+        steps: six values at which the colour changes.
+    """
+    assert len(steps) == SHADES - 1
+    step = 26
+    width = (WIDTH - LEFT) / max(1, len(heads))
+    marks = [
+        text_at(LEFT + (i + 0.5) * width, 14, head, anchor="middle") for i, head in enumerate(heads)
+    ]
+    for j, name in enumerate(rows):
+        y = 22 + j * step
+        marks.append(text_at(LEFT - 10, y + 17, name, anchor="end", soft=False))
+        for i in range(len(heads)):
+            value, title = cell(j, i)
+            shade = "none" if value is None else f"h{sum(value >= bound for bound in steps)}"
+            x = LEFT + i * width + 1
+            marks.append(box(shade, x, y, width - 2, step - 2, radius=2, title=title))
+    y = 34 + len(rows) * step
+    bounds = [f"under {steps[0]:g}", *(f"{a:g}-{b:g}" for a, b in itertools.pairwise(steps))]
+    for i, text in enumerate([*bounds, f"over {steps[-1]:g} {unit}".rstrip()]):
+        x = LEFT + i * 96
+        marks += [box(f"h{i}", x, y, 16, 16, radius=2), text_at(x + 22, y + 13, text)]
+    return Chart(y + 22, marks, label)
 
 
 def _table(totals: dict[str, Totals]) -> ReportTable:

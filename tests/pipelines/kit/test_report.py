@@ -4,8 +4,9 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from examples.demo.report import heat_chart
 
-from roquette.pipelines.kit.charts import Chart, bars, columns, heat_map, lines
+from roquette.pipelines.kit.charts import Chart, bars, columns, lines
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, render
 from roquette.pipelines.traffic.report import TrafficFindings, report_of
 
@@ -43,7 +44,7 @@ def test_a_topic_is_no_markup_wherever_it_stands(topic: str) -> None:
     charts = [
         columns([(topic, 1.0, topic)], topic),
         lines({topic: [(0, 1)]}, topic, lambda _: topic),
-        heat_map([topic], [topic], lambda *_: (1.0, topic), (1, 2, 3, 4, 5, 6), topic, topic),
+        heat_chart([topic], [topic], lambda *_: (1.0, topic), (1, 2, 3, 4, 5, 6), topic, topic),
     ]
 
     page = render(report_of(found))
@@ -62,7 +63,7 @@ def test_charts_are_well_formed_for_any_number_of_values(count: int) -> None:
         bars([(f"n{i}", i, f"{i} rows") for i in range(count)]),
         columns([(f"2013-01-{i:02}", float(i) * 1e5, "title") for i in range(count)]),
         lines({"a": [(i, i * i) for i in range(count)], "b & c": [(0, 1)]}),
-        heat_map(["r"] * count, ["c"], lambda i, _: (i or None, "t"), (1, 2, 3, 4, 5, 6), "ms"),
+        heat_chart(["r"] * count, ["c"], lambda i, _: (i or None, "t"), (1, 2, 3, 4, 5, 6), "ms"),
     ]
 
     for drawing in map(drawn, charts):

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from roquette.pipelines.archive.report import QueueCount
 from roquette.pipelines.kit import message_rows as forms
-from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.table import Table
 
 if TYPE_CHECKING:
@@ -93,10 +92,3 @@ def rescued_fields(table: "DataFrame") -> list[tuple[str, int]]:
     )
     rows = names.groupBy("name").count().orderBy(f.desc("count"), "name").limit(_NAMES).collect()
     return [(row[0], row[1]) for row in rows]
-
-
-def expect_rows(wanted: int, found: int, number: int) -> None:
-    if wanted != found:
-        raise PipelineError(
-            f"archive: batch {number} has {wanted} bad rows, {found} came to the quarantine: nothing was changed"
-        )

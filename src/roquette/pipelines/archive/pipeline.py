@@ -5,37 +5,28 @@ entry together with the batch's number. Killed anywhere, the next run removes wh
 checkpoint asks for the same batch again. docs/decisions/0013 weighs this against other ways.
 """
 
-import contextlib
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from roquette.base.entropy import Entropy
 from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette.pipelines.archive.batch import (
     PLACE,
-    Offsets,
     count_places,
-    expect_rows,
     rescued_fields,
     write_rows,
 )
 from roquette.pipelines.archive.report import QueueCount, TopicResult, build_result
 from roquette.pipelines.kit import message_rows as forms
-from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
+from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.stream import Batches, await_end
+from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable
 from roquette.pipelines.kit.table import Compaction, Table, open_table
 from roquette.pipelines.kit.table_log import Commit
-from roquette.pipelines.kit.table_place import (
-    CHECKPOINT,
-    ROWS_SETTING,
-    STREAM_SETTING,
-    TOPIC_SETTING,
-    Owner,
-)
+from roquette.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
 from roquette.pipelines.kit.topics import (
     QueueBounds,
     beginning_at,
@@ -44,7 +35,6 @@ from roquette.pipelines.kit.topics import (
     find_topics,
     folder_name,
     read_sample,
-    start_stream,
     stream_options,
 )
 
@@ -53,7 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
-QUARANTINE = ".quarantine"  # after the topic's folder name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +162,7 @@ def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> N
     names = ", ".join(each.topic for each in group)
     job.progress.step(f"archiving {names}")
     queries = [each.start() for each in group]
-    total = None if options.follow else sum(each.waiting for each in group)
+    total = None if options.follow else sum(each.waiting_rows for each in group)
     batches = group[0].batches if len(group) == 1 else _Sum(group)
     await_end(job, queries, batches, total)
     for each in group:
@@ -220,7 +209,7 @@ class _Sum:
         return sum(each.batches.count for each in self._group)
 
 
-class TopicArchive:
+class TopicArchive(StreamedTable):
     """One topic on its way into its table and its quarantine."""
 
     def __init__(
@@ -231,36 +220,20 @@ class TopicArchive:
         job: Job,
         spark: "SparkSession",
     ) -> None:
-        self.topic = topic
+        root = f"{options.to}/{folder_name(topic)}"
+        super().__init__(Owner("archive", topic), root, job, spark)
         self.batches = Batches(job, options.max_rate)
         self._states = states
         self._options = options
-        self._job = job
-        self._spark = spark
         self._counts: list[QueueCount] | None = None
         self._compaction = Compaction()
         self._rescued = 0
-        root = f"{options.to}/{folder_name(topic)}"
-        self.table = open_table(root, clock=job.clock)
-        self.table.claim(Owner("archive", topic))
-        self.quarantine: Table | None = None
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.close)
+        with self.closed_on_error() as undo:
             self._fresh = is_fresh(self.table)
             self.form = self._form()
-            self._stream_id = self._prepare()
+            self._prepare()
             undo.pop_all()
-        done = self._checkpoint_offsets()
-        self.waiting = sum(
-            state.end - max(state.start, done.get((state.broker_name, state.queue_id), 0))
-            for state in states
-        )
-
-    def close(self) -> None:
-        """Let others write to the tables."""
-        self.table.close()
-        if self.quarantine is not None:
-            self.quarantine.close()
+        self.waiting_rows = self.waiting(states)
 
     def _form(self) -> forms.RowForm:
         """As the table keeps it, or for a new table as the options say."""
@@ -292,61 +265,16 @@ class TopicArchive:
         sample = read_sample(self._spark, given, self.topic, self._states, rows=options.sample)
         return forms.infer_json_schema(self._spark, sample, self.topic), ""
 
-    def _prepare(self) -> str:
-        """Create the tables where they are missing; returns the id of the stream that fills them."""
+    def _prepare(self) -> None:
         if self._fresh:
             forms.check_names(self.form)
         empty = self._spark.createDataFrame([], forms.source_schema())
         rows = forms.marked(empty, self.form)
-        schema = forms.good_rows(rows, self.form).schema.json()
+        good = forms.good_rows(rows, self.form)
         if self.form.kind != "raw":
-            self.quarantine = self._claim_quarantine()
-        self.table.clean()
-        if self._fresh:
-            settings = {
-                STREAM_SETTING: f"archive-{Entropy().token(8)}",
-                TOPIC_SETTING: self.topic,
-                ROWS_SETTING: self.form.settings(),
-                START_SETTING: json.dumps(self._starting_offsets()),
-            }
-            self.table.files.remove_tree(CHECKPOINT)
-            self.table.drop()
-            self.table.create(schema, (forms.DAY,), settings)
-        self._widen(json.loads(schema))
-        stream: str = self.table.snapshot.settings[STREAM_SETTING]
-        if self.quarantine is not None:
-            self.quarantine.clean()
-            if self.quarantine.snapshot.version < 0:
-                schema = forms.bad_rows(rows).schema.json()
-                self.quarantine.create(schema, (forms.DAY,), {STREAM_SETTING: stream})
-        if self.table.done(stream) >= 0 and not self.table.files.exists(f"{CHECKPOINT}/offsets"):
-            raise PipelineError(
-                f"archive: {self.table.files.address(CHECKPOINT)} is gone, so nobody knows where to go on: "
-                "restore it, or archive to another --to"
-            )
-        return stream
-
-    def _widen(self, schema: dict[str, Any]) -> None:
-        """A table of 1b94d96 gets the columns that its rows have now."""
-        there = {each["name"] for each in json.loads(self.table.snapshot.schema)["fields"]}
-        new = [each for each in schema["fields"] if each["name"] not in there]
-        if new:
-            self.table.widen(new, {ROWS_SETTING: self.form.settings()})
-            names = ", ".join(each["name"] for each in new)
-            self._job.progress.say(f"{self.table.files.root} has the columns {names} from now on")
-
-    def _claim_quarantine(self) -> Table:
-        table = open_table(self.table.files.root + QUARANTINE, clock=self._job.clock)
-        table.claim(Owner("archive", self.topic, quarantine=True))
-        if self._fresh and table.snapshot.files:
-            table.close()
-            raise ConfigError(
-                f"archive: {table.files.root} has rows of an earlier table: move it away, or give another --to"
-            )
-        return table
-
-    def _checkpoint_offsets(self) -> Offsets:
-        return checkpoint_offsets(self.table.files, CHECKPOINT).get(self.topic, {})
+            self.claim_quarantine(fresh=self._fresh)
+        new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
+        self.prepare(rows, good, forms.DAY, {ROWS_SETTING: self.form.settings()}, new)
 
     def _starting_offsets(self) -> dict[str, dict[str, int]]:
         """Where a new table begins, so that what is missing can be known; empty when a time says it."""
@@ -364,7 +292,6 @@ class TopicArchive:
         options = self._options
         given = {
             **stream_options(options),
-            "subscribe": self.topic,
             "tags": options.tags,
             "maxOffsetsPerTrigger": str(options.batch),
         }
@@ -373,33 +300,19 @@ class TopicArchive:
             given["startingOffsets"] = json.dumps({self.topic: start})
         else:
             given |= beginning_at(int(options.starting))
-        return start_stream(
-            self._spark,
-            given,
-            self._write,
-            checkpoint=self.table.files.address(CHECKPOINT),
-            interval_s=options.interval_s if options.follow else None,
-        )
+        return self.start_stream(given, self._write, options.interval_s if options.follow else None)
 
     def _write(self, messages: "DataFrame", number: int) -> None:
         """One batch: both tables have it when this returns, however often it is called for it."""
-        if self.table.done(self._stream_id) >= number:
+        if not self._is_new(self.table, number):
             return
         begin = time.monotonic()
         rows = forms.marked(messages, self.form)
-        prefix = f"batch-{number:010}"
         staging = self.table.new_staging()
         written = write_rows(rows, self.form, self.table, staging)
         bad = written.bad
-        if bad and self.quarantine is not None and self.quarantine.done(self._stream_id) < number:
-            apart = self.quarantine.new_staging()
-            writer = forms.bad_rows(rows).write.mode("overwrite").partitionBy(forms.DAY)
-            writer.parquet(self.quarantine.files.address(apart))
-            adds = self.quarantine.publish(apart, prefix)
-            expect_rows(bad, sum(file.rows for file in adds), number)
-            commit = Commit(adds=adds, batch=(self._stream_id, number))
-            self.quarantine.commit(commit, "STREAMING UPDATE")
-        adds = self.table.publish(staging, prefix)
+        self.put_aside(rows, bad, number)
+        adds = self.table.publish(staging, f"batch-{number:010}")
         count = sum(file.rows for file in adds)
         commit = Commit(
             adds=adds,
@@ -454,7 +367,7 @@ class TopicArchive:
             for queue, offset in queues.items()
         }
         every = self._options.tags == "*"
-        self._counts = count_places(places, starts, self._checkpoint_offsets(), every=every)
+        self._counts = count_places(places, starts, self.checkpoint_offsets(), every=every)
 
     def result(self) -> TopicResult:
         return TopicResult(

@@ -1,11 +1,10 @@
 """Charts of a report as SVG elements: values only, which the template of `report.py` writes and escapes."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 _COLOURS = ("#3678bd", "#d9822b", "#1a7f4b", "#a854a8", "#c23030", "#5d6b7a")
-_SHADES = 7  # classes h0 to h6 of the template's style
+SHADES = 7  # classes h0 to h6 of the template's style, from little to much
 LEFT, WIDTH = 205, 900  # of charts with names at the left
 
 
@@ -38,9 +37,9 @@ def bars(items: Sequence[tuple[str, float, str]]) -> Chart:
         y = index * step
         length = max(1.0, value * scale)
         marks += [
-            _text(LEFT - 10, y + 17, name, anchor="end", soft=False),
-            _box("bar", LEFT, y + 4, length, 18),
-            _text(LEFT + length + 8, y + 17, text),
+            text_at(LEFT - 10, y + 17, name, anchor="end", soft=False),
+            box("bar", LEFT, y + 4, length, 18),
+            text_at(LEFT + length + 8, y + 17, text),
         ]
     return Chart(len(items) * step + 4, marks, "bar chart")
 
@@ -55,9 +54,9 @@ def columns(items: Sequence[tuple[str, float, str]], label: str = "column chart"
     for index, (name, value, title) in enumerate(items):
         x = left + index * step + step * 0.14
         size = max(1.0, value * scale)
-        marks.append(_box("bar", x, base - size, step * 0.72, size, title=title))
+        marks.append(box("bar", x, base - size, step * 0.72, size, title=title))
         if len(name) < 4 or index % every == 0:
-            marks.append(_text(x + step * 0.36, base + 19, name, anchor="middle"))
+            marks.append(text_at(x + step * 0.36, base + 19, name, anchor="middle"))
     return Chart(height, marks, label)
 
 
@@ -76,7 +75,7 @@ def lines(
     for share in (0.0, 0.25, 0.5, 0.75, 1.0) if high > low else (0.0,):
         x = low + (high - low) * share
         anchor = "end" if share == 1 else "middle"
-        marks.append(_text(left + (x - low) * across, base + 19, x_text(x), anchor=anchor))
+        marks.append(text_at(left + (x - low) * across, base + 19, x_text(x), anchor=anchor))
     for index, (name, each) in enumerate(series.items()):
         colour = _COLOURS[index % len(_COLOURS)]
         path = " ".join(
@@ -87,54 +86,20 @@ def lines(
         marks += [
             Shape("polyline", {"class": "line", "stroke": colour, "points": path}),
             Shape("rect", legend),
-            _text(x + 20, height - 10, name[:18]),
+            text_at(x + 20, height - 10, name[:18]),
         ]
     return Chart(height, marks, label)
 
 
-def heat_map(
-    rows: Sequence[str],
-    heads: Sequence[str],
-    cell: Callable[[int, int], tuple[float | None, str]],
-    steps: Sequence[float],
-    unit: str = "",
-    label: str = "heat map",
-) -> Chart:
-    """A grid of shaded cells with a legend.
-
-    Args:
-        cell: value (None leaves it empty) and hover text, by row and column.
-        steps: six values at which the colour changes.
-    """
-    assert len(steps) == _SHADES - 1
-    step = 26
-    width = (WIDTH - LEFT) / max(1, len(heads))
-    marks = [
-        _text(LEFT + (i + 0.5) * width, 14, head, anchor="middle") for i, head in enumerate(heads)
-    ]
-    for j, name in enumerate(rows):
-        y = 22 + j * step
-        marks.append(_text(LEFT - 10, y + 17, name, anchor="end", soft=False))
-        for i in range(len(heads)):
-            value, title = cell(j, i)
-            shade = "none" if value is None else f"h{sum(value >= bound for bound in steps)}"
-            x = LEFT + i * width + 1
-            marks.append(_box(shade, x, y, width - 2, step - 2, radius=2, title=title))
-    y = 34 + len(rows) * step
-    bounds = [f"under {steps[0]:g}", *(f"{a:g}-{b:g}" for a, b in itertools.pairwise(steps))]
-    for i, text in enumerate([*bounds, f"over {steps[-1]:g} {unit}".rstrip()]):
-        x = LEFT + i * 96
-        marks += [_box(f"h{i}", x, y, 16, 16, radius=2), _text(x + 22, y + 13, text)]
-    return Chart(y + 22, marks, label)
-
-
-def _text(x: float, y: float, text: str, *, anchor: str | None = None, soft: bool = True) -> Shape:
+def text_at(
+    x: float, y: float, text: str, *, anchor: str | None = None, soft: bool = True
+) -> Shape:
     style = "soft" if soft else None  # the template leaves out what is None
     place = {"x": round(x, 1), "y": round(y, 1), "text-anchor": anchor}
     return Shape("text", {"class": style, **place}, text)
 
 
-def _box(
+def box(
     style: str, x: float, y: float, width: float, height: float, *, radius: int = 3, title: str = ""
 ) -> Shape:
     place = {"x": x, "y": y, "width": width, "height": height}
@@ -151,7 +116,7 @@ def _grid(left: float, base: float, largest: float) -> tuple[list[Shape], float]
         y = round(base - index * step * scale, 1)
         marks += [
             Shape("line", {"class": "axis", "x1": left, "x2": WIDTH, "y1": y, "y2": y}),
-            _text(left - 8, y + 4, _short(index * step), anchor="end"),
+            text_at(left - 8, y + 4, _short(index * step), anchor="end"),
         ]
     return marks, scale
 

@@ -5,38 +5,29 @@ table's log. Of all changes of a key the one with the highest version wins, in w
 keys are remembered for a while, so that a late older change does not bring them back.
 """
 
-import contextlib
 import json
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from roquette.base.entropy import Entropy
 from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.charts import lines
-from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
+from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.report import Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, await_end, rates, summary_of
+from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable
 from roquette.pipelines.kit.table import Table, open_table
 from roquette.pipelines.kit.table_log import Commit
-from roquette.pipelines.kit.table_place import (
-    CHANGES_SETTING,
-    CHECKPOINT,
-    STREAM_SETTING,
-    TOPIC_SETTING,
-    Owner,
-)
+from roquette.pipelines.kit.table_place import CHANGES_SETTING, Owner
 from roquette.pipelines.kit.topics import (
     QueueBounds,
-    checkpoint_offsets,
     describe,
     find_topics,
     read_sample,
-    start_stream,
     stream_options,
 )
 from roquette.pipelines.state.change_rows import (
@@ -49,9 +40,9 @@ from roquette.pipelines.state.change_rows import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 POINTER = "CURRENT"  # for readers that know no Delta: which folder is the table now
-QUARANTINE = ".quarantine"
 ENVELOPES = ("none", "debezium")
 
 
@@ -146,15 +137,17 @@ def run(options: CurrentStateOptions, job: Job) -> Result:
     try:
         job.progress.step(f"bringing {state.table.files.root} up to date")
         query = state.start()
-        await_end(job, [query], state.batches, None if options.follow else state.waiting)
+        await_end(job, [query], state.batches, None if options.follow else state.waiting(states))
         state.tidy()
         return state.result()
     finally:
         state.close()
 
 
-class CurrentState:
+class CurrentState(StreamedTable):
     """The table, its quarantine, and the stream into them."""
+
+    quarantine: Table
 
     def __init__(
         self,
@@ -163,31 +156,21 @@ class CurrentState:
         job: Job,
         spark: "SparkSession",
     ) -> None:
+        super().__init__(Owner("current-state", options.topic), options.to, job, spark)
         self.batches = Batches(job)
         self._rescued = 0  # changes of this run with fields without a column
         self._options = options
         self._states = states
-        self._job = job
-        self._spark = spark
-        self.table = open_table(options.to, clock=job.clock)
-        self.table.claim(Owner("current-state", options.topic))
-        self.quarantine = open_table(f"{self.table.files.root}{QUARANTINE}", clock=job.clock)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.close)
-            self.quarantine.claim(Owner("current-state", options.topic, quarantine=True))
+        with self.closed_on_error() as undo:
+            fresh = self.table.snapshot.version < 0
+            self.claim_quarantine(fresh=fresh)
             self.changes = self._find_changes()
-            self._stream_id = self._prepare()
+            rows = mark_changes(spark.createDataFrame([], forms.source_schema()), self.changes)
+            good = changes_of(rows, self.changes)
+            form = {CHANGES_SETTING: self.changes.settings()}
+            self.prepare(rows, good, DELETED, form, {} if fresh else None)
+            self._point()
             undo.pop_all()
-        done = checkpoint_offsets(self.table.files, CHECKPOINT).get(options.topic, {})
-        self.waiting = sum(
-            each.end - max(each.start, done.get((each.broker_name, each.queue_id), 0))
-            for each in states
-        )
-
-    def close(self) -> None:
-        """Let others write."""
-        self.table.close()
-        self.quarantine.close()
 
     def _find_changes(self) -> ChangeForm:
         options = self._options
@@ -210,65 +193,22 @@ class CurrentState:
             schema, options.key, options.version, options.delete_when, options.envelope
         )
 
-    def _prepare(self) -> str:
-        """Create the tables where they are missing; returns the stream's id."""
-        empty = self._spark.createDataFrame([], forms.source_schema())
-        rows = mark_changes(empty, self.changes)
-        schema = changes_of(rows, self.changes).schema
-        if self.table.snapshot.version < 0 and self.quarantine.snapshot.files:
-            raise ConfigError(
-                f"current-state: {self.quarantine.files.root} has rows of an earlier table: move it away, or "
-                "give another --to"
-            )
-        self.table.clean()
-        self.quarantine.clean()
-        if self.table.snapshot.version < 0:
-            settings = {
-                STREAM_SETTING: f"current-state-{Entropy().token(8)}",
-                TOPIC_SETTING: self._options.topic,
-                CHANGES_SETTING: self.changes.settings(),
-            }
-            self.table.files.remove_tree(CHECKPOINT)
-            self.table.create(schema.json(), (DELETED,), settings)
-        there = {each["name"] for each in json.loads(self.table.snapshot.schema)["fields"]}
-        new = [each for each in json.loads(schema.json())["fields"] if each["name"] not in there]
-        if new:  # a table of 1b94d96
-            self.table.widen(new, {CHANGES_SETTING: self.changes.settings()})
-        stream: str = self.table.snapshot.settings[STREAM_SETTING]
-        if self.quarantine.snapshot.version < 0:
-            self.quarantine.create(
-                forms.bad_rows(rows).schema.json(), (forms.DAY,), {STREAM_SETTING: stream}
-            )
-        if self.table.done(stream) >= 0 and not self.table.files.exists(f"{CHECKPOINT}/offsets"):
-            raise PipelineError(
-                f"current-state: {self.table.files.address(CHECKPOINT)} is gone, so nobody knows where to go on: "
-                "restore it, or make the table anew in another --to"
-            )
-        self._point()
-        return stream
-
-    def start(self) -> Any:
+    def start(self) -> "StreamingQuery":
         """Begin to read."""
         options = self._options
-        return start_stream(
-            self._spark,
-            {
-                **stream_options(options),
-                "subscribe": options.topic,
-                "startingOffsets": "earliest",
-                "maxOffsetsPerTrigger": str(options.batch),
-            },
-            self._merge,
-            checkpoint=self.table.files.address(CHECKPOINT),
-            interval_s=options.interval_s if options.follow else None,
-        )
+        given = {
+            **stream_options(options),
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(options.batch),
+        }
+        return self.start_stream(given, self._merge, options.interval_s if options.follow else None)
 
     def _merge(self, messages: "DataFrame", number: int) -> None:
         """One batch; the new snapshot counts when the log says so."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        if self.table.done(self._stream_id) >= number:
+        if not self._is_new(self.table, number):
             return
         begin = time.monotonic()
         rows = mark_changes(messages, self.changes)
@@ -297,8 +237,7 @@ class CurrentState:
         writer = merged.write.mode("overwrite").partitionBy(DELETED)
         writer.parquet(self.table.files.address(f"{staging}/{name}"))
         self.table.files.remove_tree(apart)
-        if found["bad"]:
-            self._put_aside(rows, int(found["bad"]), number)
+        self.put_aside(rows, int(found["bad"]), number)
         adds = self.table.publish(staging, "part")
         self.table.commit(
             Commit(
@@ -324,22 +263,6 @@ class CurrentState:
             return merged
         horizon = newest[0] - timedelta(days=self._options.keep_deleted_days)
         return merged.where(~f.col(DELETED) | (f.col("_store_timestamp") >= f.lit(horizon)))
-
-    def _put_aside(self, rows: "DataFrame", count: int, number: int) -> None:
-        """Bad messages go to the quarantine, once."""
-        if self.quarantine.done(self._stream_id) >= number:
-            return
-        staging = self.quarantine.new_staging()
-        writer = forms.bad_rows(rows).write.mode("overwrite").partitionBy(forms.DAY)
-        writer.parquet(self.quarantine.files.address(staging))
-        adds = self.quarantine.publish(staging, f"batch-{number:010}")
-        written = sum(file.rows for file in adds)
-        if written != count:
-            raise PipelineError(
-                f"current-state: batch {number} has {count} bad messages, {written} came to the quarantine"
-            )
-        commit = Commit(adds=adds, batch=(self._stream_id, number))
-        self.quarantine.commit(commit, "STREAMING UPDATE")
 
     def _point(self) -> None:
         """CURRENT follows the log: after a crash between the two, the next start mends it."""

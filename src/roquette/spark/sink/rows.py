@@ -27,7 +27,6 @@ from roquette.spark.sink.columns import (
 from roquette.spark.sink.schema import WriteColumns
 
 MAX_PROPERTIES: Final = 32_000  # of 32,767 bytes: brokers add some of their own
-_ENTRY_SIZE: Final = 32  # of a batch, beside body and properties
 _DROPPED: Final = frozenset((SPARK_ID,))
 
 QueuesOf = Callable[[str], Sequence[MessageQueue]]

@@ -1,0 +1,162 @@
+"""A table that a stream of a topic fills, each batch once, and the quarantine of bad messages beside it."""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from roquette.base.entropy import Entropy
+from roquette.errors import ConfigError
+from roquette.pipelines.kit.frame import Job, PipelineError
+from roquette.pipelines.kit.message_rows import DAY, bad_rows
+from roquette.pipelines.kit.table import Table, open_table
+from roquette.pipelines.kit.table_log import Commit
+from roquette.pipelines.kit.table_place import CHECKPOINT, STREAM_SETTING, TOPIC_SETTING, Owner
+from roquette.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+QUARANTINE = ".quarantine"  # after the name of the table's folder
+
+
+class StreamedTable:
+    """Claims the table; a subclass then calls `prepare` (within `closed_on_error`) and `start`.
+
+    Raises:
+        ConfigError: the directory belongs to another pipeline or topic.
+        PipelineError: another process writes there.
+    """
+
+    def __init__(self, owner: Owner, root: str, job: Job, spark: "SparkSession") -> None:
+        self.topic = owner.topic
+        self._pipeline = owner.pipeline
+        self._job = job
+        self._spark = spark
+        self.table = open_table(root, clock=job.clock)
+        self.table.claim(owner)
+        self.quarantine: Table | None = None
+        self._stream_id = ""
+
+    def closed_on_error(self) -> contextlib.ExitStack:
+        """A context that closes the tables unless its `pop_all` is called."""
+        undo = contextlib.ExitStack()
+        undo.callback(self.close)
+        return undo
+
+    def close(self) -> None:
+        """Let others write to the tables."""
+        self.table.close()
+        if self.quarantine is not None:
+            self.quarantine.close()
+
+    def claim_quarantine(self, *, fresh: bool) -> Table:
+        """Raises ConfigError when a new table would stand beside an older quarantine, and as `__init__` does."""
+        apart = open_table(self.table.files.root + QUARANTINE, clock=self._job.clock)
+        apart.claim(Owner(self._pipeline, self.topic, quarantine=True))
+        if fresh and apart.snapshot.files:
+            apart.close()
+            raise ConfigError(
+                f"{self._pipeline}: {apart.files.root} has rows of an earlier table: move it away, or "
+                "give another --to"
+            )
+        self.quarantine = apart
+        return apart
+
+    def prepare(
+        self,
+        rows: "DataFrame",
+        good: "DataFrame",
+        partitioned_by: str,
+        form: Mapping[str, str],
+        new: Mapping[str, str] | None,
+    ) -> None:
+        """Remove what killed runs left, create the tables that are missing, add columns that rows have now.
+
+        Args:
+            rows, good: empty frames of marked messages and of the table's rows, for their schemas.
+            form: the setting that says how rows are made.
+            new: more settings of a table to create; None: the table exists.
+        """
+        schema = good.schema.json()
+        self.table.clean()
+        if new is not None:
+            settings = {
+                STREAM_SETTING: f"{self._pipeline}-{Entropy().token(8)}",
+                TOPIC_SETTING: self.topic,
+                **form,
+                **new,
+            }
+            self.table.files.remove_tree(CHECKPOINT)
+            self.table.drop()
+            self.table.create(schema, (partitioned_by,), settings)
+        there = {each["name"] for each in json.loads(self.table.snapshot.schema)["fields"]}
+        more = [each for each in json.loads(schema)["fields"] if each["name"] not in there]
+        if more:  # a table of 1b94d96
+            self.table.widen(more, form)
+            names = ", ".join(each["name"] for each in more)
+            self._job.progress.say(f"{self.table.files.root} has the columns {names} from now on")
+        self._stream_id = self.table.snapshot.settings[STREAM_SETTING]
+        if self.quarantine is not None:
+            self.quarantine.clean()
+            if self.quarantine.snapshot.version < 0:
+                schema = bad_rows(rows).schema.json()
+                self.quarantine.create(schema, (DAY,), {STREAM_SETTING: self._stream_id})
+        if not self._is_new(self.table, 0) and not self.table.files.exists(f"{CHECKPOINT}/offsets"):
+            raise PipelineError(
+                f"{self._pipeline}: {self.table.files.address(CHECKPOINT)} is gone, so nobody knows where to "
+                "go on: restore it, or give another --to"
+            )
+
+    def _is_new(self, table: Table, number: int) -> bool:
+        """Whether a table does not have that batch yet."""
+        return table.done(self._stream_id) < number
+
+    def checkpoint_offsets(self) -> dict[tuple[str, int], int]:
+        """How far the stream has planned, by broker and queue."""
+        return checkpoint_offsets(self.table.files, CHECKPOINT).get(self.topic, {})
+
+    def waiting(self, states: Sequence[QueueBounds]) -> int:
+        """Messages between the stream's position and the ends of queues."""
+        done = self.checkpoint_offsets()
+        return sum(
+            state.end - max(state.start, done.get((state.broker_name, state.queue_id), 0))
+            for state in states
+        )
+
+    def start_stream(
+        self,
+        options: Mapping[str, str],
+        write: "Callable[[DataFrame, int], None]",
+        interval_s: int | None,
+    ) -> "StreamingQuery":
+        """Begin to read; without an interval the query ends when it has caught up."""
+        return start_stream(
+            self._spark,
+            {**options, "subscribe": self.topic},
+            write,
+            checkpoint=self.table.files.address(CHECKPOINT),
+            interval_s=interval_s,
+        )
+
+    def put_aside(self, rows: "DataFrame", count: int, number: int) -> None:
+        """The bad ones of a batch go to the quarantine, once.
+
+        Raises:
+            PipelineError: there are not `count` of them.
+        """
+        apart = self.quarantine
+        if not count or apart is None or not self._is_new(apart, number):
+            return
+        staging = apart.new_staging()
+        writer = bad_rows(rows).write.mode("overwrite").partitionBy(DAY)
+        writer.parquet(apart.files.address(staging))
+        adds = apart.publish(staging, f"batch-{number:010}")
+        found = sum(file.rows for file in adds)
+        if found != count:
+            raise PipelineError(
+                f"{self._pipeline}: batch {number} has {count} bad messages, {found} came to the quarantine: "
+                "nothing was changed"
+            )
+        apart.commit(Commit(adds=adds, batch=(self._stream_id, number)), "STREAMING UPDATE")
