@@ -12,16 +12,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from roquette.base.options import REQUIRED, option, parse_duration
-from roquette.errors import ClientError, ConfigError
+from roquette.errors import ConfigError
 from roquette.pipelines.audit import frames as ask
 from roquette.pipelines.audit.frames import AuditCheck
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import SPAN, PipelineOptions
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
-from roquette.pipelines.kit.topics import beginning_at
-from roquette.pipelines.traffic.frames import lag
+from roquette.pipelines.kit.topics import (
+    known_topics,
+    read_messages,
+    read_offsets,
+    require_topics,
+)
 from roquette.spark.commitlog.plan import describe_store
-from roquette.spark.offsets.route_snapshots import all_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,9 +142,7 @@ def plan(options: AuditOptions) -> Plan:
     """What would be compared."""
     check_options(options)
     if not options.store:
-        missing = sorted(set(options.topics) - set(_known(options.namesrv)))
-        if missing:
-            raise ConfigError(f"audit: no topic {', '.join(missing)} at {options.namesrv}")
+        require_topics(options.namesrv, options.topics, "audit")
     where = ", ".join(options.store) or f"brokers of {options.namesrv}"
     reads = [f"{', '.join(options.topics)} from {where}", *map(describe_store, options.store)]
     if options.manifest:
@@ -159,9 +160,7 @@ def run(options: AuditOptions, job: Job) -> Result:
     """All checks that the options ask for."""
     check_options(options)
     if not options.store:
-        missing = sorted(set(options.topics) - set(_known(options.namesrv)))
-        if missing:
-            raise ConfigError(f"audit: no topic {', '.join(missing)} at {options.namesrv}")
+        require_topics(options.namesrv, options.topics, "audit")
     job.progress.step("starting Spark")
     spark = job.open_spark()
     audit = AuditRun(job.clock.now_ms())
@@ -222,32 +221,24 @@ def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_m
 def _messages(
     options: AuditOptions, spark: "SparkSession", topics: Sequence[str], at_ms: int
 ) -> "DataFrame":
-    begin_ms = 0
-    if options.since:
-        begin_ms = at_ms - parse_duration(options.since)
-    if options.store:
-        reader = spark.read.format("rocketmq_commitlog").schema(ask.COLUMNS)
-        given = {"subscribe": ",".join(topics), "includeSystemProperties": "true"}
-        if begin_ms:
-            given["startingTimestamp"] = str(begin_ms)
-        given["failOnCorruptRecord"] = (
-            "false"  # what is lost by it is an exception, and told as one
-        )
-        return reader.options(**given).load(",".join(options.store))
-    given = {"namesrvAddr": options.namesrv, "subscribe": ",".join(topics)}
-    if begin_ms:
-        given |= beginning_at(begin_ms)
-    given |= {"failOnDataLoss": "false", "includeSystemProperties": "true"}
-    return spark.read.format("rocketmq").schema(ask.COLUMNS).options(**given).load()
+    # What is missing is an exception of the audit, not an error of the read.
+    lenient = "failOnCorruptRecord" if options.store else "failOnDataLoss"
+    return read_messages(
+        spark,
+        ask.COLUMNS,
+        topics,
+        namesrv=options.namesrv,
+        store=options.store,
+        begin_ms=at_ms - parse_duration(options.since) if options.since else 0,
+        more={"includeSystemProperties": "true", lenient: "false"},
+    )
 
 
 def _offsets(options: AuditOptions, spark: "SparkSession") -> list[dict[str, Any]]:
     """Ends of queues according to the brokers, before messages are read; empty without brokers."""
     if options.store and not options.groups:
         return []
-    given = {"namesrvAddr": options.namesrv, "group": ",".join(options.groups)}
-    given["subscribe"] = ",".join(options.topics)
-    return lag(spark, given, options.topics)
+    return read_offsets(spark, options.namesrv, options.topics, options.groups)
 
 
 def _holes(
@@ -277,22 +268,15 @@ def _holes(
 
 
 def _unfinished(options: AuditOptions, spark: "SparkSession", at_ms: int) -> AuditCheck:
-    if not options.store and ask.HALF_TOPIC not in _known(options.namesrv):
+    if not options.store and ask.HALF_TOPIC not in known_topics(options.namesrv, "audit"):
         check = AuditCheck("unfinished", "transactions that were neither committed nor rolled back")
         check.skipped = "no broker has had a transaction"
         return check
     halves = _messages(options, spark, [ask.HALF_TOPIC], at_ms)
-    known = options.store or ask.OP_TOPIC in _known(options.namesrv)
+    known = options.store or ask.OP_TOPIC in known_topics(options.namesrv, "audit")
     ops = _messages(options, spark, [ask.OP_TOPIC], at_ms) if known else halves.limit(0)
     before_ms = at_ms - parse_duration(options.transaction_age)
     return ask.unfinished(halves, ops, options.topics, before_ms, options.most)
-
-
-def _known(namesrv: str) -> list[str]:
-    try:
-        return all_topics(namesrv)
-    except ClientError as error:
-        raise ConfigError(f"audit: no name server answers at {namesrv}: {error}") from None
 
 
 def finish(audit: AuditRun, options: AuditOptions, job: Job) -> Result:

@@ -3,16 +3,20 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from roquette.base.options import key_values
+from roquette.errors import ClientError, ConfigError
 from roquette.pipelines.kit.message_rows import source_schema
 from roquette.pipelines.kit.table_files import TableFiles
+from roquette.spark.offsets.route_snapshots import all_topics
 from roquette.spark.source.queues import queue_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+MOST_QUEUES = 10_000  # and groups of queues, in one answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,21 @@ def find_topics(
         QueueBounds(q.topic, q.broker_name, q.queue_id, start, ends[q])
         for q, start in starts.items()
     ]
+
+
+def known_topics(namesrv: str, pipeline: str) -> list[str]:
+    """All topics of the cluster. Raises ConfigError, which names the pipeline, when no name server answers."""
+    try:
+        return all_topics(namesrv)
+    except ClientError as error:
+        raise ConfigError(f"{pipeline}: no name server answers at {namesrv}: {error}") from None
+
+
+def require_topics(namesrv: str, topics: Iterable[str], pipeline: str) -> None:
+    """Raises ConfigError for topics that the cluster does not know, and as `known_topics`."""
+    missing = sorted(set(topics) - set(known_topics(namesrv, pipeline)))
+    if missing:
+        raise ConfigError(f"{pipeline}: no topic {', '.join(missing)} at {namesrv}")
 
 
 def describe(states: Iterable[QueueBounds]) -> list[str]:
@@ -80,6 +99,57 @@ def beginning_at(at_ms: int) -> dict[str, str]:
     A queue that was given nothing since then has nothing to read; to the source by itself that is an error.
     """
     return {"startingTimestamp": str(at_ms), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def read_messages(
+    spark: "SparkSession",
+    columns: str,
+    topics: Sequence[str],
+    *,
+    namesrv: str,
+    store: Sequence[str] = (),
+    begin_ms: int = 0,
+    end_ms: int = 0,
+    more: Mapping[str, str] | None = None,
+) -> "DataFrame":
+    """Messages of a span of store time (0 is no bound), from brokers or from the files of stores.
+
+    Args:
+        topics: none are all of the stores.
+        more: options of the source.
+    """
+    given = dict(more or {})
+    if topics:
+        given["subscribe"] = ",".join(topics)
+    if end_ms:
+        given["endingTimestamp"] = str(end_ms)
+    if store:
+        if begin_ms:
+            given["startingTimestamp"] = str(begin_ms)
+        reader = spark.read.format("rocketmq_commitlog").schema(columns)
+        return reader.options(**given).load(",".join(store))
+    if begin_ms:
+        given |= beginning_at(begin_ms)
+    reader = spark.read.format("rocketmq").schema(columns)
+    return reader.options(namesrvAddr=namesrv, **given).load()
+
+
+def read_offsets(
+    spark: "SparkSession", namesrv: str, topics: Sequence[str], groups: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The queues of these topics (all when there are none), and how far each group is behind in each."""
+    from pyspark.sql import functions as f
+
+    given = {"namesrvAddr": namesrv, "group": ",".join(groups)}
+    if topics:
+        given["subscribe"] = ",".join(topics)
+    frame = spark.read.format("rocketmq_offsets").options(**given).load()
+    times = {
+        f"last_{what}_ms": f.unix_millis(f"last_{what}_timestamp") for what in ("store", "consume")
+    }
+    plain = frame.withColumns(times).drop("last_store_timestamp", "last_consume_timestamp")
+    ordered = plain.orderBy("topic", "broker_name", "queue_id", "group")
+    return [row.asDict() for row in ordered.limit(MOST_QUEUES).collect()]
 
 
 def read_sample(

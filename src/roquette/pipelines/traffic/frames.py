@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 COLUMNS = (
     "topic string, broker_name string, queue_id int, key string, message_group string, "
     "store_size int, born_timestamp timestamp, store_timestamp timestamp, tags string"
 )
 TRACE_COLUMNS = "body string, store_timestamp timestamp"
-MOST_TOPICS = 1_000
 MOST_QUEUES = 10_000
+MOST_TOPICS = 1_000
 MOST_BUCKETS = 2_000  # of one topic's line in the plot
 MOST_GROUPS = 10_000
 MOST_TAGS = 50  # of one topic
@@ -118,22 +118,6 @@ def _named(column: str) -> dict[str, Any]:
         f"{column}_p{int(share * 100)}_ms": F.element_at(column, place + 1)
         for place, share in enumerate(_SHARES)
     }
-
-
-def lag(
-    spark: "SparkSession", options: dict[str, str], topics: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Queues and, with group, how far each group is behind, of these topics (all when there are none)."""
-    from pyspark.sql import functions as F
-
-    frame = spark.read.format("rocketmq_offsets").options(**options).load()
-    if topics:
-        frame = frame.where(F.col("topic").isin(list(topics)))
-    times = {
-        f"last_{what}_ms": F.unix_millis(f"last_{what}_timestamp") for what in ("store", "consume")
-    }
-    plain = frame.withColumns(times).drop("last_store_timestamp", "last_consume_timestamp")
-    return _rows(plain.orderBy("topic", "broker_name", "queue_id", "group"), MOST_QUEUES)
 
 
 def trace_events(messages: "DataFrame") -> "DataFrame":

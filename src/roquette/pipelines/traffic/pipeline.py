@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from roquette.base.files import read_lines as lines_of_file
 from roquette.base.options import option, parse_duration
-from roquette.errors import ClientError, ConfigError
+from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import SPAN, PipelineOptions
-from roquette.pipelines.kit.topics import beginning_at
+from roquette.pipelines.kit.topics import (
+    known_topics,
+    read_messages,
+    read_offsets,
+    require_topics,
+)
 from roquette.pipelines.traffic import frames as ask
 from roquette.pipelines.traffic.report import TrafficFindings, last_line, report_of, summary_of
 from roquette.pipelines.traffic.route_history import RouteHistory, history, read_lines
 from roquette.spark.commitlog.plan import describe_store
-from roquette.spark.offsets.route_snapshots import all_topics, take_snapshot, user_topics
+from roquette.spark.offsets.route_snapshots import take_snapshot, user_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,11 +105,8 @@ def check(options: TrafficOptions) -> None:
 def check_cluster(options: TrafficOptions) -> None:
     """Raises ConfigError when no name server answers, or none knows a topic: before Spark starts."""
     if options.lag or (options.messages and not options.store):
-        missing = set(options.topics) - set(_known(options.namesrv))
-        if missing and options.messages and not options.store:
-            raise ConfigError(
-                f"traffic: no topic {', '.join(sorted(missing))} at {options.namesrv}"
-            )
+        wanted = options.topics if options.messages and not options.store else ()
+        require_topics(options.namesrv, wanted, "traffic")
 
 
 def run(options: TrafficOptions, job: Job) -> Result:
@@ -159,7 +161,7 @@ def look_at_messages(
     options: TrafficOptions, job: Job, spark: "SparkSession", found: TrafficFindings
 ) -> None:
     """Everything that one look at all messages can tell."""
-    messages = read_messages(options, spark, options.topics, ask.COLUMNS, found)
+    messages = messages_of(options, spark, options.topics, ask.COLUMNS, found)
     if messages is None:
         job.progress.say("there are no topics")
         return
@@ -177,7 +179,7 @@ def look_at_messages(
         slim.unpersist()
 
 
-def read_messages(
+def messages_of(
     options: TrafficOptions,
     spark: "SparkSession",
     topics: Sequence[str],
@@ -185,19 +187,18 @@ def read_messages(
     found: TrafficFindings,
 ) -> "DataFrame | None":
     """Messages of the span, from stores or brokers; None when the cluster has no topics."""
-    if options.store:
-        reader = spark.read.format("rocketmq_commitlog").schema(columns)
-        reader = reader.option("startingTimestamp", str(found.begin_ms))
-        reader = reader.option("endingTimestamp", str(found.end_ms))
-        if topics:
-            reader = reader.option("subscribe", ",".join(topics))
-        return reader.load(",".join(options.store))
-    wanted = list(topics) or user_topics(options.namesrv)
-    if not wanted:
+    wanted = topics if topics or options.store else user_topics(options.namesrv)
+    if not wanted and not options.store:
         return None
-    given = {"namesrvAddr": options.namesrv, "subscribe": ",".join(wanted)}
-    given |= beginning_at(found.begin_ms) | {"endingTimestamp": str(found.end_ms)}
-    return spark.read.format("rocketmq").schema(columns).options(**given).load()
+    return read_messages(
+        spark,
+        columns,
+        wanted,
+        namesrv=options.namesrv,
+        store=options.store,
+        begin_ms=found.begin_ms,
+        end_ms=found.end_ms,
+    )
 
 
 def look_at_offsets(
@@ -205,19 +206,18 @@ def look_at_offsets(
 ) -> None:
     """Ends of queues and places of groups."""
     job.progress.step("asking brokers for offsets")
-    given = {"namesrvAddr": options.namesrv, "group": ",".join(options.groups)}
-    found.offsets = ask.lag(spark, given, options.topics)
+    found.offsets = read_offsets(spark, options.namesrv, options.topics, options.groups)
 
 
 def look_at_traces(
     options: TrafficOptions, job: Job, spark: "SparkSession", found: TrafficFindings
 ) -> None:
     """What clients say of sends and consumptions, where there is a trace topic."""
-    if not options.store and options.trace_topic not in _known(options.namesrv):
+    if not options.store and options.trace_topic not in known_topics(options.namesrv, "traffic"):
         job.progress.say(f"{options.trace_topic} is not there: no end-to-end times")
         return
     job.progress.step("reading traces")
-    messages = read_messages(options, spark, [options.trace_topic], ask.TRACE_COLUMNS, found)
+    messages = messages_of(options, spark, [options.trace_topic], ask.TRACE_COLUMNS, found)
     assert messages is not None
     events = ask.trace_events(messages).persist()
     try:
@@ -225,13 +225,6 @@ def look_at_traces(
         found.end_to_end = ask.end_to_end(events)
     finally:
         events.unpersist()
-
-
-def _known(namesrv: str) -> list[str]:
-    try:
-        return all_topics(namesrv)
-    except ClientError as error:
-        raise ConfigError(f"traffic: no name server answers at {namesrv}: {error}") from None
 
 
 PIPELINE = Pipeline(
