@@ -474,6 +474,11 @@ def test_compiled_modules_exist() -> None:
         assert (ROOT / "src" / (module.replace(".", "/") + ".py")).is_file(), module
 
 
+def test_the_licence_is_part_of_what_is_built() -> None:
+    names = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license-files"]
+    assert names == ["LICENSE", "NOTICE"] and all((ROOT / name).is_file() for name in names)
+
+
 def test_nothing_names_a_machine_or_a_registry() -> None:
     words = re.compile(r"/work/|/root/|repo1?\.maven\.org|pypi\.org|files\.pythonhosted|\.library/")
     for path in [
