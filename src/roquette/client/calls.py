@@ -5,7 +5,6 @@ asks several servers. Here is the only place that knows the header and the body 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -69,8 +68,7 @@ from roquette.wire.json_body import decode_body, encode_body
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One request and the meaning of its answer.
 
     Attributes:
@@ -97,7 +95,7 @@ class Call(Generic[T]):
             BrokerError: a refusal, with its code. RouteNotFound: of a topic's route.
             RemoteProtocolError: the answer cannot be decoded.
         """
-        if answer.code != ResponseCode.SUCCESS and answer.code not in self.also:
+        if answer.code and answer.code not in self.also:  # 0 is SUCCESS
             raise broker_error(answer.code, answer.remark, address)
         try:
             return self.read(answer)
@@ -317,11 +315,12 @@ class Pulled(NamedTuple):
     suggested_broker_id: int = 0
 
 
+_OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
 _EMPTY_PULLS: Final = frozenset(
     (
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
+        int(ResponseCode.PULL_NOT_FOUND),
+        int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+        _OFFSET_MOVED,
     )
 )
 
@@ -369,11 +368,11 @@ def pull(
 def _read_pull(answer: Command) -> Pulled:
     header = decode_ext(PullMessageResponseHeader, answer.ext)
     return Pulled(
-        answer.body if answer.code == ResponseCode.SUCCESS else b"",
+        b"" if answer.code else answer.body,
         header.next_begin_offset,
         header.min_offset,
         header.max_offset,
-        answer.code == ResponseCode.PULL_OFFSET_MOVED,
+        answer.code == _OFFSET_MOVED,
         header.suggest_which_broker_id,
     )
 
