@@ -20,8 +20,8 @@ from roquette.message.properties import UNIQ_KEY, decode_properties, property_va
 from roquette.message.record import decode_record
 from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
 from roquette.store.message_store import MessageStore
-from roquette.store.queues.consume_queue import FILLER_FROM
 from roquette.store.queues.queue_read import ReadRequest
+from roquette.store.queues.unit import FILLER_FROM
 from roquette.store.timer.timer_due import CurrentSlot, DueSlot
 from roquette.store.timer.timer_log import TimerUnit
 from roquette.store.timer.timer_store import TimerStore

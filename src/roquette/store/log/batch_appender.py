@@ -19,8 +19,9 @@ from roquette.store.config import StoreConfig
 from roquette.store.index.index import Index
 from roquette.store.limits import raise_illegal
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues, TopicQueues
+from roquette.store.queues.unit import UNIT_SIZE
 from roquette.store.results import Arrival, BatchAppended
 
 MAX_BATCH_KEYS: Final = 32_768  # besides the first of each message

@@ -17,14 +17,9 @@ from roquette.store.log.log_mark import Vouched
 from roquette.store.log.log_reader import FAULT, FILLED, RECORD, LogReader
 from roquette.store.log.segment import Segment
 from roquette.store.offline.mend_log import Patch
-from roquette.store.queues.consume_queue import (
-    FILLER_SIZE,
-    UNIT,
-    ConsumeQueue,
-    encode_unit,
-    passing_unit,
-)
+from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
+from roquette.store.queues.unit import FILLER_SIZE, UNIT, encode_unit, passing_unit
 
 _WINDOW: Final = 1 << 20
 _MIN_FILLER: Final = record_size(0, 1, 0, 8, 8)

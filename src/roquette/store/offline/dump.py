@@ -19,7 +19,7 @@ from roquette.store.offline.small_files import load_json
 from roquette.store.offline.store_dir import LogFile
 from roquette.store.offline.timer_check import read_wheel
 from roquette.store.offline.walk import Fault, FileEnd, walk_bytes
-from roquette.store.queues.consume_queue import FILLER_FROM, UNIT_SIZE
+from roquette.store.queues.unit import FILLER_FROM, UNIT_SIZE, UnitView
 from roquette.store.timer.timer_checkpoint import decode_timer_checkpoint
 from roquette.store.timer.timer_log import UNIT_SIZE as TIMER_UNIT_SIZE
 from roquette.store.timer.timer_log import unpack_unit
@@ -27,7 +27,6 @@ from roquette.store.timer.timer_log import unpack_unit
 KINDS: Final = (
     "log", "queue", "index", "checkpoint", "timerwheel", "timerlog", "timercheck", "json", "text",
 )  # fmt: skip
-_UNIT: Final = struct.Struct(">qiq")
 _ENTRY: Final = struct.Struct(">iqii")
 _TIMER_LOG_MAGICS: Final = range(1, 16)
 
@@ -169,6 +168,7 @@ def _log(
 
 def _queue(files: ReadFiles, path: str, start: int) -> Iterator[dict[str, Any]]:
     base = parse_offset_name(os.path.basename(path)) or 0
+    unit = UnitView()
     source = files.open(path)
     try:
         for position in range(start - start % UNIT_SIZE, source.size, UNIT_SIZE * 4096):
@@ -176,12 +176,16 @@ def _queue(files: ReadFiles, path: str, start: int) -> Iterator[dict[str, Any]]:
             if data == bytes(len(data)):
                 continue
             for at in range(0, len(data) - len(data) % UNIT_SIZE, UNIT_SIZE):
-                physical, size, code = _UNIT.unpack_from(data, at)
-                if not (physical or size or code):
+                unit.look_at(data, at)
+                if unit.empty:
                     continue
                 row = {"byte": position + at, "offset": (base + position + at) // UNIT_SIZE}
-                row |= {"physical_offset": physical, "size": size, "tags_code": code}
-                yield row | ({"filler": True} if size >= FILLER_FROM else {})
+                row |= {
+                    "physical_offset": int(unit.physical),
+                    "size": int(unit.size),
+                    "tags_code": int(unit.code),
+                }
+                yield row | ({"filler": True} if unit.size >= FILLER_FROM else {})
     finally:
         source.close()
 

@@ -31,7 +31,7 @@ from roquette.store.offline.store_dir import LogFile, QueueDir, StoreDir, list_q
 from roquette.store.offline.timer_check import check_timer
 from roquette.store.offline.unit_check import LogLookup, check_tail, check_units
 from roquette.store.offline.units import QueueUnits
-from roquette.store.queues.consume_queue import UNIT_SIZE
+from roquette.store.queues.unit import UNIT_SIZE
 
 _LAST_UNITS = 16  # of each queue, looked at by a quick check
 

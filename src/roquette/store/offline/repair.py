@@ -29,8 +29,9 @@ from roquette.store.offline.swap import NEW, Swap
 from roquette.store.offline.timer_check import check_timer
 from roquette.store.offline.units import QueueUnits
 from roquette.store.offline.walk import walk_files
-from roquette.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, encode_unit
+from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
+from roquette.store.queues.unit import UNIT_SIZE, encode_unit
 from roquette.store.reput import Reput
 
 _WINDOW: Final = 1 << 20

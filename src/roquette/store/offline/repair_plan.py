@@ -17,7 +17,7 @@ from roquette.store.offline.small_files import changed_unwritten, load_json, top
 from roquette.store.offline.store_dir import QueueDir, StoreDir, list_queues
 from roquette.store.offline.units import QueueUnits
 from roquette.store.offline.walk import read_record
-from roquette.store.queues.consume_queue import UNIT_SIZE
+from roquette.store.queues.unit import UNIT_SIZE
 from roquette.store.reput import parse_delay_levels
 
 _DEFAULT_QUEUE_FILE: Final = 6_000_000

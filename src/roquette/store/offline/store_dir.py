@@ -13,7 +13,7 @@ from roquette.base.read_files import ReadFiles
 from roquette.errors import StoreError
 from roquette.store.foreign_parts import Kind, find_foreign_parts
 from roquette.store.layout import parse_offset_name
-from roquette.store.queues.consume_queue import UNIT_SIZE
+from roquette.store.queues.unit import UNIT_SIZE
 
 _INDEX_NAME: Final = re.compile(r"\d{17,18}")
 _DEFAULT_SEGMENT: Final = 1 << 30

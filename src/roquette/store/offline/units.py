@@ -2,34 +2,32 @@
 
 from typing import Final
 
-from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.read_files import ReadFiles
 from roquette.store.offline.store_dir import LogFile, QueueDir
-from roquette.store.queues.consume_queue import FILLER_FROM, UNIT_SIZE, is_filler
+from roquette.store.queues.unit import UNIT_SIZE, UnitView
 
 WINDOW_UNITS: Final = 512  # 10 KiB: a store may have ten thousand queues
 _EMPTY: Final = bytes(UNIT_SIZE)
 
 
-class QueueUnits:
+class QueueUnits(UnitView):
     """Gives units by queue offset; after `load` has said True the fields hold one.
 
     No file stays open: a window serves hundreds of units.
 
     Attributes:
         first, limit: queue offsets of the first place and behind the last one.
-        physical, size, code: of the unit. `empty`: nothing was ever written there.
     """
 
     __slots__ = (
-        "_end", "_files", "_names", "_segment_size", "_start", "_window", "code", "empty", "first", "limit", "physical",
-        "queue_id", "size", "topic",
+        "_end", "_files", "_names", "_segment_size", "_start", "_window", "first", "limit", "queue_id", "topic",
     )  # fmt: skip
 
     def __init__(self, files: ReadFiles, queue: QueueDir, segment_size: i64) -> None:
         """`segment_size`: bytes of a file of the log."""
+        super().__init__()
         self._files: ReadFiles = files
         self._segment_size: i64 = segment_size
         self._names: list[LogFile] = queue.files
@@ -42,10 +40,6 @@ class QueueUnits:
         self._window: bytes = b""
         self._start: i64 = 0  # queue offset of the window's first unit
         self._end: i64 = 0
-        self.physical: i64 = 0
-        self.size: i64 = 0
-        self.code: i64 = 0
-        self.empty: bool = False
 
     @property
     def exists(self) -> bool:
@@ -56,19 +50,13 @@ class QueueUnits:
         """Read the unit at a queue offset; False where no file has a place for it. Raises OSError."""
         if (offset < self._start or offset >= self._end) and not self._fill(offset):
             return False
-        at: i64 = (offset - self._start) * UNIT_SIZE
-        window = self._window
-        self.physical = read_i64_be(window, at)
-        size: int = read_i32_be(window, at + 8)
-        self.size = size
-        self.code = read_i64_be(window, at + 12)
-        self.empty = size == 0 and self.physical == 0 and self.code == 0
+        self.look_at(self._window, (offset - self._start) * UNIT_SIZE)
         return True
 
     @property
     def filler(self) -> bool:
         """Does the unit stand for no message?"""
-        return self.size >= FILLER_FROM and is_filler(self.physical, self.size, self._segment_size)
+        return self.fills(self._segment_size)
 
     def next_written(self, offset: i64) -> i64:
         """The first offset from one on whose place is not all zeros; `limit` when there is none."""

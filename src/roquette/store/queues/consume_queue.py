@@ -1,20 +1,11 @@
 """One topic queue: 20-byte units in files of equal size. HOT.
 
-| field | bytes | note |
-|---|---|---|
-| physical offset | 8 | of the record in the commit log |
-| size | 4 | of the record |
-| tags code | 8 | Java hash of TAGS; due time in SCHEDULE_TOPIC_XXXX |
-
-A file is named by the byte offset of its first unit. A filler (offset 0, size INT_MAX, tags 0)
-marks a position before the queue's first message (Apache: ConsumeQueue.fillPreBlank). Where messages are
-lost to the log, units stand that Apache's broker passes over, too: see `ConsumeQueue.skip_to`. Units are
+A file is named by the byte offset of its first unit. For the units see `unit`. Units are
 written through a map; files are allocated before they are mapped.
 """
 
 import mmap
 import os
-import struct
 from typing import Final
 
 from librt.strings import read_i32_be, read_i64_be
@@ -23,35 +14,18 @@ from mypy_extensions import i64
 from roquette.base.files import File, Files
 from roquette.store.layout import offset_name
 from roquette.store.queues.queue_file import Holder, OpenFiles, QueueFile
+from roquette.store.queues.unit import (
+    FILLER,
+    FILLER_FROM,
+    FILLER_SIZE,
+    UNIT,
+    UNIT_SIZE,
+    UnitView,
+    passing_unit,
+)
 
-UNIT_SIZE: Final = 20
 _SECTOR: Final = 512
-FILLER_SIZE: Final = 0x7FFFFFFF
-FILLER_FROM: Final = 1 << 30
-"""A unit of this size or more has no record: a file of the log, and so a record, is smaller."""
-UNIT: Final = struct.Struct(">qiq")
-_FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 _DAMAGED_FIRST: Final = 8  # units passed over in search of the first one
-
-
-def encode_unit(physical_offset: i64, size: i64, tags_code: i64) -> bytes:
-    """The bytes of a unit."""
-    return UNIT.pack(physical_offset, size, tags_code)
-
-
-def is_filler(physical_offset: i64, size: i64, segment_size: i64) -> bool:
-    """Does a unit of `FILLER_FROM` bytes or more stand for no message? Else it is damaged."""
-    return size == FILLER_SIZE or size == FILLER_SIZE - physical_offset % segment_size
-
-
-def passing_unit(before: bytes, next_physical: i64, segment_size: i64) -> bytes:
-    """What stands in the place of a lost message behind a unit: see `ConsumeQueue.skip_to`."""
-    size: int = read_i32_be(before, 8)
-    if size < FILLER_FROM and next_physical >= 0 and segment_size <= FILLER_FROM:
-        end: i64 = read_i64_be(before, 0) + size - 1
-        if end // segment_size < next_physical // segment_size:
-            return UNIT.pack(end, FILLER_SIZE - end % segment_size, 0)
-    return before
 
 
 class ConsumeQueue(Holder):
@@ -192,7 +166,7 @@ class ConsumeQueue(Holder):
         unit_map[position : position + size] = units
         self.next_offset += size // UNIT_SIZE
 
-    def start_at(self, queue_offset: i64, unit: bytes = _FILLER) -> None:
+    def start_at(self, queue_offset: i64, unit: bytes = FILLER) -> None:
         """Let an empty queue begin at an offset: fillers, or other units, stand before it in its file."""
         assert not self._loaded
         self.next_offset = queue_offset
@@ -300,15 +274,21 @@ class ConsumeQueue(Holder):
         opened = self._open(base, False)
         return opened.read((queue_offset - base) * UNIT_SIZE, (end - base) * UNIT_SIZE)
 
+    def unit_at(self, queue_offset: i64) -> UnitView | None:
+        """One unit; None when there is none."""
+        units = self.read_units(queue_offset, 1)
+        if not units:
+            return None
+        unit = UnitView()
+        unit.look_at(units, 0)
+        return unit
+
     def physical_at(self, queue_offset: i64) -> i64:
         """The physical offset of one unit; -1 when there is none or it is a filler in front."""
-        unit = self.read_units(queue_offset, 1)
-        if not unit:
+        unit = self.unit_at(queue_offset)
+        if unit is None or (unit.physical == 0 and unit.size == FILLER_SIZE):
             return -1
-        physical = read_i64_be(unit, 0)
-        if physical == 0 and read_i32_be(unit, 8) == FILLER_SIZE:
-            return -1
-        return physical
+        return unit.physical
 
     def end_physical(self) -> i64:
         """The byte after the last record this queue points to; 0 when it points to none."""
@@ -316,20 +296,13 @@ class ConsumeQueue(Holder):
 
     def end_physical_at(self, queue_offset: i64) -> i64:
         """The byte after the record of one unit; 0 when there is no such unit."""
-        unit = self.read_units(queue_offset, 1)
-        if not unit:
-            return 0
-        size: int = read_i32_be(unit, 8)
-        if size >= FILLER_FROM:
-            size = 0 if size == FILLER_SIZE else 1
-        return read_i64_be(unit, 0) + size
+        unit = self.unit_at(queue_offset)
+        return 0 if unit is None else unit.end
 
     def points_to(self, queue_offset: i64, physical_offset: i64, size: i64) -> bool:
         """Is this the place and size of the record in a unit?"""
-        unit = self.read_units(queue_offset, 1)
-        return (
-            bool(unit) and read_i64_be(unit, 0) == physical_offset and read_i32_be(unit, 8) == size
-        )
+        unit = self.unit_at(queue_offset)
+        return unit is not None and unit.physical == physical_offset and unit.size == size
 
     def first_behind(self, physical_end: i64) -> i64:
         """The first unit whose record ends behind an offset of the log. Ends only grow."""
@@ -367,8 +340,8 @@ class ConsumeQueue(Holder):
         for _ in range(
             _DAMAGED_FIRST
         ):  # a damaged unit does not look like one of an expired record
-            unit = self.read_units(low - 1, 1)
-            if not unit or (read_i64_be(unit, 0) >= 0 and read_i32_be(unit, 8) > 0):
+            unit = self.unit_at(low - 1)
+            if unit is None or (unit.physical >= 0 and unit.size > 0):
                 break
             low -= 1
         return low

@@ -10,8 +10,9 @@ from roquette.message.record import record_size
 from roquette.store.index.keys import TopicKeys
 from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
 from roquette.store.limits import check_topic
-from roquette.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, count_valid
+from roquette.store.queues.consume_queue import ConsumeQueue, count_valid
 from roquette.store.queues.queue_file import OpenFiles
+from roquette.store.queues.unit import UNIT_SIZE
 
 _SCAN_UNITS = 4096
 

@@ -14,9 +14,10 @@ from roquette.message.record_view import RecordView
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.index.keys import tags_code_of
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.queues.consume_queue import FILLER_FROM, UNIT_SIZE, ConsumeQueue, is_filler
+from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.queues.reading import FileSource, LogSource
+from roquette.store.queues.unit import FILLER_FROM, UNIT_SIZE, is_filler
 from roquette.store.queues.unit_records import UnitRecords
 from roquette.store.queues.unit_search import COLD_BYTES, WARM_BYTES
 from roquette.store.results import Found, GetStatus

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.files import File
 from roquette.message.record_layout import HEAD_SIZE, SMALLEST_RECORD
 from roquette.message.record_view import SOUND, RecordView
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from roquette.store.queues.consume_queue import ConsumeQueue
+from roquette.store.queues.unit import UNIT_SIZE, UnitView
 
 _WHOLE: Final = 1024  # a record up to this size is taken in one piece
 
@@ -146,16 +146,12 @@ def _time_of_unit(commit_log: CommitLog, physical: int) -> int:
 def units_at(queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]] | None:
     """Units from an offset on: physical offset, size, tags code; None when there is none at it."""
     found: list[tuple[int, int, int]] = []
+    unit = UnitView()
     while len(found) < count:
         units = queue.read_units(offset + len(found), count - len(found))
         if not units:
             break
         for position in range(0, len(units), UNIT_SIZE):
-            found.append(
-                (
-                    read_i64_be(units, position),
-                    read_i32_be(units, position + 8),
-                    read_i64_be(units, position + 12),
-                )
-            )
+            unit.look_at(units, position)
+            found.append((unit.physical, unit.size, unit.code))
     return found or None

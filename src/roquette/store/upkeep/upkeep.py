@@ -18,9 +18,9 @@ from roquette.store.index.index_audit import write_sums
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.segment import Segment
-from roquette.store.queues.consume_queue import UNIT_SIZE
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.queues.reading import store_time_at
+from roquette.store.queues.unit import UNIT_SIZE
 from roquette.store.upkeep.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.upkeep.retention import (
     HOUR_MS,
