@@ -18,6 +18,7 @@ from tools.make_fixtures import BROKER, NAME_SERVER, Caller
 
 from roquette import StartFrom
 from roquette.broker.service import Broker
+from roquette.broker.transactions.feature import TransactionFeature
 from roquette.client.client import Client
 from roquette.client.producer import SendReceipt
 from roquette.errors import ClientError
@@ -217,7 +218,7 @@ class SmallWorld:
         """What was acknowledged and has not come."""
         sent = {b for b in self.acknowledged if timers or not b.startswith(b"timer")}
         again = {b for b in self.acknowledged if b.startswith(b"retry")}
-        state = self._broker.transactions.state
+        state = self._broker.feature(TransactionFeature).transactions.state
         halves = self._broker.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0)
         return {
             "messages": sorted(sent - set(self.taken)),

@@ -35,7 +35,7 @@ class NameServer:
         self.core = NameServerCore(config, clock)
         self.port = 0
         self._kv = KvConfigProcessor(self.core, files)
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self._requests = Tasks()
         self._server: Server | None = None
 
@@ -85,7 +85,7 @@ class NameServer:
             config.listen_port if port is None else port,
         )
         scan_s = config.scan_not_active_broker_interval / 1000
-        self._tasks.every("scan-brokers", scan_s, self._scan)
+        self.tasks.every("scan-brokers", scan_s, self._scan)
         log.info("name server started port=%d", self.port)
         return self.port
 
@@ -110,7 +110,7 @@ class NameServer:
         """Stop to accept, close every connection, let a running save end."""
         if self._server is not None:
             await self._server.stop()
-        await self._tasks.stop()
+        await self.tasks.stop()
         await self._kv.finish()
         await self._requests.stop()
         log.info("name server stopped port=%d", self.port)
