@@ -145,7 +145,7 @@ def test_a_wrong_setting_is_one_line_and_exit_code_1(tmp_path, arguments, words)
         assert "Traceback" not in "\n".join(errors)
 
 
-def test_two_brokers_can_not_share_a_store(tmp_path):
+def test_two_brokers_cannot_share_a_store(tmp_path):
     with process("broker", "--listen", "127.0.0.1:0", "--store", tmp_path, *SMALL) as first:
         address(first, "broker")
         with process("broker", "--listen", "127.0.0.1:0", "--store", tmp_path, *SMALL) as second:

@@ -176,7 +176,7 @@ def test_a_broker_stops_and_starts_on_a_full_disk(run_broker, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["consumerOffset.json.tmp", "consumerOffset.json.sum.tmp"])
-def test_a_file_that_can_not_be_written_is_reported_and_tried_again(
+def test_a_file_that_cannot_be_written_is_reported_and_tried_again(
     run_broker, tmp_path, caplog, name
 ):
     files = BrokenFiles()
@@ -202,7 +202,7 @@ def test_a_file_that_can_not_be_written_is_reported_and_tried_again(
     run_broker(scenario, files=files)
 
 
-def test_files_that_can_not_be_written_at_the_end_do_not_stop_the_stop(run_broker, tmp_path):
+def test_files_that_cannot_be_written_at_the_end_do_not_stop_the_stop(run_broker, tmp_path):
     files = BrokenFiles()
     root = str(tmp_path / "store")
 

@@ -257,7 +257,7 @@ def test_committed_offsets_never_go_back_by_a_kill(seed: int) -> None:
     simulate(scenario, seed)
 
 
-def test_a_journal_that_can_not_be_written_is_told_and_works_again() -> None:
+def test_a_journal_that_cannot_be_written_is_told_and_works_again() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await cluster.add_broker(BROKER, "broker-a", name_servers="")
         world = World(cluster)
@@ -305,7 +305,7 @@ def test_several_changes_are_one(seed: int) -> None:
     assert one.log_end == 7
 
 
-def test_a_picture_whose_changes_can_not_be_written_again_is_not_used() -> None:
+def test_a_picture_whose_changes_cannot_be_written_again_is_not_used() -> None:
     files = FaultyFiles()
     life = Life(files, 0)
     life.table.commit("g", "T", 0, 1)

@@ -102,7 +102,7 @@ FILE_RUNS = [
 
 
 @pytest.mark.parametrize("code, case", FILE_RUNS)
-def test_a_file_that_can_not_be_written_is_told(code: int, case: Any) -> None:
+def test_a_file_that_cannot_be_written_is_told(code: int, case: Any) -> None:
     async def scenario(cluster: SimCluster) -> None:
         world = await begin(cluster, ASYNC)
         files = cluster.hosts[BROKER].files

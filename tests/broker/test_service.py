@@ -186,7 +186,7 @@ def test_a_taken_port_is_said_in_words(run_broker):
     run_broker(scenario)
 
 
-def test_what_can_not_be_advertised_is_refused():
+def test_what_cannot_be_advertised_is_refused():
     with pytest.raises(ConfigError, match="brokerIP1 is not set"):
         advertised_host(BrokerConfig())
     with pytest.raises(ConfigError, match="is not an IP address"):

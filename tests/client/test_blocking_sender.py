@@ -82,7 +82,7 @@ def test_busy_until_the_deadline_is_an_error_that_names_the_rows_and_the_answer(
         assert cluster.bodies() == []
 
 
-def test_an_answer_that_can_not_change_ends_it_at_once() -> None:
+def test_an_answer_that_cannot_change_ends_it_at_once() -> None:
     with SinkCluster({"T": {"a": 1}}) as cluster:
         cluster.verdict = lambda broker, number, ext: (13, "the message is illegal")
         sender = sender_of(cluster)

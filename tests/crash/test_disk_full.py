@@ -188,7 +188,7 @@ def test_a_file_size_limit_is_a_full_disk_too(tmp_path: Path) -> None:
         process.end()
 
 
-def test_a_file_that_can_not_be_written_is_reported_and_tried_again(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported_and_tried_again(tmp_path: Path) -> None:
     """Real clock and real files: something stands where the temporary file should go."""
     store = tmp_path / "store"
     offsets = store / "config" / "consumerOffset.json"

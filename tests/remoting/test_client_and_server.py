@@ -235,7 +235,7 @@ def test_a_client_that_does_not_read_is_not_read_from(bench: Run) -> None:
     bench(scenario, reply_size=50_000)
 
 
-def test_a_client_reads_even_while_it_can_not_write(bench: Run) -> None:
+def test_a_client_reads_even_while_it_cannot_write(bench: Run) -> None:
     """If both ends waited for the other to read first, neither would ever go on."""
 
     async def scenario(case: Any) -> None:

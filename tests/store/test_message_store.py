@@ -350,7 +350,7 @@ def test_pending_bytes_are_bounded() -> None:
     assert store.wrote > 0
 
 
-def test_two_processes_can_not_share_a_store(tmp_path: Path) -> None:
+def test_two_processes_cannot_share_a_store(tmp_path: Path) -> None:
     config = small_config(root_dir=str(tmp_path))
     store = MessageStore(config, OsFiles(), HOST)
     store.open(START_MS)

@@ -112,7 +112,7 @@ def test_what_comes_later_is_added_and_a_batch_is_never_there_twice(
     assert (result.ok, result.summary["new_rows"]) == (True, 150)
 
 
-def test_messages_that_can_not_be_read_are_kept_apart(
+def test_messages_that_cannot_be_read_are_kept_apart(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
     cluster.queues[Q1] += [

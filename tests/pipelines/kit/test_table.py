@@ -157,7 +157,7 @@ def test_a_hole_in_the_log_is_told(tmp_path: Path, clock: SetClock) -> None:
 @pytest.mark.parametrize(
     "line", [b'{"add": {"pa', b'{"protocol":{"minReaderVersion":3,"minWriterVersion":7}}']
 )
-def test_an_entry_that_can_not_be_read_is_told(line: bytes) -> None:
+def test_an_entry_that_cannot_be_read_is_told(line: bytes) -> None:
     with pytest.raises(TableCorrupt):
         replay(Snapshot(), 0, line)
 

@@ -123,7 +123,7 @@ def test_a_batch_that_is_done_again_changes_nothing(
     assert (now(tmp_path / "state"), log_files(tmp_path / "state")) == (before, files)
 
 
-def test_what_has_no_key_or_can_not_be_read_is_kept_apart(
+def test_what_has_no_key_or_cannot_be_read_is_kept_apart(
     spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
 ) -> None:
     changes.add(Q0, {"id": 1, "v": 1, "name": "one"}, {"v": 2, "name": "nobody"}, b"no json")

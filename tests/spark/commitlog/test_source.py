@@ -205,7 +205,7 @@ def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
     assert ("missing", SEGMENT, SEGMENT) in stretches(tmp_path)
 
 
-def test_a_body_that_can_not_be_decompressed_costs_only_its_message(tmp_path: Path) -> None:
+def test_a_body_that_cannot_be_decompressed_costs_only_its_message(tmp_path: Path) -> None:
     directory = tmp_path / "commitlog"
     directory.mkdir()
     parts = [{"body": b"plain"}] * 5 + [{"body": b"no zlib", "sys_flag": 1}] + [{"body": b"x"}] * 5

@@ -250,7 +250,7 @@ def test_a_batch_is_closed_before_it_is_too_big(cluster: SinkCluster) -> None:
         ("body topic", ("x", None), "topic is null"),
     ],
 )
-def test_rows_that_can_not_be_messages_name_row_and_reason(
+def test_rows_that_cannot_be_messages_name_row_and_reason(
     cluster: SinkCluster, names: str, row: tuple[Any, ...], says: str
 ) -> None:
     given = {"topic": ""} if "topic" in names else {}

@@ -162,7 +162,7 @@ def test_a_timestamp_wins_over_offsets_by_timestamp_and_these_over_offsets() -> 
     assert read_options(NEEDED | all_three).starting == Position(times=(("T", "", -1, 5),))
 
 
-def test_a_table_can_end_by_offsets_and_by_time_and_a_stream_can_not() -> None:
+def test_a_table_can_end_by_offsets_and_by_time_and_a_stream_cannot() -> None:
     by_offset = read_options(NEEDED | {"endingOffsets": '{"T":{"b":{"0":5}}}'})
     by_time = read_options(NEEDED | {"endingTimestamp": "9"})
 

@@ -222,7 +222,7 @@ def test_bits_of_what_is_delivered() -> None:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_files_that_can_not_be_written_are_due_again(error: int) -> None:
+def test_files_that_cannot_be_written_are_due_again(error: int) -> None:
     files = FaultyFiles()
     store = timer_store(files)
     store.recover(NOW)

@@ -80,7 +80,7 @@ def test_the_log_on_a_disk_of_its_own_is_named_when_that_one_is_full() -> None:
     store.check_send()
 
 
-def test_a_file_that_can_not_be_made_refuses_senders_until_the_next_look(caplog) -> None:
+def test_a_file_that_cannot_be_made_refuses_senders_until_the_next_look(caplog) -> None:
     files = FaultyFiles()
     store = opened(files)
     put(store)

@@ -113,7 +113,7 @@ store.close(0)
 
 
 @pytest.mark.parametrize("folder", ["/commitlog", "/index"])
-def test_a_newest_file_with_holes_that_can_not_be_filled_stops_the_start(
+def test_a_newest_file_with_holes_that_cannot_be_filled_stops_the_start(
     tmp_path: Path, folder: str
 ) -> None:
     program = f"""
