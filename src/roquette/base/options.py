@@ -226,7 +226,8 @@ class Option:
             value = self._parsed(given if self.secret else given.strip())
         elif self.type is float and type(given) is int:
             value = float(given)
-        self._check(value)
+        if value is not None or given is None:  # an optional one may read an empty text as None
+            self._check(value)
         return value
 
     def _check(self, value: Any) -> None:
@@ -351,11 +352,13 @@ class Reader:
             if given[name] is None:
                 continue
             value = option.read(given[name], f"{where}: {self.shown(option)}")
-            if option.required and value in ("", ()):
+            empty = value in ("", ())
+            if empty and (option.required or option.field in values):
                 continue
-            if values.setdefault(option.field, value) != value:
+            if values.get(option.field, value) not in (value, "", ()):
                 both = " and ".join(self.names(option))
                 raise ConfigError(f"{where}: options {both} mean the same: give one of them")
+            values[option.field] = value
         return values
 
     def build(self, cls: type[C], values: Mapping[str, Any], where: str) -> C:

@@ -91,6 +91,11 @@ def test_wrong_options_are_told_in_one_line(changes: dict[str, str], says: str) 
     assert "\n" not in str(told.value)
 
 
+def test_empty_texts_ask_for_nothing() -> None:
+    empty = {"queueSelector": "", "topic": "", "orderedQueues": "", "writeId": "", "idColumn": ""}
+    assert write_options(GIVEN | empty) == write_options({"namesrvAddr": "ns:9876"})
+
+
 def test_options_of_a_catalog_table_come_with_a_prefix() -> None:
     options = write_options({"option.namesrvAddr": "ns:9876", "option.topic": "T", "owner": "x"})
     assert (options.namesrv_addr, options.topic) == ("ns:9876", "T")

@@ -91,6 +91,12 @@ def test_every_option_reaches_its_field() -> None:
     )
 
 
+def test_empty_texts_choose_nothing() -> None:
+    empty = {"topic": "", "subscribePattern": "", "assign": "", "group": "", "tags": ""}
+
+    assert read_options(NEEDED | empty) == read_options(empty | NEEDED) == read_options(NEEDED)
+
+
 def test_queues_can_be_assigned_and_topics_chosen_by_pattern() -> None:
     where = {"namesrvAddr": "a:1"}
 

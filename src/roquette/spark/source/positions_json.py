@@ -122,6 +122,9 @@ def _assigned(value: Any) -> tuple[tuple[str, str, int], ...]:
     return tuple(sorted(found))
 
 
+_queues = _of_json(_assigned)
+
+
 def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError("not a whole number")
@@ -143,5 +146,6 @@ TIMES: Final = Kind(
     parse=_of_json(lambda value: tuple(sorted(_times(value)))),
 )
 ASSIGNED: Final = Kind(
-    wanted='JSON such as {"topic":{"broker-a":[0,1]}}', parse=_of_json(_assigned)
+    wanted='JSON such as {"topic":{"broker-a":[0,1]}}',
+    parse=lambda text: _queues(text) if text else (),
 )
