@@ -458,6 +458,13 @@ def test_paths_in_documents_exist(document: Path) -> None:
     assert not missing, f"{document.relative_to(ROOT)} names {missing}"
 
 
+def test_decisions_have_numbers_of_their_own() -> None:
+    files = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    titles = [file.read_text().split(".")[0] for file in files]
+    assert titles == [f"# {number}" for number in range(1, len(files) + 1)]
+    assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
+
+
 def test_every_option_of_a_server_has_a_sentence() -> None:
     seen, wrong = 0, []
     for path in (path for path in modules() if room_of(path) in ("broker", "store", "nameserver")):
