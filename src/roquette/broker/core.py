@@ -81,7 +81,7 @@ class Address:
     store_host: bytes
 
     def __str__(self) -> str:
-        """What clients and name servers are told: host:port."""
+        """The address for clients and name servers: host:port."""
         return f"{self.host}:{self.port}"
 
 

@@ -98,10 +98,10 @@ class Feature:
         return {}
 
     async def leave(self) -> None:
-        """The broker is about to stop: tell others."""
+        """The broker is about to stop: leave others in order."""
 
     def drain(self) -> None:
-        """The broker stops: nobody waits any more."""
+        """The broker stops: answer all requests that wait."""
 
     async def stop(self) -> None:
         """Tasks have ended, connections are closed: finish what is under way."""

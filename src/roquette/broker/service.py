@@ -70,7 +70,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """What clients and name servers are told: host:port."""
+        """The address for clients and name servers: host:port."""
         return str(self.core.address)
 
     def feature(self, kind: type[F]) -> F:

@@ -1,4 +1,4 @@
-"""Questions passed on to a client: running info (307), direct consumption (309), consumer status (223).
+"""Requests forwarded to a client: running info (307), direct consumption (309), consumer status (223).
 
 Apache: AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus; refusals carry their texts.
 """

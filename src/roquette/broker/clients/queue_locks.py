@@ -61,7 +61,7 @@ class LockProcessor(Feature):
         return Reply()
 
     def beats(self) -> list[Beat]:
-        """Locks that nobody renews."""
+        """Expires locks that are not renewed."""
         return [Beat("lock-expiry", EXPIRY_BEAT_S, self._expire)]
 
     def _expire(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a broker is found: the address it advertises, and free ports to listen on."""
+"""A broker's addresses: the address it advertises, and free ports to listen on."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ PORT_TRIES = 20
 
 
 def advertised_host(config: BrokerConfig) -> str:
-    """The IP address told to clients and written into records; raises ConfigError."""
+    """The IP address that clients get and records carry; raises ConfigError."""
     if config.broker_role == "SLAVE" or config.broker_id != 0:
         raise ConfigError("replicas are not served yet: brokerRole must be a master's, brokerId 0")
     host = config.broker_ip1 or config.bind_address

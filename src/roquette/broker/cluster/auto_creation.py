@@ -4,7 +4,7 @@ In Apache it exists on the broker that got the message, until the others are hit
 the other masters which offer the same template with permission to write, as the name servers know them, and
 answers the sender when all have it, after 500 ms at most; who is late is logged, and still tried for a while.
 
-No loops: who is asked creates, and asks nobody. Two brokers that get first messages at once, from producers
+No loops: a broker that receives the request creates the topic and does not forward it. Two brokers that get first messages at once, from producers
 with different queue counts, both end with the larger one (TopicTable.merge_auto_created): the request says
 that the topic is an auto-created one, and so does our answer to the question for a topic's settings. Apache's
 brokers say nothing of the kind: what exists there stays as it is.

@@ -1,4 +1,4 @@
-"""The queues of a topic in the whole cluster, as name servers tell them. Apache: TopicRouteInfoManager."""
+"""The queues of a topic in the whole cluster, from the name servers. Apache: TopicRouteInfoManager."""
 
 import logging
 
@@ -31,7 +31,7 @@ class ClusterQueues:
         self._known: dict[str, tuple[int, list[MessageQueue]]] = {}
 
     async def find(self, topic: str) -> list[MessageQueue] | None:
-        """The readable queues; None when nobody knows the topic. Without name servers, our own queues."""
+        """The readable queues; None if no name server knows the topic. Without name servers, our own queues."""
         now_ms = self._clock.steady_ms()
         known = self._known.get(topic)
         if known is not None and now_ms < known[0]:

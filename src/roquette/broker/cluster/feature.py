@@ -1,4 +1,4 @@
-"""The broker among others: what it tells name servers, and what it asks them."""
+"""The broker in its cluster: registration, and questions to name servers."""
 
 from roquette.base.lifecycle import Tasks
 from roquette.broker.cluster.cluster_queues import ClusterQueues
@@ -15,7 +15,7 @@ class ClusterFeature(Feature):
 
     Attributes:
         outbound: calls of others.
-        registration: what name servers are told.
+        registration: with the name servers.
         queues: of topics in the whole cluster.
     """
 

@@ -46,7 +46,7 @@ class Outbound:
     ) -> KVTable | None:
         """REGISTER_BROKER at one name server; returns its order-topic table, if it sent one.
 
-        `part`: there are more topics than in this body; our name server is told so, Apache's does not look.
+        `part`: there are more topics than in this body; our name server reads that, Apache's ignores it.
 
         Raises:
             ClientError: it did not answer, or it refused (BrokerError).

@@ -1,6 +1,6 @@
-"""Tells every name server what this broker serves: at start, every 30 s, and at once when topics change.
+"""Registers this broker with every name server: at start, every 30 s, and at once when topics change.
 
-One task per name server, so that a dead one delays nobody. Each remembers which topics its server has not
+One task per name server, so that a dead one does not delay the others. Each remembers which topics its server has not
 acknowledged yet, so a lost incremental registration is made good by the next one.
 Apache: BrokerController.registerBrokerAll, registerIncrementBrokerData.
 """
@@ -38,7 +38,7 @@ READ_WRITE = 6
 
 
 class _Server:
-    """What one name server has been told."""
+    """What one name server has acknowledged."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -54,7 +54,7 @@ class _Server:
 
 
 class Registration:
-    """Keeps all name servers informed.
+    """Keeps the broker registered with all name servers.
 
     Args:
         agreement: asked once a period whether the name servers agree.
@@ -74,7 +74,7 @@ class Registration:
         self._running = False
 
     async def start(self) -> None:
-        """Begin; returns when every name server was told, or after 500 ms."""
+        """Begin; returns when every name server has answered, or after 500 ms."""
         self._running = True
         self.refresh()
         self._tasks.keep("name-server-agreement", self._watch)
@@ -120,7 +120,7 @@ class Registration:
             server.wake.set()
 
     def connection_lost(self, address: str) -> None:
-        """A name server forgets us with our connection: tell it all again."""
+        """A name server forgets us with our connection: register everything again."""
         server = self._servers.get(address)
         if server is not None and self._running:
             server.everything = True

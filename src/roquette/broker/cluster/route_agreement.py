@@ -1,6 +1,6 @@
-"""Asks the name servers whether they tell the same routes, and warns when they do not (mission row N8).
+"""Checks that all name servers give the same routes, and warns if they do not (mission row N8).
 
-Name servers never talk to each other, so one that does not know a broker is seen by nobody until producers
+Name servers never talk to each other, so one that does not know a broker goes unnoticed until producers
 are unbalanced and queues have no consumer. A broker is the cheapest place to notice: it knows all of them.
 """
 
@@ -40,17 +40,19 @@ class RouteConsistencyCheck:
         """One round; costs nothing where there is one name server."""
         if len(name_servers(self._live.current)) < 2:
             return
-        doubtful = [topic for topic in self._some() if len(await self._sides(topic)) > 1]
+        doubtful = [
+            topic for topic in self._next_topics() if len(await self._answers_by_server(topic)) > 1
+        ]
         if not doubtful:
             return
         await asyncio.sleep(SETTLE_S)
         for topic in doubtful:
-            sides = await self._sides(topic)
+            sides = await self._answers_by_server(topic)
             if len(sides) > 1:
                 text = " / ".join(f"{','.join(who)} say {what}" for what, who in sides)
                 self._noise.warning(topic, "name servers disagree topic=%s: %s", topic, text)
 
-    def _some(self) -> list[str]:
+    def _next_topics(self) -> list[str]:
         """The topic that every broker of the cluster has, and the next few of the users'."""
         cluster = self._live.current.broker_cluster_name
         own = [t.name for t in self._topics.all() if not is_system_topic(t.name)]
@@ -60,8 +62,8 @@ class RouteConsistencyCheck:
         self._next += count
         return [cluster, *chosen] if self._topics.find(cluster) is not None else chosen
 
-    async def _sides(self, topic: str) -> list[tuple[str, list[str]]]:
-        """What is told of a topic, and by whom; name servers that do not answer are left out."""
+    async def _answers_by_server(self, topic: str) -> list[tuple[str, list[str]]]:
+        """The answers about a topic, with the servers that gave each; servers that do not answer are left out."""
         seen: dict[object, tuple[str, list[str]]] = {}
         for address in name_servers(self._live.current):
             try:

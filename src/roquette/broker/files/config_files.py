@@ -109,8 +109,8 @@ class SaveSteps:
         before: called before each picture is taken.
         ready: waits until what the picture speaks of is on the disk; False puts the write off.
         picture: called in the moment of the picture.
-        pictured: told the content; False when it must not be written.
-        written: told that the last picture is on the disk.
+        pictured: gets the content; False if it must not be written.
+        written: the last picture is on the disk.
     """
 
     before: Callable[[], None] | None = None
@@ -161,7 +161,7 @@ class Saver:
         self._changes += 1
 
     def soon(self, tasks: Tasks, least_s: float = 0.0) -> None:
-        """Something changed, and nobody waits: write in a task, `least_s` after the last write began at the earliest."""
+        """Something changed, and no request waits for it: write in a task, `least_s` after the last write began at the earliest."""
         self.mark()
         if not self._soon:
             self._soon = True

@@ -1,4 +1,4 @@
-"""What a broker does that finds messages but no topics.json, nor a backup of it: it does not start empty."""
+"""Rebuilds topics.json from the queues after a crash, or refuses to start."""
 
 import logging
 from collections.abc import Callable

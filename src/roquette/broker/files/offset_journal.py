@@ -206,7 +206,7 @@ class OffsetJournal:
         return self._files.read_bytes(path) if self._files.exists(path) else b""
 
     def _cut(self, number: int, position: int, found: _Found) -> None:
-        """What stands behind a place must never be read again."""
+        """Bytes behind a position must never be read again."""
         if found.more or found.end > position:
             file = self._file(number)
             file.truncate(position)

@@ -1,7 +1,7 @@
-"""What must follow a change of the broker's tables: a file is written, name servers are told.
+"""Persists the broker's tables, and registers changes of topics with the name servers.
 
 What operators change is written before the request is answered, topics are registered, too; a file that cannot
-be written is told. Offsets that clients commit go to the journal at the end of each turn, and to their file on a beat,
+be written is reported. Offsets that clients commit go to the journal at the end of each turn, and to their file on a beat,
 as delay progress does.
 """
 

@@ -1,4 +1,4 @@
-"""Clean-ups operators ask for: queue files (306), topics nobody knows (316), expired log files (329).
+"""Clean-up by request: queue files (306), queues of unknown topics (316), expired log files (329).
 
 Apache: AdminBrokerProcessor.cleanExpiredConsumeQueue, cleanUnusedTopic, deleteExpiredCommitLog.
 """

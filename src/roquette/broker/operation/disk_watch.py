@@ -1,4 +1,4 @@
-"""Looks at the disks on a beat, deletes what has expired, and tells senders what a full disk is about.
+"""Measures the disks on a beat, deletes expired files, and gives refusals of a full disk their text.
 
 Apache: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService.
 """

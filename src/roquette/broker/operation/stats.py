@@ -60,7 +60,7 @@ _CLASSES = (
 
 
 class Durations:
-    """How long something took, in whole milliseconds, weighted. The largest stays; the rest starts anew
+    """How long something took, in whole milliseconds, weighted. The largest stays; the rest is reset
     every minute, and what is shown is the last full minute, or the first while it lasts."""
 
     __slots__ = ("_current", "_shown", "max_ms")

@@ -1,4 +1,4 @@
-"""What the store plans, done where it may take long: on other threads, between the turns of clients."""
+"""Runs what the store plans: flushes, allocation and deletion, on other threads."""
 
 from roquette.base.executor import run_blocking
 from roquette.broker.core import BrokerCore
@@ -52,7 +52,7 @@ class StoreMaintenance(Feature):
             self._store.allocated(plan)
 
     def check(self) -> None:
-        """After a failed sync, of whatever file, nobody knows what the disk holds: nothing more is accepted."""
+        """After a failed sync of any file the disk's content is unknown: accept nothing more."""
         error = self._files.sync_error or self._store.failure
         if error is not None:
             self._store.fail(f"the disk failed: {error}")

@@ -128,7 +128,7 @@ class AckProcessor:
     def change_invisible_time(
         self, ctx: RequestContext, header: ChangeInvisibleTimeRequestHeader, body: bytes
     ) -> Reply | Later:
-        """CHANGE_MESSAGE_INVISIBLETIME: a check-point of its own for the message, then the old one is told."""
+        """CHANGE_MESSAGE_INVISIBLETIME: write a check-point of its own for the message, then acknowledge the old one."""
         self._checks.acknowledged_queue(ctx, header.topic, header.queue_id, _UNCHANGED)
         low = self._store.min_offset(header.topic, header.queue_id)
         high = self._store.max_offset(header.topic, header.queue_id)
@@ -236,7 +236,7 @@ class AckProcessor:
         return end
 
     def _own_queue(self, revive_qid: int) -> None:
-        """Refuse a receipt that names a revive queue nobody reads; Apache writes there, and it grows."""
+        """Refuse a receipt whose revive queue does not exist; Apache writes there, and that queue only grows."""
         if not 0 <= revive_qid < self._pop.log.queues:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,

@@ -30,7 +30,7 @@ class InFlightTable:
     def add(
         self, point: CheckPoint, revive_offset: int, place: int = 0, popped_ms: int | None = None
     ) -> None:
-        """Take in a check-point, which stands at the physical offset `place`; revive offsets only grow.
+        """Take in a check-point at the physical offset `place`; revive offsets only grow.
 
         `popped_ms`: the time of its pop by the clock that `due` is asked by; its own by default.
 
@@ -70,7 +70,7 @@ class InFlightTable:
         return self._points[self._due[0][1]]
 
     def place_of(self, point: CheckPoint) -> int:
-        """Where in the log a check-point stands: its messages stand before it."""
+        """The physical offset of a check-point; its messages come before it."""
         return self._places[point.revive_offset]
 
     def remove(self, point: CheckPoint) -> None:

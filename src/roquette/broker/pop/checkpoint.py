@@ -1,6 +1,6 @@
 """What POP writes into the revive log: check-points, acknowledgements, batch acknowledgements. Pure.
 
-They are messages of the topic rmq_sys_REVIVE_LOG_<cluster>, told apart by their tag; the body is JSON with the
+They are messages of the topic rmq_sys_REVIVE_LOG_<cluster>, distinguished by their tag; the body is JSON with the
 short keys of Apache's PopCheckPoint, AckMsg and BatchAckMsg. A page on it: docs/formats/pop.md.
 """
 
@@ -66,7 +66,7 @@ class CheckPoint(msgspec.Struct, kw_only=True):
         return self.offset_at(max(self.num, 1) - 1) + 1
 
     def index_of(self, offset: int) -> int:
-        """Which of its messages has this queue offset; -1 is none (indexOfAck)."""
+        """Which of its messages has this queue offset; -1 if none has (indexOfAck)."""
         distance = offset - self.start_offset
         if distance < 0:
             return -1
@@ -169,7 +169,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(tag: str | None, body: bytes) -> Entry | None:
-    """An entry of the revive log; None for what is none, or names neither topic nor group."""
+    """An entry of the revive log; None if it is not one, or names neither topic nor group."""
     entry: Entry
     try:
         if tag == CK_TAG:

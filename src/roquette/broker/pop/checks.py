@@ -83,7 +83,7 @@ class PopChecks:
 
 
 def bad_queue(ctx: RequestContext, topic_name: str, queue_id: int, topic: Topic) -> str:
-    """The words for a queue id that is none."""
+    """Error text for an out-of-range queue id."""
     return (
         f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
         f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{ctx.peer.remote}]"

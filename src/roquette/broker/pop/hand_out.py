@@ -401,7 +401,7 @@ def build_filter(
     """The filter a request brings; none lets every message through.
 
     Raises:
-        Refused: it is none of its kind.
+        Refused: it is invalid.
     """
     if not expression:
         return MATCH_ALL

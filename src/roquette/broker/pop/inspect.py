@@ -91,7 +91,7 @@ class PopInfoProcessor:
     def notification(
         self, ctx: RequestContext, header: NotificationRequestHeader, body: bytes
     ) -> Outcome:
-        """NOTIFICATION: tell when there is something to pop."""
+        """NOTIFICATION: answer as soon as there is something to pop."""
         self._checks.broker(WHAT, _NO_MESSAGE)
         topic = self._checks.topic_and_group(
             ctx, header.topic, header.queue_id, header.consumer_group, _NO_MESSAGE

@@ -37,7 +37,7 @@ class RequestModes:
     def find(
         self, topic: str, group: str, *, default_mode: str, default_share: int
     ) -> SetMessageRequestModeRequestBody:
-        """The mode that holds; a retry topic nobody set one for is pulled."""
+        """The mode in force; a retry topic without one is pulled."""
         found = self._modes.get(topic, {}).get(group)
         if found is not None:
             return found
@@ -70,7 +70,7 @@ class RequestModes:
 
 
 def average(queues: list[MessageQueue], clients: list[str], client: str) -> list[MessageQueue]:
-    """AVG: neighbours, as even as possible. Nothing for a client that is none."""
+    """AVG: neighbours, as even as possible. Empty for a client that is not a member."""
     if client not in clients:
         return []
     index, rest = clients.index(client), len(queues) % len(clients)

@@ -37,7 +37,7 @@ def real_topic(topic: str, group: str, kind: str) -> str:
     """The topic a message was popped from, by the kind in its receipt (ExtraInfoUtil.getRealTopic).
 
     Raises:
-        Refused: the kind is none.
+        Refused: the kind is unknown.
     """
     if kind == NORMAL:
         return topic
@@ -98,7 +98,7 @@ def parse_extra_info(text: str) -> Receipt:
     """Read a receipt.
 
     Raises:
-        Refused: it is none; the words are those of Apache's IllegalArgumentException.
+        Refused: it is invalid, with the text of Apache's IllegalArgumentException.
     """
     parts = text.split(" ")
     while parts and not parts[-1]:

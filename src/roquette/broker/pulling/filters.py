@@ -1,4 +1,4 @@
-"""What subscriptions let through, ready to be asked: hashes of tags, or a compiled SQL92 selector. HOT.
+"""Compiled subscriptions: hashes of tags, or a compiled SQL92 selector. HOT.
 
 Pull and POP build a filter from an expression, give its `codes` and `predicate` to the store, and keep both
 with what they hold. Apache: ExpressionMessageFilter, ExpressionForRetryMessageFilter, ConsumerFilterManager.
@@ -61,7 +61,7 @@ class SubscriptionFilters:
         """Compile a selector, right or wrong, to be built later; False when it is known."""
         if not expression or kind != SQL92 or expression in self._sql:
             return False
-        with contextlib.suppress(ExpressionError):  # whoever builds it is told
+        with contextlib.suppress(ExpressionError):  # whoever builds it gets the error
             self._build_sql(expression)
         return True
 

@@ -24,7 +24,7 @@ _REASON_LENGTH: Final = 200
 
 
 class Entry(msgspec.Struct, rename="camel", kw_only=True):
-    """One entry: where its message stands, and why it was not worked off.
+    """One entry: where its message is, and why it was not processed.
 
     time: epoch ms. task: the task's name in the run-time table.
     """

@@ -28,7 +28,7 @@ def sound_record(data: bytes, position: int = 0) -> StoredRecord | None:
 
 
 def sound_records(data: bytes) -> list[StoredRecord]:
-    """The sound ones of some records that stand together."""
+    """The sound records of a run of records."""
     found: list[StoredRecord] = []
     position = 0
     while len(data) - position >= PLACE_END:

@@ -35,7 +35,7 @@ async def paced(items: Iterable[T], at_once: int = 1_000) -> AsyncIterator[T]:
 
 
 async def encode_rows(value: Any, rows: int, *, java_keys: bool = False) -> bytes:
-    """`encode_body` of a value with so many rows, which nobody changes any more."""
+    """`encode_body` of a value with so many rows, which does not change any more."""
     if rows <= MANY:
         return encode_body(value, java_keys=java_keys)
     return await run_blocking(partial(encode_body, java_keys=java_keys), value)

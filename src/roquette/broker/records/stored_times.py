@@ -2,7 +2,7 @@
 
 Records carry wall time, and delays, checks of half messages and invisible times count from it. While a broker lives
 it notes each time that somebody sets the clock, with the end of the log at that moment: so the place of a record
-tells which setting of the clock its time was read by. docs/decisions/0016-two-times.md.
+says by which setting of the clock its time was read. docs/decisions/0016-two-times.md.
 """
 
 import logging

@@ -142,7 +142,7 @@ class MessageWriter:
         )
 
     def refusal(self, error: StoreError) -> Refused:
-        """What a sender is told when the store refuses."""
+        """The refusal for a sender when the store refuses."""
         if isinstance(error, BatchTooLarge):
             return Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}")
         if isinstance(error, MessageIllegal):

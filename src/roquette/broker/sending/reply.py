@@ -37,7 +37,7 @@ class ReplyProcessor:
         self._store_host = core.address.store_host
 
     def send_reply(self, ctx: RequestContext, header: Header, body: bytes) -> Task:
-        """SEND_REPLY_MESSAGE and its V2: pass it on, keep it, and tell the replier how the first went."""
+        """SEND_REPLY_MESSAGE and its V2: forward it, store it, and answer how the forwarding went."""
         topic, queue_id = self._send.admit(ctx, header)
         return Task(self._pass_on(ctx, header, topic.name, queue_id, body))
 

@@ -264,7 +264,7 @@ class SendProcessor:
     async def _after_creation(self, topic: Topic, template: str, outcome: Outcome) -> Reply:
         """The first send to a topic is answered when name servers and other brokers know it, or had their time.
 
-        A topic that could not be written is told as what is not on the disk: it may be gone with a restart.
+        A topic that could not be written answers as data that is not on the disk: a restart may lose it.
         """
         safe = await self._auto_creation.created(topic, template)
         if isinstance(outcome, Later):
@@ -348,7 +348,7 @@ class SendProcessor:
     def _is_half(self, named: dict[str, str], sys_flag: int, *, retried: bool) -> bool:
         """Whether this is a half message; `retried`: old clients' retries keep the mark of what was one."""
         half = parse_java_bool(named.get("TRAN_MSG")) and not retried
-        # The bits without the property: Apache stores what nobody will ever see, and says that all is well.
+        # The bits without the property: Apache stores a message that no consumer will ever see, and reports success.
         hidden = sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED and not (half or retried)
         if hidden or (half and self._live.current.reject_transaction_message):
             raise self._refuse(

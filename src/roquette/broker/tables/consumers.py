@@ -1,4 +1,4 @@
-"""Who consumes: groups, their connections and subscriptions. Pure: time and peers come in.
+"""Consumers: groups, their connections and subscriptions. Pure: time and peers come in.
 
 The rules are those of Apache's ConsumerManager and ConsumerGroupInfo.
 """
@@ -32,8 +32,8 @@ class ClientChannel:
         "last_update_ms",
         "outdated",
         "peer",
-        "rival",
         "signature",
+        "suspected_duplicate",
         "version",
     )
 
@@ -45,8 +45,12 @@ class ClientChannel:
         self.language = language
         self.version = version
         self.last_update_ms = now_ms
-        self.rival: ClientChannel | None = None  # a newer connection with the same client id
-        self.outdated = False  # it pulls by a newer version of its subscription than it told
+        self.suspected_duplicate: ClientChannel | None = (
+            None  # a newer connection with the same client id
+        )
+        self.outdated = (
+            False  # it pulls by a newer version of its subscription than its heartbeat had
+        )
         self.signature = ""  # what it subscribes to, as members must have in common
 
 
@@ -116,7 +120,7 @@ class Watch(Protocol):
         ...
 
     def beat(self, group: ConsumerGroup, channel: ClientChannel) -> None:
-        """A connection that has a rival sent a heartbeat."""
+        """A connection that has a suspected_duplicate sent a heartbeat."""
         ...
 
     def subscribed(
@@ -234,7 +238,7 @@ class ConsumerTable:
         channel = group.channels.get(peer.id)
         if channel is not None and channel.client_id == client_id:
             channel.last_update_ms = now_ms
-            if channel.rival is not None and self._watch is not None:
+            if channel.suspected_duplicate is not None and self._watch is not None:
                 self._watch.beat(group, channel)
             return False
         if channel is not None and self._watch is not None:
@@ -267,7 +271,7 @@ class ConsumerTable:
         return changed
 
     def _set_filter(self, group: ConsumerGroup, data: SubscriptionData) -> None:
-        """Compile what was subscribed to; a selector that is none leaves nothing, as in Apache, and pulls say so."""
+        """Compile the expression; an invalid selector yields no filter, as in Apache; pulls then report the error."""
         try:
             group.filters[data.topic] = self._filter_of(data)
         except ExpressionError as error:
@@ -302,7 +306,11 @@ class ConsumerTable:
         own = group.channels.get(peer.id) if group is not None else None
         if group is None or own is None:
             return False
-        dead = [number for number, channel in group.channels.items() if channel.rival is own]
+        dead = [
+            number
+            for number, channel in group.channels.items()
+            if channel.suspected_duplicate is own
+        ]
         for number in [peer.id, *dead]:
             self._drop(group, number)
         return True

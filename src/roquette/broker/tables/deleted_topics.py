@@ -1,7 +1,7 @@
 """Topics that were deleted while the log has records of them: after a crash recovery makes their queues again.
 
 Their names stay in `config/deletedTopics.json`, which Apache's broker does not look at, until a topic of the name is made or the
-log has moved past them; at start such queues go again, so that a topic made anew never begins with the old one's messages.
+log has moved past them; at start such queues go again, so that a new topic of the same name never begins with the old one's messages.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""A topic or group goes, and all that is known of it goes with it: one place that lists what that is.
+"""Deletes a topic or group with everything that the broker keeps of it.
 
 Apache: AdminBrokerProcessor.deleteTopic, deleteSubscriptionGroup. Features that keep something by topic or group
-of their own add a function to `topic_gone` or `group_gone`.
+override `forget_topic` or `forget_group`.
 """
 
 import logging
@@ -75,7 +75,7 @@ class Deletions:
         log.info("group deleted group=%s clean_offset=%s", name, clean_offset)
 
     def delete_unused_topics(self) -> list[str]:
-        """Drop the queues of topics nobody knows any more (cleanUnusedTopic); returns their names."""
+        """Drop the queues of topics that no longer exist (cleanUnusedTopic); returns their names."""
         unused = [
             name
             for name in self._store.topics()

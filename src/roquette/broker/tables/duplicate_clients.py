@@ -1,6 +1,6 @@
-"""Members of one group that get in each other's way: the same client id twice, different subscriptions.
+"""Finds members of one group that disturb each other: the same client id twice, different subscriptions.
 
-Both make messages go to nobody, and Apache says nothing of either: two clients with one id both believe in the
+Both make messages reach no member, and Apache reports neither: two clients with one id both believe in the
 same share of the queues, and of two subscriptions the newer replaces the other for everybody. Here both are logged
 with both clients' names, and counted. The policy is to warn: nobody is refused. A heartbeat that brings nothing new
 costs no look at other members.
@@ -35,15 +35,18 @@ class DuplicateClientDetector:
         self.conflicts = 0
 
     def added(self, group: ConsumerGroup, channel: ClientChannel) -> None:
-        """A connection joined. An older one with the same client id may just be dead: its next beat tells."""
+        """A connection joined. An older one with the same client id may just be dead: its next heartbeat shows."""
         for other in group.channels.values():
             if other is not channel and other.client_id == channel.client_id:
-                other.rival = channel
+                other.suspected_duplicate = channel
 
     def beat(self, group: ConsumerGroup, channel: ClientChannel) -> None:
         """The older of two connections with one client id lives."""
-        rival, channel.rival = channel.rival, None
-        if rival is None or group.channels.get(rival.peer.id) is not rival:
+        suspected_duplicate, channel.suspected_duplicate = channel.suspected_duplicate, None
+        if (
+            suspected_duplicate is None
+            or group.channels.get(suspected_duplicate.peer.id) is not suspected_duplicate
+        ):
             return
         self.duplicates += 1
         self._log.warning(
@@ -53,7 +56,7 @@ class DuplicateClientDetector:
             group.name,
             channel.client_id,
             channel.peer.remote,
-            rival.peer.remote,
+            suspected_duplicate.peer.remote,
         )
 
     def subscribed(

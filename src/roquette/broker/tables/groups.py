@@ -1,4 +1,4 @@
-"""The consumer groups this broker knows by configuration. Pure: time comes in, changes go to a hook.
+"""The consumer groups this broker knows by configuration. Pure: time comes in, who follows `changed` hears of changes.
 
 The rules are those of Apache's SubscriptionGroupManager. Who is connected is in `consumers.py`.
 """
@@ -128,7 +128,7 @@ class GroupTable:
             self.set_forbidden(group, topic, wanted, now_ms)
 
     def forget_topic(self, topic: str, now_ms: int) -> None:
-        """A topic is gone: nobody is forbidden to read it any more."""
+        """A topic was deleted: so are the bans on reading it."""
         for group in [name for name, topics in self._forbidden.items() if topic in topics]:
             self.set_forbidden(group, topic, 0, now_ms)
 
@@ -159,7 +159,7 @@ class GroupTable:
         forbidden: Mapping[str, Mapping[str, int]] | None,
         version: DataVersion | None,
     ) -> None:
-        """Take over what a file held; no version step, no hook."""
+        """Take over what a file held; no version step, nobody is notified."""
         for config in groups:
             self._groups[config.group_name] = config
         for group, topics in (forbidden or {}).items():

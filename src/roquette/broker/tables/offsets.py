@@ -279,15 +279,15 @@ class OffsetTable:
         self.count()
         self.dirty = True
 
-    # The journal: what has changed since it was told last.
+    # The journal: what has changed since its last entry.
 
     @property
     def moved(self) -> bool:
-        """Whether there is anything to tell it."""
+        """Whether anything has changed."""
         return bool(self._moved or self._reset_moved or self._dropped)
 
     def change(self, log_end: int) -> Change:
-        """What to tell it, when the log ends at `log_end`."""
+        """The next entry of the journal, when the log ends at `log_end`."""
         return Change(log_end, list(self._dropped), self._moved, self._reset_moved)
 
     def told(self) -> None:

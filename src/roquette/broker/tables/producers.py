@@ -1,4 +1,4 @@
-"""Who produces: groups and their connections, as heartbeats told. Pure (Apache's ProducerManager)."""
+"""Producer groups and their connections, from heartbeats. Pure (Apache's ProducerManager)."""
 
 from roquette.base.bounds import Bound, unbounded
 from roquette.broker.tables.bounds import CHANNELS_OF_PEER, NAME

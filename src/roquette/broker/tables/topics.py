@@ -1,4 +1,4 @@
-"""The topics of this broker: names, queue counts, permissions. Pure: time comes in, changes go to a hook.
+"""The topics of this broker: names, queue counts, permissions. Pure: time comes in, who follows `changed` hears of changes.
 
 The rules are those of Apache's TopicConfigManager.
 """
@@ -84,7 +84,7 @@ class Topic:
         )
 
     def is_young(self, now_ms: int) -> bool:
-        """Whether a first message made the topic within the last minute, and nobody has set it since."""
+        """Whether a first message made the topic within the last minute, and no request has set it since."""
         return self.auto_created_ms > 0 and 0 <= now_ms - self.auto_created_ms < AUTO_CREATED_MS
 
     def __str__(self) -> str:
@@ -139,14 +139,14 @@ class TopicTable:
         topic.open = self._writable and topic.may_send and bool(topic.perm & names.PERM_WRITE)
 
     def load(self, configs: Iterable[TopicConfig], version: DataVersion | None) -> None:
-        """Take over what a file held; no version step, no hook."""
+        """Take over what a file held; no version step, nobody is notified."""
         for config in configs:
             self._set(config)
         if version is not None:
             self.data_version = version
 
     def add_system(self, configs: Iterable[TopicConfig]) -> None:
-        """Add the topics every broker has, unless they are there; no version step, no hook."""
+        """Add the topics every broker has, unless they are there; no version step, nobody is notified."""
         for config in configs:
             if config.topic_name not in self._topics:
                 self._set(config)

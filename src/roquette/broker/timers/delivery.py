@@ -182,7 +182,7 @@ class Timers:
     # Applying
 
     def apply(self, work: TimerWork, records: list[bytes], now_ms: int) -> None:
-        """Do what a piece of work is about.
+        """Apply a piece of work.
 
         Raises:
             RefusedForNow: the store takes nothing at present. What was done before is done.
@@ -361,7 +361,7 @@ class Timers:
 
 
 class ColdRecords:
-    """Reads records that stand together in spans, and cuts them out again."""
+    """Reads neighbouring records in spans, and cuts them apart."""
 
     __slots__ = ("_count", "_members", "_read")
 
@@ -385,7 +385,7 @@ class ColdRecords:
 
 
 def _decode(data: bytes, offset: int, check_crc: bool = False) -> StoredRecord | None:
-    """The record; None when the log has lost it. `offset`: where it must stand, -1: anywhere."""
+    """The record; None when the log has lost it. `offset`: where it must be, -1: anywhere."""
     if len(data) < 92:
         return None
     try:
@@ -405,7 +405,7 @@ def _is_early(record: StoredRecord, now_ms: int) -> bool:
 
 
 def _exact_ms(record: StoredRecord) -> int:
-    """The time of delivery a message asked for; 0 when it does not say any more (TimerRules.slot_of)."""
+    """The time of delivery a message asked for; 0 if its properties no longer say (TimerRules.slot_of)."""
     text = record.properties
     delay = property_value(text, properties.TIMER_DELAY_SEC)
     unit = 1000

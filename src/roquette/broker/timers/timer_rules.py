@@ -143,7 +143,7 @@ class RecallHandle:
 
 
 def decode_handle(text: str) -> RecallHandle | None:
-    """The handle a client sent; None when it is none (RecallMessageHandle.decodeHandle)."""
+    """The handle a client sent; None if it is invalid (RecallMessageHandle.decodeHandle)."""
     try:
         raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), b"-_", validate=True)
         words = raw.decode().split(" ")

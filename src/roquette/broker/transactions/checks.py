@@ -29,7 +29,7 @@ log = logging.getLogger("roquette.broker.transactions")
 
 STEP_COUNT = 64  # half messages worked off before the loop gets a turn
 STEP_BYTES = 1 << 20
-MAX_BEHIND = 1 << 22  # half messages that may stand behind one that waits: then it is put again
+MAX_BEHIND = 1 << 22  # half messages behind one that waits: with more, it is put again
 HOUR_MS = 3_600_000
 
 

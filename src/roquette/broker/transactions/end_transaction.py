@@ -1,4 +1,4 @@
-"""The end of a transaction (37), and checks that begin anew (323). Answered when what they wrote is as safe as a send.
+"""Ends a transaction (37), and restarts its checks (323). Both answer when what they wrote is as safe as a send.
 
 Apache: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 """

@@ -122,7 +122,7 @@ class Transactions:
     # Half messages.
 
     def put_half(self, draft: Draft, named: dict[str, str], now_ms: int) -> Appended:
-        """Store a message that is for nobody to see yet (parseHalfMessageInner).
+        """Store a message that no consumer sees yet (parseHalfMessageInner).
 
         Its delay, if it has one, begins when it is committed.
 
@@ -148,7 +148,7 @@ class Transactions:
         return record if record is not None and record.topic == names.TRANS_HALF_TOPIC else None
 
     def newest(self, half: StoredRecord) -> StoredRecord | None:
-        """What stands for a half message now: itself, or the copy that a check has put; None when it ended.
+        """The newest form of a half message: itself, or the copy that a check has put; None if it has ended.
 
         Copies put before the start are found by the transaction's id: Apache's broker puts half messages again.
         """
@@ -254,7 +254,7 @@ class Transactions:
         return copy
 
     def resume(self, record: StoredRecord, now_ms: int) -> bool:
-        """Let checks of a message begin anew; False when it has ended (AdminBrokerProcessor).
+        """Start the checks of a message again; False if it has ended (AdminBrokerProcessor).
 
         Args:
             record: a half message, or a discarded one.
@@ -355,7 +355,7 @@ def real_place(named: dict[str, str]) -> tuple[str, int]:
     """Topic and queue a half message is for.
 
     Raises:
-        Refused: its properties do not say; it is none of ours.
+        Refused: its properties do not say; it is not one of ours.
     """
     topic, queue_id = named.get(properties.REAL_TOPIC), named.get(properties.REAL_QID, "")
     if not topic or not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) < 10):

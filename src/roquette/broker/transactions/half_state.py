@@ -5,7 +5,7 @@ back, discarded, or put again under another offset (a check puts a copy): from t
 Everything before `base` has ended. What ended behind it is one bit each, in pages that go when `base` has passed, so that
 memory follows the traffic between the oldest open half message and the newest one, an eighth of a byte each.
 
-Apache: TransactionalMessageServiceImpl.check keeps removeMap, opMsgMap and doneOpOffset instead, each pass anew.
+Apache: TransactionalMessageServiceImpl.check keeps removeMap, opMsgMap and doneOpOffset instead, rebuilt in each pass.
 """
 
 from collections import OrderedDict
@@ -28,7 +28,7 @@ class HalfState:
         self._marks: list[tuple[int, int]] = []  # (end of the half queue, end of the op queue then)
 
     def load(self, base: int, op_offset: int) -> None:
-        """Begin anew: everything before `base` has ended, nothing else is known."""
+        """Start over: everything before `base` has ended, nothing else is known."""
         self.base, self.op_offset = base, op_offset
         self._pages.clear()
         self._copies.clear()
@@ -56,7 +56,9 @@ class HalfState:
             if bits == _FULL >> bit:
                 offset += PAGE_BITS - bit
                 continue
-            ones = (bits ^ (bits + 1)).bit_length() - 1  # how many ended ones stand here in a row
+            ones = (
+                bits ^ (bits + 1)
+            ).bit_length() - 1  # how many ended ones follow each other here
             return min(offset + ones, limit)
         return limit
 
@@ -70,7 +72,7 @@ class HalfState:
             self.op_offset = self._marks.pop(0)[1]
 
     def skip(self, base: int) -> None:
-        """What stands before `base` is not in the log any more."""
+        """The log no longer holds what is before `base`."""
         for page in [page for page in self._pages if (page + 1) * PAGE_BITS <= base]:
             del self._pages[page]
         self.base = max(self.base, base)
@@ -91,7 +93,7 @@ class HalfState:
             self._copies.popitem(last=False)
 
     def newest(self, physical_offset: int) -> int:
-        """Where a half message stands now, when it was copied and that is still remembered."""
+        """Where the newest copy of a half message is, if it was copied and that is still remembered."""
         while (copy := self._copies.get(physical_offset)) is not None:
             physical_offset = copy
         return physical_offset
