@@ -78,13 +78,6 @@ def frames(code: int, exts: list[bytes], body: bytes) -> bytes:
     return b"".join(wire.data_to_send())
 
 
-def record(topic: bytes = b"Bench") -> bytes:
-    """One stored record of 128 bytes of body."""
-    data = PROPERTIES.encode()
-    draft = Draft(topic.decode(), 3, data, BODY, NOW_MS, HOST)
-    return encode_record(draft, Place(topic, HOST, NOW_MS, 7, 4096))
-
-
 def codec() -> dict[str, float]:
     """Frames, headers, properties, records, queue units."""
     ext = send_ext()
@@ -92,7 +85,9 @@ def codec() -> dict[str, float]:
     reader = Connection()
     decode_header = HeaderDecoder(SendMessageRequestHeaderV2).fast
     raw = reader.receive_data(data)[0].ext
-    one = record()
+    draft = Draft("Bench", 3, PROPERTIES.encode(), BODY, NOW_MS, HOST)
+    place = Place(b"Bench", HOST, NOW_MS, 7, 4096)
+    one = encode_record(draft, place)
     many = one * 32
     writer = Connection()
     reply_ext = b'{"msgId":"7F00000100002A9F0000000000001000","queueId":"3","queueOffset":"7"}'
@@ -107,7 +102,7 @@ def codec() -> dict[str, float]:
         "header decode, send": best_us(lambda: decode_header(raw), 1, 200),
         "properties decode": best_us(lambda: decode_properties(PROPERTIES), 1, 200),
         "reply encode": best_us(reply, FRAMES),
-        "record encode, 128 B": best_us(record, 1, 200),
+        "record encode, 128 B": best_us(lambda: encode_record(draft, place), 1, 200),
         "record decode, 128 B": best_us(lambda: decode_record(one, 0, False), 1, 200),
         "records decode, 32 × 128 B, each": best_us(lambda: decode_records(many), 32),
     }
@@ -120,22 +115,24 @@ def store(folder: Path) -> dict[str, float]:
     )
     opened.open(NOW_MS)
     count = 0
+    texts = [PROPERTIES.replace("0A0001", f"{n:06X}").encode() for n in range(1 << 15)]
 
     def append() -> None:
         nonlocal count
         for _ in range(FRAMES):
             count += 1
-            key = f"7F000001ABCD0DA14E0C0000{count:08X}"
-            text = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
-            opened.append(Draft("Bench", count & 7, text.encode(), BODY, NOW_MS, HOST), NOW_MS)
+            text = texts[count & 0x7FFF]
+            opened.append(Draft("Bench", count & 7, text, BODY, NOW_MS, HOST), NOW_MS)
         opened.write_pending()
         opened.take_arrivals()
 
     found = {"store append, 128 B": best_us(append, FRAMES)}
-    queue = opened._queues.find("Bench", 0)
+    for text in texts[:800]:
+        opened.append(Draft("Bench", 8, text, BODY, NOW_MS, HOST), NOW_MS)
+    queue = opened._queues.find("Bench", 8)
     assert queue is not None
     source = LogSource(opened._log, opened._log.end_offset)
-    read = QueueRead(source, queue, ReadRequest("Bench", 0, 0, 800, 1 << 30), 0)
+    read = QueueRead(source, queue, ReadRequest("Bench", 8, 0, 800, 1 << 30), 0)
     found["queue scan, 800 units, each"] = best_us(read.may_block, 800)
     opened.close(NOW_MS)
     return found

@@ -5,6 +5,7 @@ Of a property that is there twice the last one that has a value counts; one with
 
 from typing import Final
 
+from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 NAME_SEPARATOR: Final = "\x01"
@@ -102,6 +103,9 @@ SYSTEM: Final = RESERVED | {SHARDING_KEY}
 TAGS_MARK: Final = b"TAGS\x01"  # how an entry begins, for `find_property`
 KEYS_MARK: Final = b"KEYS\x01"
 UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
+_TAGS_WORD: Final = 0x54414753  # the names as numbers: compared without a copy
+_KEYS_WORD: Final = 0x4B455953
+_UNIQ_KEY_WORD: Final = 0x554E49515F4B4559
 
 
 def find_property(data: bytes, start: i64, end: i64, mark: bytes) -> tuple[i64, i64]:
@@ -189,12 +193,12 @@ class KeySpans:
             return
         length: i64 = value - 1 - name
         if length == 4:
-            word = data[name : name + 4]
-            if word == b"TAGS":
+            word: int = read_i32_be(data, name)
+            if word == _TAGS_WORD:
                 self.tags_start, self.tags_end = value, end
-            elif word == b"KEYS":
+            elif word == _KEYS_WORD:
                 self.keys_start, self.keys_end = value, end
-        elif length == 8 and data[name : name + 8] == b"UNIQ_KEY":
+        elif length == 8 and read_i64_be(data, name) == _UNIQ_KEY_WORD:
             self.uniq_start, self.uniq_end = value, end
 
 

@@ -32,7 +32,7 @@ class TopicKeys:
 
     def __init__(self, topic: str) -> None:
         self._seed: int = java_hash(topic + "#")
-        self._known: dict[str, TagHashes] = {}
+        self._known: dict[bytes, TagHashes] = {}
 
     def hashes_of(self, properties: str) -> list[int]:
         """Positive hashes of a record's property string in Apache's order: unique id, each word of KEYS, tags."""
@@ -45,7 +45,7 @@ class TopicKeys:
                 found.append(positive_hash(java_hash(key, self._seed)))
         tags = property_value(properties, TAGS)
         if tags:
-            found.append(self.tag_hashes(tags).key)
+            found.append(self.tag_hashes(tags.encode()).key)
         return found
 
     def collect(
@@ -67,17 +67,18 @@ class TopicKeys:
             start = end + 1
         if spans.tags_end <= spans.tags_start:
             return 0
-        tags = self.tag_hashes(java_text(properties[spans.tags_start : spans.tags_end]))
+        tags = self.tag_hashes(properties[spans.tags_start : spans.tags_end])
         write_i64_be(entries, tags.key)
         write_i64_be(entries, physical)
         return tags.code
 
-    def tag_hashes(self, tags: str) -> "TagHashes":
-        """Both hashes of a TAGS value."""
+    def tag_hashes(self, tags: bytes) -> "TagHashes":
+        """Both hashes of an encoded TAGS value."""
         known = self._known.get(tags)
         if known is None:
-            key = positive_hash(java_hash(tags, java_hash(_TAG_MARK, self._seed)))
-            known = TagHashes(java_hash(tags), key)
+            text = java_text(tags)
+            key = positive_hash(java_hash(text, java_hash(_TAG_MARK, self._seed)))
+            known = TagHashes(java_hash(text), key)
             if len(tags) <= _CACHED_SIZE:
                 if len(self._known) >= _CACHED:
                     self._known.clear()

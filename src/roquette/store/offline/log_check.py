@@ -221,7 +221,7 @@ class LogCheck:
         code: i64 = 0
         tags_hash: i64 = -1
         if tags_end > tags_at:
-            known = topic.keys.tag_hashes(java_text(data[tags_at:tags_end]))
+            known = topic.keys.tag_hashes(data[tags_at:tags_end])
             code = known.code
             tags_hash = known.key
         kind: i64 = reader.sys_flag & TRANSACTION_MASK
