@@ -14,6 +14,7 @@ ComparisonExpression, UnaryExpression, ConstantExpression. Bounds are ours: Apac
 from typing import Final
 
 from roquette.errors import ExpressionError
+from roquette.filter.conversions import MAX_INTEGER, MAX_LONG
 from roquette.filter.sql_lexer import Kind, Lexer
 from roquette.filter.sql_tree import (
     Cast,
@@ -37,9 +38,7 @@ MAX_NODES: Final = 4_096  # names, constants and operators; texts of an IN list 
 MAX_DEPTH: Final = 64  # of brackets, NOT and signs
 MAX_HEIGHT: Final = 128  # of the tree: comparisons in a row nest, too
 
-MAX_LONG: Final = (1 << 63) - 1
 _MAX_WORDS: Final = 120  # of an error, since it may quote a literal
-_MAX_INTEGER: Final = (1 << 31) - 1
 _TEXT_MATCHES: Final = (Kind.CONTAINS, Kind.STARTSWITH, Kind.ENDSWITH)
 _ORDERS: Final = {
     Kind.GREATER: ">",
@@ -235,7 +234,7 @@ class _Parser:
         if len(digits) > 19 or int(digits) > MAX_LONG:
             raise self._wrong(f"{text[:40]} does not fit a long")
         value = int(digits)
-        return Constant(Type.INTEGER if value <= _MAX_INTEGER else Type.LONG, value)
+        return Constant(Type.INTEGER if value <= MAX_INTEGER else Type.LONG, value)
 
     def _float(self, text: str) -> Constant:
         value = float(text)

@@ -15,11 +15,12 @@ from typing import Final
 
 import msgspec
 
-from roquette.message.names import PERM_READ, PERM_WRITE
+from roquette.message.names import PERM_READ, PERM_WRITE, SYNC_BROKER_MEMBER_PREFIX
 from roquette.nameserver.bounds import FILTER_SERVERS, NAME, Bounds
 from roquette.nameserver.identity import BrokerIdentity, BrokerKey, Registered, Registration
 from roquette.nameserver.liveness import LiveBroker, LiveBrokers
 from roquette.wire.bodies import (
+    MASTER_ID,
     BrokerData,
     ClusterInfo,
     QueueData,
@@ -31,12 +32,10 @@ from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.nameserver.route")
 
-MASTER_ID: Final = 0
 UNIT: Final = 1  # TopicSysFlag
 UNIT_SUB: Final = 2
 STEP: Final = 2_000  # topics of a registration that are taken in at once
 ONE_TOPIC: Final = "it is unknown and brought a single topic"
-SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 class RouteTable:
@@ -358,7 +357,7 @@ class RouteTable:
         brokers = [self._brokers[name] for name in queues if name in self._brokers]
         if not brokers:
             return None
-        if support_acting_master and not topic.startswith(SYNC_MEMBER_PREFIX):
+        if support_acting_master and not topic.startswith(SYNC_BROKER_MEMBER_PREFIX):
             brokers = [_with_acting_master(broker, queues) for broker in brokers]
         filters: dict[str, list[str]] = {}
         if self._filters:

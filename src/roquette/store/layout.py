@@ -6,6 +6,7 @@ from typing import Final
 
 NAME_DIGITS: Final = 20
 _DAY_MS: Final = 86_400_000
+SECTOR: Final = 512  # bytes that a disk writes whole
 _YEAR_9999_MS: Final = 253_370_764_800_000
 
 

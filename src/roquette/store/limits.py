@@ -1,9 +1,13 @@
 """Limits of one record, and the words for breaking them."""
 
 from roquette.errors import MessageIllegal
-from roquette.message.record_layout import MAX_PROPERTIES, MAX_TOPIC_NAME, names_directory
+from roquette.message.record_layout import (
+    BLANK_SIZE,
+    MAX_PROPERTIES,
+    MAX_TOPIC_NAME,
+    names_directory,
+)
 from roquette.store.config import StoreConfig
-from roquette.store.log.commit_log import BLANK_SIZE
 
 
 def raise_illegal(

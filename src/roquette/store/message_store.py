@@ -15,14 +15,14 @@ from roquette.errors import StoreClosed, StoreError, StoreFull, StoreShort
 from roquette.message.draft import CODE_OF_TAGS, Draft, Place
 from roquette.message.properties import KeySpans
 from roquette.message.record import encode_record
-from roquette.message.record_layout import MAX_PROPERTIES
+from roquette.message.record_layout import BLANK_SIZE, MAX_PROPERTIES
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.foreign_parts import refuse_other_kinds
 from roquette.store.index.index_audit import write_sums
 from roquette.store.limits import raise_illegal
 from roquette.store.log.batch_appender import BatchAppender
-from roquette.store.log.commit_log import BLANK_SIZE, PENDING_LIMIT
+from roquette.store.log.commit_log import PENDING_LIMIT
 from roquette.store.log.log_mark import begin_mark
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.recovery import Recovery, RecoveryReport

@@ -14,12 +14,11 @@ from roquette.message.draft import draft_of, place_of
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import encode_record
-from roquette.message.record_layout import MAX_PROPERTIES
+from roquette.message.record_layout import MAX_PROPERTIES, QUEUE_OFFSET_AT
 from roquette.store.queues.queue_read import ReadRequest
 from roquette.store.results import Found
 
 INIT_MIN = 0
-_QUEUE_OFFSET_AT = 20
 
 
 MOST_QUEUES: Final = 16_384  # of a topic, looked at by one request
@@ -92,7 +91,7 @@ def queue_offsets(runs: list[bytes]) -> list[int]:
     for run in runs:
         position = 0
         while position < len(run):
-            at = position + _QUEUE_OFFSET_AT
+            at = position + QUEUE_OFFSET_AT
             found.append(int.from_bytes(run[at : at + 8], "big", signed=True))
             position += int.from_bytes(run[position : position + 4], "big")
     return found

@@ -34,7 +34,7 @@ from roquette.message.names import (
     topic_error,
 )
 from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
-from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED
+from roquette.message.sysflag import INNER_BATCH, MULTI_TAGS, TRANSACTION_MASK, TRANSACTION_PREPARED
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
 from roquette.store.message_store import MessageStore
@@ -60,8 +60,6 @@ SPECIAL: Final = frozenset(
 
 SPECIAL_FLAGS: Final = 0xFC  # transaction bits, host bits, inner batches
 HOST_FLAGS: Final = 0x30
-INNER_BATCH: Final = 0x80
-MULTI_TAGS: Final = 0x2
 UNIT_TOPIC: Final = 0x1
 UNIT_SUB_TOPIC: Final = 0x2
 MAX_BATCH_TOPIC: Final = 127

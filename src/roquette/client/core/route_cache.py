@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from roquette.client.core.bounds import check_queues
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ, PERM_WRITE
-from roquette.wire.bodies import TopicRouteData, canonical
-
-MASTER_ID = 0
+from roquette.wire.bodies import MASTER_ID, TopicRouteData, canonical
 
 
 class TopicRoute:

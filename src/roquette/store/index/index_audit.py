@@ -14,6 +14,7 @@ from typing import Final
 from roquette.base.checksum import crc32
 from roquette.base.files import Files
 from roquette.errors import CorruptRecord
+from roquette.message.names import REVIVE_LOG_PREFIX
 from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
 from roquette.message.record import decode_record
 from roquette.message.record_layout import BLANK_MAGIC, StoredRecord
@@ -31,7 +32,6 @@ _CHECKED_BYTES: Final = (
 )  # of index files compared with their sums at a start, the newest first
 _CHUNK: Final = 1 << 20
 _GAP_RECORDS: Final = 2_000  # looked at between two files
-_REVIVE_TOPIC: Final = "rmq_sys_REVIVE_LOG_"  # its ids were not indexed at first
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def is_keyed(record: StoredRecord) -> bool:
     text = record.properties
     if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return False
-    if record.topic.startswith(_REVIVE_TOPIC):
+    if record.topic.startswith(REVIVE_LOG_PREFIX):  # its ids were not indexed at first
         return False
     return bool(
         property_value(text, UNIQ_KEY) or property_value(text, KEYS) or property_value(text, TAGS)

@@ -20,11 +20,11 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, w
 from mypy_extensions import i32, i64
 
 from roquette.base.files import File
+from roquette.store.layout import SECTOR
 
 HEADER_SIZE: Final = 40
 SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = 20
-_SECTOR: Final = 512
 MAX_SECONDS: Final = 0x7FFFFFFF
 _CHUNK_ENTRIES: Final = 4096
 
@@ -329,7 +329,7 @@ class IndexFile:
                 before = _big_endian(slots[slot])
                 if before != previous:
                     return number
-                in_two = (chunk_at + position) % _SECTOR > _SECTOR - ENTRY_SIZE
+                in_two = (chunk_at + position) % SECTOR > SECTOR - ENTRY_SIZE
                 if in_two and seconds == 0 and previous == 0 and last_seconds > 0:
                     return number  # the half in the second sector may be lost
                 last_seconds = seconds

@@ -11,8 +11,9 @@ from roquette.base.files import File, Files
 from roquette.base.read_files import SeamFile
 from roquette.errors import StoreError
 from roquette.message.record import record_size
+from roquette.message.record_layout import BLANK_SIZE
 from roquette.store.layout import StoreLayout, offset_name
-from roquette.store.log.commit_log import BLANK_SIZE, CommitLog
+from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_mark import Vouched
 from roquette.store.log.log_reader import FAULT, FILLED, RECORD, LogReader
 from roquette.store.log.segment import Segment

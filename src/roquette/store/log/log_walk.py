@@ -15,6 +15,7 @@ from roquette.base.javatypes import java_text
 from roquette.message.record_layout import StoredRecord
 from roquette.message.record_view import BLANK, SOUND, RecordView
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from roquette.store.layout import SECTOR
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_holes import Beyond
 from roquette.store.log.log_reader import LogReader
@@ -22,7 +23,6 @@ from roquette.store.queues.consume_queues import ConsumeQueues, TopicQueues
 
 log = logging.getLogger("roquette.store")
 
-_SECTOR: Final = 512
 _PROGRESS: Final = 256 << 20  # bytes of log between two lines that report a long walk
 
 
@@ -202,11 +202,11 @@ def find_torn(properties: bytes, end: int) -> Torn | None:
     """
     first = start = end - len(properties)
     while start < end:
-        stop = min(end, start - start % _SECTOR + _SECTOR)
+        stop = min(end, start - start % SECTOR + SECTOR)
         # One byte in: of the length before it, the half in this sector may rightly be 0.
-        begins = start % _SECTOR == 0 or (start == first and start % _SECTOR == 1)
+        begins = start % SECTOR == 0 or (start == first and start % SECTOR == 1)
         if begins and not any(properties[start - first : stop - first]):
-            return Torn.SURELY if stop % _SECTOR == 0 else Torn.PERHAPS
+            return Torn.SURELY if stop % SECTOR == 0 else Torn.PERHAPS
         start = stop
     return None
 

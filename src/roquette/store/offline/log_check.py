@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from roquette.base.javatypes import java_text
 from roquette.base.read_files import ReadAt, ReadFiles
-from roquette.message.names import SCHEDULE_TOPIC
+from roquette.message.names import REVIVE_LOG_PREFIX, SCHEDULE_TOPIC
 from roquette.message.properties import KEYS_MARK, TAGS_MARK, UNIQ_KEY_MARK, find_property
 from roquette.message.record_layout import names_directory
 from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
@@ -32,7 +32,6 @@ from roquette.store.offline.units import QueueUnits
 
 _EXT_ADDRESS: Final = -0x80000001  # tags codes up to here are addresses in consumequeue_ext
 _SCHEDULE: Final = SCHEDULE_TOPIC.encode()
-_REVIVE_TOPIC: Final = "rmq_sys_REVIVE_LOG_"
 _MAX_PENDING: Final = 200  # runs of one queue
 _MAX_LAGS: Final = 1024  # of one queue
 _MAX_WINDOWS: Final = 4096  # queues whose units are held at once
@@ -391,7 +390,11 @@ class LogCheck:
             at = space + 1
         cursor = self._cursor
         physical = reader.physical
-        if wanted and topic.name.startswith(_REVIVE_TOPIC) and not self._is_at(physical, wanted[0]):
+        if (
+            wanted
+            and topic.name.startswith(REVIVE_LOG_PREFIX)
+            and not self._is_at(physical, wanted[0])
+        ):
             wanted = []  # entries of POP, which this broker did not index by their ids at first
         if not cursor.valid and not wanted:
             return

@@ -3,6 +3,7 @@
 from typing import Final
 
 from roquette.base.read_files import ReadFile, ReadFiles, read_all
+from roquette.message.names import TIMER_TOPIC
 from roquette.store.offline.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.offline.small_files import LogFacts
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, load_queue
@@ -12,7 +13,6 @@ from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_
 from roquette.store.timer.timer_log import BLANK, BLANK_MAGIC, UNIT_SIZE, TimerUnit, unpack_unit
 from roquette.store.timer.timer_wheel import SLOT_SIZE, WheelSlot, slots_in
 
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 _WINDOW: Final = UNIT_SIZE * 16_384
 _PAGE: Final = 1 << 20
 _PRECISIONS: Final = (1000, 500, 200, 100)

@@ -12,7 +12,7 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.files import File, Files
-from roquette.store.layout import offset_name
+from roquette.store.layout import SECTOR, offset_name
 from roquette.store.queues.queue_file import Holder, OpenFiles, QueueFile
 from roquette.store.queues.unit import (
     FILLER,
@@ -24,7 +24,6 @@ from roquette.store.queues.unit import (
     passing_unit,
 )
 
-_SECTOR: Final = 512
 _DAMAGED_FIRST: Final = 8  # units passed over in search of the first one
 
 
@@ -136,7 +135,7 @@ class ConsumeQueue(Holder):
         """Does a unit lie in two sectors, and not before what was synced? A crash can leave half of it."""
         if queue_offset < self.flushed_offset:
             return False
-        return queue_offset % self._units_per_file * UNIT_SIZE % _SECTOR > _SECTOR - UNIT_SIZE
+        return queue_offset % self._units_per_file * UNIT_SIZE % SECTOR > SECTOR - UNIT_SIZE
 
     def mend(self, queue_offset: i64, physical_offset: i64, size: i64, tags_code: i64) -> bool:
         """Write a unit again unless it is whole; True when it was not."""

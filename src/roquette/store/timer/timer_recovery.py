@@ -4,11 +4,12 @@ Apache: TimerMessageStore.load, recover.
 """
 
 import logging
-from typing import Final, Protocol
+from typing import Protocol
 
 from librt.strings import read_i64_be
 
 from roquette.base.files import Files
+from roquette.message.names import TIMER_TOPIC
 from roquette.store.layout import StoreLayout
 from roquette.store.timer.timer_audit import AUDIT_UNITS, TimerAudit
 from roquette.store.timer.timer_checkpoint import TimerCheckpoint, load_timer_checkpoint
@@ -17,8 +18,6 @@ from roquette.store.timer.timer_log import MAGIC_DELETE, UNIT_SIZE, TimerLog
 from roquette.store.timer.timer_wheel import BLANK_SLOTS, TimerWheel
 
 log = logging.getLogger("roquette.store.timer")
-
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 
 class TimedLog(Protocol):

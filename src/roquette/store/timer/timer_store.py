@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from roquette.base.files import Files
+from roquette.message.names import TIMER_TOPIC
 from roquette.store.config import StoreConfig
 from roquette.store.log.delivery_marks import Copy, DeliveredBitmap
 from roquette.store.timer.timer_checkpoint import TimerCheckpoint
@@ -24,7 +25,7 @@ from roquette.store.timer.timer_log import (
     TimerLog,
     TimerUnit,
 )
-from roquette.store.timer.timer_recovery import TIMER_TOPIC, TimedLog, TimerRecovery
+from roquette.store.timer.timer_recovery import TimedLog, TimerRecovery
 from roquette.store.timer.timer_wheel import BLANK_SLOTS, SLOTS_TOTAL, TimerWheel
 
 log = logging.getLogger("roquette.store.timer")

@@ -1,9 +1,13 @@
 """Routes and cluster membership, as name servers tell them."""
 
+from typing import Final
+
 import msgspec
 
 from roquette.wire.bodies.topic_config import TopicQueueMappingInfo
 from roquette.wire.numbers import Int32
+
+MASTER_ID: Final = 0  # every other id is a replica's
 
 
 class QueueData(msgspec.Struct, rename="camel", frozen=True):
