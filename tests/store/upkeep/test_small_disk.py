@@ -11,8 +11,10 @@ PRELUDE = """
 import os, sys
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError, StoreFull
+from roquette.message.draft import Draft
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import ReadRequest
 
 root = sys.argv[1]
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -24,8 +26,10 @@ def opened():
     return store
 
 def put(store, body=b"x" * 100):
-    named = "KEYS\\x01k\\x02"
-    return append_message(store, "T", 0, 0, 0, 0, HOST, 0, named, 0, body, 1_700_000_000_000, "k")
+    return store.append(Draft("T", 0, b"KEYS\\x01k\\x02", body, 0, HOST), 1_700_000_000_000)
+
+def count_at(store, offset):
+    return store.read_queue(ReadRequest("T", 0, offset, 1, 1)).count
 
 def fill():
     with open(root + "/ballast", "wb", buffering=0) as file:
@@ -76,7 +80,7 @@ except StoreFull as error:
     print(error)
 assert done > 1000, done
 store.flush_all()
-read = sum(read_queue(store, "T", 0, n, 1, 1, None).count for n in range(done))
+read = sum(count_at(store, n) for n in range(done))
 assert read == done, (read, done)
 store.close(0)
 assert opened().max_offset("T", 0) == done
@@ -95,13 +99,13 @@ store.close(0)
 punch("/consumequeue")
 fill()
 store = opened()
-assert read_queue(store, "T", 0, 0, 1, 1, None).count == 1
+assert count_at(store, 0) == 1
 try:
     put(store)
     raise SystemExit("nothing was refused")
 except StoreFull as error:
     print(error)
-assert read_queue(store, "T", 0, 0, 1, 1, None).count == 1
+assert count_at(store, 0) == 1
 os.remove(root + "/ballast")
 store.check_disk(100 << 20, 90 << 20)
 store.check_send()
