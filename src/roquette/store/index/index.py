@@ -53,7 +53,7 @@ class KeySearch:
     def _may_go_on(self) -> bool:
         if len(self.found) >= self._max or self._place + 1 >= len(self._files):
             return False
-        return self._place < 0 or self._files[self._place].begin_timestamp_ms >= self._begin_ms
+        return self._place < 0 or self._files[self._place].begin_ms >= self._begin_ms
 
     def _follow(self, budget: int) -> bool:
         self._number = self._files[self._place].find_from(
@@ -100,7 +100,7 @@ class Index:
     @property
     def end_timestamp_ms(self) -> int:
         """Store time of the newest record indexed; 0 when there is none."""
-        return self._index_files[-1].end_timestamp_ms if self._index_files else 0
+        return self._index_files[-1].end_ms if self._index_files else 0
 
     def load(self) -> None:
         """Open the files there are. Files of another size than configured are left alone.
@@ -157,7 +157,7 @@ class Index:
         """
         redo: int | None = 0 if self._torn else None
         for place, index_file in enumerate(self._index_files):
-            ended = index_file.end_timestamp_ms
+            ended = index_file.end_ms
             whole = index_file.full and ended > 0 and index_file.end_physical < log_end
             if trusted_offset:
                 whole = whole and index_file.end_physical < trusted_offset
@@ -168,7 +168,7 @@ class Index:
                 continue
             first = store_time_of(index_file.first_physical())
             if first >= 0:
-                index_file.begin_timestamp_ms = first
+                index_file.begin_ms = first
             again = index_file.rebuild(log_end)
             if again >= 0:
                 redo = again
@@ -227,7 +227,7 @@ class Index:
             raise
         opened = IndexFile(file, path, self._slots, self._capacity)
         if last is not None:
-            opened.continue_from(last.end_physical, last.end_timestamp_ms)
+            opened.continue_from(last.end_physical, last.end_ms)
         self._index_files.append(opened)
         self.directory_dirty = True
         self._activate()

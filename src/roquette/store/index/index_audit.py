@@ -163,8 +163,8 @@ class IndexAudit:
         if (first, last) != (index_file.begin_physical, index_file.end_physical):
             return "its header does not fit its entries"
         for physical, told in (
-            (first, index_file.begin_timestamp_ms),
-            (last, index_file.end_timestamp_ms),
+            (first, index_file.begin_ms),
+            (last, index_file.end_ms),
         ):
             stored = store_time_at(self._log, physical)
             if stored >= 0 and stored != told:
@@ -177,10 +177,10 @@ class IndexAudit:
         if number < 1 or index_file.first_physical() >= self._log.min_offset:
             return ""
         stored = store_time_at(self._log, index_file.physical_of(number))
-        seconds = (stored - index_file.begin_timestamp_ms) // 1000
+        seconds = (stored - index_file.begin_ms) // 1000
         if stored < 0 or max(0, seconds) == index_file.seconds_of(number):
             return ""
-        return f"its header says that it begins at {index_file.begin_timestamp_ms}, its entries say otherwise"
+        return f"its header says that it begins at {index_file.begin_ms}, its entries say otherwise"
 
     def _wrong_sum(self, index_file: IndexFile, name: str, newest: bool) -> str:
         known = self._sums.get(name)

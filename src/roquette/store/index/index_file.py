@@ -54,92 +54,129 @@ def _big_endian(value: i64) -> i64:
     return turned - 0x100000000 if turned & 0x80000000 else turned
 
 
-class IndexFile:
+class IndexHead:
+    """The header of an index file, and where its parts are.
+
+    Attributes:
+        begin_ms, end_ms, begin_physical, end_physical: store times and offsets of the first and the last record.
+        slots, capacity: hash slots, and places for entries. `entries_at`: the byte behind the slots.
+        count: number of the next entry.
+    """
+
+    __slots__ = (
+        "begin_ms", "begin_physical", "capacity", "count", "end_ms", "end_physical", "entries_at", "slots", "slots_used",
+    )  # fmt: skip
+
+    def __init__(self, slots: i64, capacity: i64) -> None:
+        self.slots: i64 = slots
+        self.capacity: i64 = capacity
+        self.entries_at: i64 = HEADER_SIZE + slots * SLOT_SIZE
+        self.begin_ms: i64 = 0
+        self.end_ms: i64 = 0
+        self.begin_physical: i64 = 0
+        self.end_physical: i64 = 0
+        self.slots_used: i64 = 0
+        self.count: i64 = 1
+
+    def read_header(self, head: bytes) -> None:
+        """Take the numbers of a header."""
+        slots_used: int = read_i32_be(head, 32)
+        count: int = read_i32_be(head, 36)
+        self.begin_ms = read_i64_be(head, 0)
+        self.end_ms = read_i64_be(head, 8)
+        self.begin_physical = read_i64_be(head, 16)
+        self.end_physical = read_i64_be(head, 24)
+        self.slots_used = slots_used
+        self.count = count
+
+    def entry_at(self, number: i64) -> i64:
+        """Byte of an entry in the file."""
+        return self.entries_at + number * ENTRY_SIZE
+
+
+class IndexEntry:
+    """One entry: hash of the key, the record's offset, seconds since the file's begin, number of the entry before it."""
+
+    __slots__ = ("key_hash", "physical", "previous", "seconds")
+
+    def __init__(self) -> None:
+        self.key_hash: i64 = 0
+        self.physical: i64 = 0
+        self.seconds: i64 = 0
+        self.previous: i64 = 0
+
+    def look_at(self, entries: bytes, at: i64) -> None:
+        """Take the fields from some bytes."""
+        key_hash: int = read_i32_be(entries, at)
+        seconds: int = read_i32_be(entries, at + 12)
+        previous: int = read_i32_be(entries, at + 16)
+        self.key_hash = key_hash
+        self.physical = read_i64_be(entries, at + 4)
+        self.seconds = seconds
+        self.previous = previous
+
+
+class IndexFile(IndexHead):
     """A mapped index file. Entries are numbered 1 .. capacity - 1.
 
     Slots are written at once, entries together by `write_entries`: a turn's are neighbours.
     """
 
     __slots__ = (
-        "_capacity",
         "_entries",
-        "_entries_at",
         "_map",
         "_slot_view",
-        "_slots",
         "_written",
-        "begin_physical",
-        "begin_timestamp_ms",
-        "count",
         "damaged",
         "dirty",
-        "end_physical",
-        "end_timestamp_ms",
         "file",
         "path",
-        "slots_used",
         "summed",
         "told",
     )
 
     def __init__(self, file: File, path: str, slots: i64, capacity: i64) -> None:
+        super().__init__(slots, capacity)
         self.file: File = file
         self.path: str = path
         self._map: mmap.mmap = file.map(True)
         file.rest()
-        self._slots: i64 = slots
-        self._capacity: i64 = capacity
-        self._entries_at: i64 = HEADER_SIZE + slots * SLOT_SIZE
-        self._slot_view: memoryview = memoryview(self._map)[HEADER_SIZE : self._entries_at].cast(
-            "i"
-        )
+        self._slot_view: memoryview = memoryview(self._map)[HEADER_SIZE : self.entries_at].cast("i")
         self._entries: BytesWriter = BytesWriter()  # those from `_written` on
         self._written: i64 = 1
         self.dirty: bool = False
         self.summed: bool = False  # `index.sums` has a line of it, or will
         self.damaged: bool = False  # a search has met an entry that cannot be where it is
         self.told: bool = False  # the log names the damage
-        self.begin_timestamp_ms: i64 = 0
-        self.end_timestamp_ms: i64 = 0
-        self.begin_physical: i64 = 0
-        self.end_physical: i64 = 0
-        self.slots_used: i64 = 0
-        self.count: i64 = 1
         self.load_header()
 
     def load_header(self) -> None:
         """Read the numbers of the header; of a new file they are all 0, and the count is 1."""
-        head = self._map[:HEADER_SIZE]
-        self.begin_timestamp_ms = read_i64_be(head, 0)
-        self.end_timestamp_ms = read_i64_be(head, 8)
-        self.begin_physical = read_i64_be(head, 16)
-        self.end_physical = read_i64_be(head, 24)
-        slots_used: int = read_i32_be(head, 32)
-        count: int = read_i32_be(head, 36)
-        self.slots_used = slots_used
-        self.count = count if 1 <= count <= self._capacity else 1
+        self.read_header(self._map[:HEADER_SIZE])
+        if not 1 <= self.count <= self.capacity:
+            self.count = 1
         self._written = self.count
 
-    def continue_from(self, end_physical: i64, end_timestamp_ms: i64) -> None:
+    def continue_from(self, end_physical: i64, end_ms: i64) -> None:
         """Let a new file begin where the full one before it ends, as Apache's constructor does."""
         if end_physical > 0:
             self.begin_physical = end_physical
             self.end_physical = end_physical
-        if end_timestamp_ms > 0:
-            self.begin_timestamp_ms = end_timestamp_ms
-            self.end_timestamp_ms = end_timestamp_ms
+        if end_ms > 0:
+            self.begin_ms = end_ms
+            self.end_ms = end_ms
 
     @property
     def full(self) -> bool:
         """No entry fits any more."""
-        return self.count >= self._capacity
+        return self.count >= self.capacity
 
     def put(self, key_hash: i64, physical_offset: i64, store_ms: i64) -> None:
         """Add an entry for a positive key hash; the caller has seen that the file is not full."""
         number = self.count
         entries = self._entries
         slots = self._slot_view
-        slot: i64 = key_hash % self._slots
+        slot: i64 = key_hash % self.slots
         previous = _big_endian(slots[slot])
         if previous <= 0 or previous > number:
             previous = 0
@@ -152,11 +189,11 @@ class IndexFile:
         slots[slot] = _big_endian(number)
         if number <= 1:  # Apache reckons the first entry's seconds before it sets the begin
             self.begin_physical = physical_offset
-            self.begin_timestamp_ms = store_ms
+            self.begin_ms = store_ms
         number += 1
         self.count = number
         self.end_physical = physical_offset
-        self.end_timestamp_ms = store_ms
+        self.end_ms = store_ms
         self.dirty = True
         if number - self._written >= _CHUNK_ENTRIES:  # recovery has no turns
             self.write_entries()
@@ -165,17 +202,17 @@ class IndexFile:
         """Put the entries since the last call into the map."""
         if self._written == self.count:
             return
-        start: i64 = self._entries_at + self._written * ENTRY_SIZE
-        end: i64 = self._entries_at + self.count * ENTRY_SIZE
+        start: i64 = self.entry_at(self._written)
+        end: i64 = self.entry_at(self.count)
         self._map[start:end] = self._entries.getvalue()
         self._entries = BytesWriter()
         self._written = self.count
         self._write_header()
 
     def _seconds(self, store_ms: i64) -> i64:
-        if self.begin_timestamp_ms <= 0:
+        if self.begin_ms <= 0:
             return 0
-        seconds: i64 = (store_ms - self.begin_timestamp_ms) // 1000
+        seconds: i64 = (store_ms - self.begin_ms) // 1000
         if seconds < 0:
             return 0
         return seconds if seconds < MAX_SECONDS else MAX_SECONDS
@@ -187,8 +224,8 @@ class IndexFile:
 
     def _write_header(self) -> None:
         header = BytesWriter()
-        write_i64_be(header, self.begin_timestamp_ms)
-        write_i64_be(header, self.end_timestamp_ms)
+        write_i64_be(header, self.begin_ms)
+        write_i64_be(header, self.end_ms)
         write_i64_be(header, self.begin_physical)
         write_i64_be(header, self.end_physical)
         write_i32_be(header, i32(self.slots_used))
@@ -197,12 +234,12 @@ class IndexFile:
 
     def may_cover(self, begin_ms: i64, end_ms: i64) -> bool:
         """Do the two time ranges touch? (Apache: IndexFile.isTimeMatched)"""
-        return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
+        return begin_ms <= self.end_ms and end_ms >= self.begin_ms
 
     def newest(self, key_hash: i64) -> i64:
         """Number of the newest entry in a hash's slot; 0 when there is none."""
         self.write_entries()
-        number: i64 = _big_endian(self._slot_view[key_hash % self._slots])
+        number: i64 = _big_endian(self._slot_view[key_hash % self.slots])
         return number if number < self.count else 0
 
     def find_from(
@@ -232,14 +269,14 @@ class IndexFile:
             if budget <= 0:
                 return number
             budget -= 1
-            entry_at: i64 = self._entries_at + number * ENTRY_SIZE
+            entry_at: i64 = self.entry_at(number)
             entry = index_map[entry_at : entry_at + ENTRY_SIZE]
             seconds: int = read_i32_be(entry, 12)
             known: int = read_i32_be(entry, 0)
-            if seconds < 0 or known < 0 or known % self._slots != key_hash % self._slots:
+            if seconds < 0 or known < 0 or known % self.slots != key_hash % self.slots:
                 self.damaged = True
                 break
-            stored_ms: i64 = self.begin_timestamp_ms + seconds * 1000
+            stored_ms: i64 = self.begin_ms + seconds * 1000
             if known == key_hash and begin_ms <= stored_ms <= end_ms:
                 found.append(read_i64_be(entry, 4))
             previous: int = read_i32_be(entry, 16)
@@ -267,8 +304,8 @@ class IndexFile:
             The physical offset from which records are to be indexed again: behind the last one kept, for that of the
             one dropped may be wrong; -1 when no entry is left.
         """
-        begin_ms: i64 = self.begin_timestamp_ms
-        self._clear(HEADER_SIZE, self._entries_at)
+        begin_ms: i64 = self.begin_ms
+        self._clear(HEADER_SIZE, self.entries_at)
         self.slots_used = 0
         count: i64 = self._sound_prefix(log_end)
         if count > 1:
@@ -276,22 +313,22 @@ class IndexFile:
             while count > 1 and self._physical_of(count - 1) == last:
                 count -= 1
                 self._take_back(count)
-        self._clear(self._entries_at + count * ENTRY_SIZE, len(self._map))
+        self._clear(self.entry_at(count), len(self._map))
         self.count = count
         self._written = count
         self._entries = BytesWriter()
         self.dirty = True
         if count == 1:
-            self.begin_timestamp_ms = 0
-            self.end_timestamp_ms = 0
+            self.begin_ms = 0
+            self.end_ms = 0
             self.begin_physical = 0
             self.end_physical = 0
         else:
             self.begin_physical = self._physical_of(1)
             self.end_physical = self._physical_of(count - 1)
-            entry_at: i64 = self._entries_at + (count - 1) * ENTRY_SIZE
+            entry_at: i64 = self.entry_at(count - 1)
             seconds: int = read_i32_be(self._map[entry_at : entry_at + ENTRY_SIZE], 12)
-            self.end_timestamp_ms = begin_ms + seconds * 1000
+            self.end_ms = begin_ms + seconds * 1000
         return self.end_physical + 1 if count > 1 else -1
 
     def _clear(self, first: i64, limit: i64) -> None:
@@ -309,8 +346,8 @@ class IndexFile:
         number: i64 = 1
         floor: i64 = 0
         last_seconds: i64 = 0
-        while number < self._capacity:
-            chunk_at: i64 = self._entries_at + number * ENTRY_SIZE
+        while number < self.capacity:
+            chunk_at: i64 = self.entry_at(number)
             chunk = self._map[chunk_at : chunk_at + _CHUNK_ENTRIES * ENTRY_SIZE]
             position: i64 = 0
             end: i64 = len(chunk)
@@ -325,7 +362,7 @@ class IndexFile:
                     key_hash == 0
                 ):  # nothing was written here, or a sector was lost: keys of a hash 0 come again
                     return number
-                slot: i64 = key_hash % self._slots
+                slot: i64 = key_hash % self.slots
                 before = _big_endian(slots[slot])
                 if before != previous:
                     return number
@@ -344,7 +381,7 @@ class IndexFile:
     @property
     def used(self) -> int:
         """Bytes of header, slots and entries."""
-        used: i64 = self._entries_at + self.count * ENTRY_SIZE
+        used: i64 = self.entry_at(self.count)
         return used
 
     def physical_of(self, number: i64) -> i64:
@@ -353,7 +390,7 @@ class IndexFile:
 
     def seconds_of(self, number: i64) -> int:
         """Seconds since the file's begin, in an entry."""
-        entry_at: i64 = self._entries_at + number * ENTRY_SIZE
+        entry_at: i64 = self.entry_at(number)
         return read_i32_be(self._map[entry_at : entry_at + ENTRY_SIZE], 12)
 
     def first_physical(self) -> i64:
@@ -361,15 +398,15 @@ class IndexFile:
         return self._physical_of(1)
 
     def _physical_of(self, number: i64) -> i64:
-        entry_at: i64 = self._entries_at + number * ENTRY_SIZE
+        entry_at: i64 = self.entry_at(number)
         return read_i64_be(self._map[entry_at : entry_at + ENTRY_SIZE], 4)
 
     def _take_back(self, number: i64) -> None:
-        entry_at: i64 = self._entries_at + number * ENTRY_SIZE
+        entry_at: i64 = self.entry_at(number)
         entry = self._map[entry_at : entry_at + ENTRY_SIZE]
         key_hash: int = read_i32_be(entry, 0)
         previous: int = read_i32_be(entry, 16)
-        self._slot_view[key_hash % self._slots] = _big_endian(previous)
+        self._slot_view[key_hash % self.slots] = _big_endian(previous)
         if previous == 0:
             self.slots_used -= 1
 

@@ -1,7 +1,6 @@
 """Any one file of a store as rows: for people and as JSON lines."""
 
 import os
-import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.store.checkpoint import decode_checkpoint
-from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE
+from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, IndexEntry
 from roquette.store.layout import parse_offset_name
 from roquette.store.offline.describe import record_fields
 from roquette.store.offline.index_check import DEFAULT_SLOTS
@@ -27,7 +26,6 @@ from roquette.store.timer.timer_log import unpack_unit
 KINDS: Final = (
     "log", "queue", "index", "checkpoint", "timerwheel", "timerlog", "timercheck", "json", "text",
 )  # fmt: skip
-_ENTRY: Final = struct.Struct(">iqii")
 _TIMER_LOG_MAGICS: Final = range(1, 16)
 
 
@@ -211,16 +209,17 @@ def _index(files: ReadFiles, path: str, start: int, slots: int | None) -> Iterat
             "next_entry": int(view.count),
         }
         first = max(1, (start - int(view.entries_at)) // ENTRY_SIZE)
-        for entry in range(first, int(view.end)):
-            at = int(view.entry_at(entry))
-            key_hash, physical, seconds, previous = _ENTRY.unpack(source.read(at, ENTRY_SIZE))
+        entry = IndexEntry()
+        for number in range(first, int(view.end)):
+            at = int(view.entry_at(number))
+            entry.look_at(source.read(at, ENTRY_SIZE), 0)
             yield {
                 "byte": at,
-                "entry": entry,
-                "hash": key_hash,
-                "physical_offset": physical,
-                "stored_ms": int(view.begin_ms) + seconds * 1000,
-                "previous": previous,
+                "entry": number,
+                "hash": int(entry.key_hash),
+                "physical_offset": int(entry.physical),
+                "stored_ms": int(view.begin_ms + entry.seconds * 1000),
+                "previous": int(entry.previous),
             }
     finally:
         source.close()

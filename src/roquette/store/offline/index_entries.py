@@ -7,11 +7,18 @@ import sys
 from array import array
 from typing import Final
 
-from librt.strings import read_i32_be, read_i64_be
+from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from roquette.base.read_files import ReadAt, ReadFile, ReadFiles
-from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, MAX_SECONDS, SLOT_SIZE
+from roquette.store.index.index_file import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    MAX_SECONDS,
+    SLOT_SIZE,
+    IndexEntry,
+    IndexHead,
+)
 from roquette.store.offline.findings import NOTE, Findings, finding
 from roquette.store.offline.store_dir import LogFile
 
@@ -22,41 +29,19 @@ _SWAP: Final = sys.byteorder == "little"
 _SEARCH: Final = 512 << 20  # bytes looked through for the place of the first entry
 
 
-class IndexView:
-    """One index file: its header and where its parts are.
+class IndexView(IndexHead):
+    """One index file as it is checked: `end` is the number of the next entry as the entries say."""
 
-    Attributes:
-        count: number of the next entry as the header says. `end`: the same as the entries say.
-    """
-
-    __slots__ = (
-        "begin_ms", "begin_physical", "capacity", "count", "end", "end_ms", "end_physical", "entries_at",
-        "number", "path", "size", "slots", "slots_used",
-    )  # fmt: skip
+    __slots__ = ("end", "number", "path", "size")
 
     def __init__(self, file: LogFile, head: bytes, slots: i64) -> None:
+        size: int = file.size
+        super().__init__(slots, (size - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY_SIZE)
+        self.read_header(head)
         self.path: str = file.path
         self.number: int = file.base
-        size: int = file.size
         self.size: i64 = size
-        self.slots: i64 = slots
-        self.entries_at: i64 = HEADER_SIZE + slots * SLOT_SIZE
-        self.capacity: i64 = (size - self.entries_at) // ENTRY_SIZE
-        self.begin_ms: i64 = read_i64_be(head, 0)
-        self.end_ms: i64 = read_i64_be(head, 8)
-        self.begin_physical: i64 = read_i64_be(head, 16)
-        self.end_physical: i64 = read_i64_be(head, 24)
-        used: int = read_i32_be(head, 32)
-        count: int = read_i32_be(head, 36)
-        self.slots_used: i64 = used
-        self.count: i64 = count
-        self.end: i64 = 1
-        if 1 <= count <= self.capacity:
-            self.end = count
-
-    def entry_at(self, number: i64) -> i64:
-        """Byte of an entry in the file."""
-        return self.entries_at + number * ENTRY_SIZE
+        self.end: i64 = self.count if 1 <= self.count <= self.capacity else 1
 
 
 def find_slots(
@@ -98,15 +83,15 @@ def find_slots(
     return found  # by the last entry: a record's last one is the last that has its offset
 
 
-class IndexCursor:
+class IndexCursor(IndexEntry):
     """The entries of all files in order. The fields hold one while `valid`."""
 
     __slots__ = (
-        "_data", "_files", "_source", "_start", "_views", "key_hash", "number", "physical", "place", "seconds",
-        "valid",
+        "_data", "_files", "_source", "_start", "_views", "number", "place", "valid",
     )  # fmt: skip
 
     def __init__(self, files: ReadFiles, views: list[IndexView]) -> None:
+        super().__init__()
         self._files: ReadFiles = files
         self._views: list[IndexView] = views
         self._source: ReadFile | None = None
@@ -114,9 +99,6 @@ class IndexCursor:
         self._start: i64 = 0  # number of the first entry in the window
         self.place: int = -1  # of the file in the list
         self.number: i64 = 0
-        self.key_hash: i64 = 0
-        self.physical: i64 = 0
-        self.seconds: i64 = 0
         self.valid: bool = False
 
     @property
@@ -175,13 +157,8 @@ class IndexCursor:
             self._data = source.read(view.entry_at(number), _WINDOW_ENTRIES * ENTRY_SIZE)
             self._start = number
             at = 0
-        data = self._data
         self.number = number
-        key_hash: int = read_i32_be(data, at)
-        seconds: int = read_i32_be(data, at + 12)
-        self.key_hash = key_hash
-        self.physical = read_i64_be(data, at + 4)
-        self.seconds = seconds
+        self.look_at(self._data, at)
 
     def seconds_of(self, store_ms: i64, first_known: bool) -> i64:
         """What the entry at hand should say of its record's store time; -1: that is not known.
@@ -260,6 +237,7 @@ class ChainCheck:
         number: i64 = 1
         count: i64 = view.slots
         path = view.path
+        entry = IndexEntry()
         while number < view.end:
             left: i64 = view.end - number
             left = min(left, _WINDOW_ENTRIES)
@@ -269,10 +247,10 @@ class ChainCheck:
             if end == 0:
                 return
             while at < end:
-                key_hash: int = read_i32_be(data, at)
-                physical = read_i64_be(data, at + 4)
-                previous: int = read_i32_be(data, at + 16)
-                slot: i64 = key_hash % count
+                entry.look_at(data, at)
+                physical = entry.physical
+                previous = entry.previous
+                slot: i64 = entry.key_hash % count
                 known: int = slots[slot]
                 if known != previous:
                     words = f"entry {number} of slot {slot} says {previous} was before it, it was {known}"
