@@ -40,22 +40,33 @@ def broker_main(
     config, store_config = broker_settings(sources)
 
     async def body(stop: asyncio.Event) -> int:
-        broker = Broker(
-            config,
-            store_config,
-            broker_features,
-            files=OsFiles(),
-            clock=SystemClock(),
-            entropy=Entropy(),
-        )
-        await broker.start()
-        running.settle_memory()
-        running.print_ready(broker=broker.address)
-        failure = await running.wait_end(stop, broker.wait_failed)
-        await broker.stop()
-        return 0 if failure is None else 1
+        return await serve_broker(config, store_config, stop)
 
     return running.run(body)
+
+
+async def serve_broker(
+    config: BrokerConfig, store_config: StoreConfig, stop: asyncio.Event, namesrv: str | None = None
+) -> int:
+    """Run a broker until `stop` is set or it fails; returns the exit code.
+
+    Args:
+        namesrv: the name server's address, for the ready line.
+    """
+    broker = Broker(
+        config,
+        store_config,
+        broker_features,
+        files=OsFiles(),
+        clock=SystemClock(),
+        entropy=Entropy(),
+    )
+    await broker.start()
+    running.settle_memory()
+    running.print_ready(namesrv=namesrv, broker=broker.address)
+    failure = await running.wait_end(stop, broker.wait_failed)
+    await broker.stop()
+    return 0 if failure is None else 1
 
 
 def broker_settings(sources: Sources) -> tuple[BrokerConfig, StoreConfig]:

@@ -6,16 +6,11 @@ import tempfile
 from collections.abc import Mapping
 
 from roquette.apps import running
-from roquette.apps.broker import broker_settings
-from roquette.apps.features import broker_features
+from roquette.apps.broker import broker_settings, serve_broker
 from roquette.apps.namesrv import namesrv_settings, start_namesrv
-from roquette.base.clock import SystemClock
 from roquette.base.config import Sources, format_properties
-from roquette.base.entropy import Entropy
-from roquette.base.files import OsFiles
 from roquette.base.logs import configure
 from roquette.base.options import options_of
-from roquette.broker.service import Broker
 from roquette.nameserver.config import NamesrvConfig
 
 LOOPBACK = "127.0.0.1"
@@ -85,21 +80,8 @@ def _run(
                 overrides=overrides,
             )
             config, store_config = broker_settings(sources)
-            broker = Broker(
-                config,
-                store_config,
-                broker_features,
-                files=OsFiles(),
-                clock=SystemClock(),
-                entropy=Entropy(),
-            )
-            await broker.start()
-            running.settle_memory()
-            running.print_ready(namesrv=address, broker=broker.address)
-            failure = await running.wait_end(stop, broker.wait_failed)
-            await broker.stop()
+            return await serve_broker(config, store_config, stop, namesrv=address)
         finally:
             await name_server.stop()
-        return 0 if failure is None else 1
 
     return running.run(body)

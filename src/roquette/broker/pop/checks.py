@@ -34,13 +34,7 @@ class PopChecks:
         self, ctx: RequestContext, topic_name: str, queue_id: int, group_name: str, ext: bytes
     ) -> Topic:
         """Topic and group exist and may be read, and the queue is one (below 0: any)."""
-        topic = self._topics.find(topic_name)
-        if topic is None:
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{topic_name}] not exist, apply first please! {FAQ}",
-                ext,
-            )
+        topic = self._known(topic_name, ext)
         if not topic.perm & PERM_READ:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
@@ -64,10 +58,7 @@ class PopChecks:
             )
         return topic
 
-    def acknowledged_queue(
-        self, ctx: RequestContext, topic_name: str, queue_id: int, ext: bytes = b""
-    ) -> Topic:
-        """The queue a receipt names is one of ours."""
+    def _known(self, topic_name: str, ext: bytes) -> Topic:
         topic = self._topics.find(topic_name)
         if topic is None:
             raise Refused(
@@ -75,6 +66,13 @@ class PopChecks:
                 f"topic[{topic_name}] not exist, apply first please! {FAQ}",
                 ext,
             )
+        return topic
+
+    def acknowledged_queue(
+        self, ctx: RequestContext, topic_name: str, queue_id: int, ext: bytes = b""
+    ) -> Topic:
+        """The queue a receipt names is one of ours."""
+        topic = self._known(topic_name, ext)
         if not 0 <= queue_id < topic.read_queues:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, bad_queue(ctx, topic_name, queue_id, topic), ext
