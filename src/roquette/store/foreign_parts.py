@@ -1,4 +1,4 @@
-"""Stores of other kinds, told by what they leave on the disk, before anything is opened or changed.
+"""Stores of other kinds, recognised by what they leave on the disk, before anything is opened or changed.
 
 Apache's broker can keep queues and configuration in RocksDB, replicate its log
 with DLedger, and give queues other shapes. A store that was written so would seem to be empty, or to have

@@ -51,7 +51,7 @@ def offset_name(offset: int) -> str:
 
 
 def parse_offset_name(name: str) -> int | None:
-    """The start offset a file name stands for; None for a name that is none of ours."""
+    """The start offset a file name stands for; None if it is not a segment name."""
     return int(name) if len(name) == NAME_DIGITS and name.isdecimal() else None
 
 

@@ -402,7 +402,7 @@ class MessageStore(StoredMessages):
 
         Args:
             manual: an operator asks, so the hour of the day does not matter.
-            elapsed_ms: a time nobody can set, so that a jump of the clock deletes nothing; None believes it.
+            elapsed_ms: monotonic time, so that a wall-clock jump deletes nothing; if None, `now_ms` is trusted.
         """
         if disk_usage is not None:
             self.check_disk(*disk_usage, log_usage, now_ms)

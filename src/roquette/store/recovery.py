@@ -102,7 +102,7 @@ class Recovery:
         remove_behind(files, layout, len(segments))
         self._queues.load(trusted)
         if self._index is not None:
-            if files.exists(layout.index_building):  # killed while it was made anew
+            if files.exists(layout.index_building):  # killed while it was rebuilt
                 files.remove_tree(layout.index)
                 report.rebuilt_index = True
             self._index.load()
@@ -146,7 +146,7 @@ class Recovery:
         return report
 
     def _fill_holes(self) -> None:
-        """Make records nobody reads of what is damaged, and let the queues go on behind the messages lost there."""
+        """Overwrite damage with records that no queue has, and let the queues go on behind the messages lost there."""
         holes, report = self._beyond.holes, self.report
         if not holes:
             return
@@ -168,7 +168,7 @@ class Recovery:
         )
 
     def _tell_passed(self) -> None:
-        """Name the damage in older files that was met while queues or index were made anew."""
+        """Report damage in older files, met while queues or index were rebuilt."""
         for hole in dict.fromkeys(self._beyond.holes):
             path = os.path.join(self._log.directory, offset_name(hole.base))
             self.report.warnings.append(
@@ -303,7 +303,7 @@ class Recovery:
         self.report.rebuilt_index = True
 
     def _rebuild_index(self, before: int) -> None:
-        """Where there is no index at all, make it anew of what the log holds `before` the walk that follows.
+        """If there is no index at all, rebuild it from what the log holds `before` the walk that follows.
 
         Apache goes on without (and deletes what it finds damaged, its issue 8007): old messages are then
         found by no key. Queues are left alone: a topic that was deleted must not come back.
@@ -357,7 +357,7 @@ class Recovery:
         return any(0 < queue.end_physical_at(offset) <= end for offset in units)
 
     def _rebuild_gaps(self) -> None:
-        """Make queues anew from the log's start whose files have lost units in the middle."""
+        """Rebuild the queues that have lost units in the middle, from the log's start."""
         gaps = self._reput.gaps
         if not gaps:
             return

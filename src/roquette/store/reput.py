@@ -81,12 +81,12 @@ class Reput:
             self._dispatch_keys(record)
 
     def rebuild_keys(self, record: StoredRecord) -> None:
-        """Only the index entries of one record, for an index that is made anew."""
+        """Only the index entries of one record, to rebuild an index."""
         if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             self._dispatch_keys(record)
 
     def rebuild(self, record: StoredRecord, queues: dict[tuple[str, int], None]) -> None:
-        """Like `dispatch`, for the units of some queues that are made anew from the log's start."""
+        """Like `dispatch`, for the units of some queues, which are rebuilt from the log's start."""
         if (record.topic, record.queue_id) not in queues:
             return
         if record.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):

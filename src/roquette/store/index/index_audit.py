@@ -46,7 +46,7 @@ class IndexSum:
 
 
 def parse_sums(data: bytes) -> list[IndexSum]:
-    """The lines of `index.sums`, by name; what is none is left out."""
+    """The lines of `index.sums`, by name; invalid ones are left out."""
     found: list[IndexSum] = []
     for line in data.decode("ascii", "replace").splitlines():
         words = line.split()

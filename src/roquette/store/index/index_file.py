@@ -293,7 +293,7 @@ class IndexFile(IndexHead):
         return found
 
     def rebuild(self, log_end: i64) -> i64:
-        """Keep the longest sound prefix of entries and make slots and header anew.
+        """Keep the longest sound prefix of entries; rebuild slots and header.
 
         The begin timestamp is taken from the header: the caller sets it before, if it knows better.
 

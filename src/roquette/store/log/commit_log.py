@@ -162,7 +162,7 @@ class CommitLog:
         return True
 
     def drop_spare(self) -> None:
-        """Remove the file made ahead: the next who opens the store may not know of it."""
+        """Remove the file made ahead: another broker that opens this store would not recognise it."""
         spare = self.spare
         if spare is not None:
             self.spare = None

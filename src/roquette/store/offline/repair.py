@@ -1,4 +1,4 @@
-"""Making a sound store of a damaged one: the log patched, queues and index anew from it, the rest copied.
+"""Making a sound store of a damaged one: the log patched, queues and index rebuilt from it, the rest copied.
 
 Nothing that is sound is lost, and no queue offset is given twice: where messages are gone, fillers keep their places.
 In place, all is made beside the old files first and then swapped in (`swap`): whatever fails before leaves the store as

@@ -81,7 +81,7 @@ def walk_files(
     wanted: Callable[[LogReader], bool] | None = None,
     on_file: Callable[[LogFile], None] | None = None,
 ) -> Iterator[StoredRecord | Fault | FileEnd]:
-    """The same of files in a row. `on_file` is told before each."""
+    """The same of files in a row. `on_file` is called before each."""
     for file in log:
         if on_file is not None:
             on_file(file)

@@ -158,7 +158,7 @@ class ConsumeQueues:
         self._files.remove_tree(self._layout.topic(topic))
 
     def reset(self, queue: ConsumeQueue) -> ConsumeQueue:
-        """Throw a queue's files away and start it anew, for a rebuild from the log."""
+        """Delete a queue's files, so that it can be rebuilt from the log."""
         queue.forget()
         self.dirty = [other for other in self.dirty if other is not queue]
         self._files.remove_tree(queue.directory)

@@ -56,7 +56,7 @@ class TimerAudit:
         self.at: int = -1
 
     def feed(self, data: bytes, position: i64) -> bool:
-        """The next units; what is none is passed over. False when something is wrong."""
+        """The next units; bytes that are no unit are skipped. False when something is wrong."""
         at: i64 = 0
         for size, prev, magic, write_ms, delay, offset, length, _, _ in UNIT.iter_unpack(
             data[: len(data) - len(data) % UNIT_SIZE]

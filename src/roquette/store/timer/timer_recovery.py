@@ -1,4 +1,4 @@
-"""What a start finds of the timer: wheel and log, cut back to what the checkpoint vouches for, or made anew.
+"""What a start finds of the timer: wheel and log, cut back to what the checkpoint vouches for, or rebuilt.
 
 Apache: TimerMessageStore.load, recover.
 """
@@ -125,7 +125,7 @@ class TimerRecovery:
         if fault:
             log.error("wheel and log of the timer disagree, starting over: %s", fault)
             return False
-        # The file first: units written anew behind the end must not be taken for those its slots mean.
+        # The file first: units written behind the new end must not be taken for those its slots mean.
         pieces = self.wheel.take_dirty()
         if pieces:
             write_wheel(self._files, self._layout.timer_wheel, self.wheel.size, pieces)
@@ -204,7 +204,7 @@ class TimerRecovery:
         self._log.load()
         end = self._log.find_end()
         self._log.truncate(end)
-        self._files.remove(self._layout.timer_wheel)  # made anew out of the log
+        self._files.remove(self._layout.timer_wheel)  # rebuilt from the log
         self.read_ms = self.wheel.floor(checkpoint.read_ms)
         self.queue_offset = checkpoint.queue_offset
         position, last = self._log.min_position, None

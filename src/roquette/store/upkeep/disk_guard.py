@@ -77,7 +77,7 @@ class DiskGuard:
         return words
 
     def check(self, root: Usage, log_usage: Usage | None, state: LogState, now_ms: int) -> None:
-        """Decide anew. `log_usage`: of the commit log's disk, if it has one of its own; `state`: of the log."""
+        """Decide again. `log_usage`: of the commit log's disk, if it has one of its own; `state`: of the log."""
         total, free = root
         layout = self._layout
         self.disks = [DiskState(layout.root if log_usage else layout.commit_log, total, free)]

@@ -208,7 +208,7 @@ class SteadyTime:
 
         Args:
             now_ms: the clock.
-            elapsed_ms: a time nobody can set: ms since any fixed moment of this process.
+            elapsed_ms: monotonic time, ms since any fixed moment of this process.
             newest_ms: store time of the newest record, 0 when there is none.
             kept_ms: how long a new time must stand, and how long a broker may have lain idle before its start.
         """
