@@ -217,7 +217,7 @@ def test_records_far_back_are_judged_beside_the_loop(run_broker):
         client = await case.client()
         await fill(client, 20)
         await client.produce(properties={"n": "3"}, body=b"x" * 5000)
-        case.broker.store._hot_bytes = 1  # everything is far back
+        case.broker.store._reader._hot_bytes = 1  # everything is far back
         reply = await client.pull(subscription="n >= 3 AND n <= 5", **SQL)
         none = await client.pull(subscription="n < 0", **SQL)
 

@@ -67,11 +67,13 @@ class BatchAppender:
         cursor = BatchCursor(batch)
         count = 0
         most = config.max_batch_messages
+        texts: i64 = 0
         try:
             while cursor.advance():
                 body: i64 = cursor.body_end - cursor.body_start
                 text: i64 = cursor.properties_end - cursor.properties_start
                 size: i64 = fixed + body + text
+                texts += text
                 if body > max_body or text > MAX_PROPERTIES or size > max_record:
                     raise_illegal(config, body, text, size)
                 # A zero byte at a record's end looks torn to recovery.
@@ -86,7 +88,7 @@ class BatchAppender:
             raise MessageIllegal(f"the batch is not one: {error}") from None
         if not count:
             raise MessageIllegal("the batch has no message")
-        if len(batch) > MAX_BATCH_KEYS and batch.count(b" ") > MAX_BATCH_KEYS:
+        if texts > MAX_BATCH_KEYS:  # fewer bytes cannot hold so many words
             self._check_keys(batch)
 
     def _check_keys(self, batch: bytes) -> None:
@@ -95,8 +97,9 @@ class BatchAppender:
         cursor = BatchCursor(batch)
         while cursor.advance():
             properties = cursor.properties
-            start, end = find_property(properties, 0, len(properties), KEYS_MARK)
-            words += properties.count(b" ", start, end)
+            if b" " in properties:
+                start, end = find_property(properties, 0, len(properties), KEYS_MARK)
+                words += properties.count(b" ", start, end)
         if words > MAX_BATCH_KEYS:
             raise BatchTooLarge(f"the messages of the batch have more than {MAX_BATCH_KEYS} keys")
 

@@ -158,21 +158,13 @@ class Chosen:
         self._start: i64 = -1
         self._end: i64 = -1
 
-    def add(self, offset: i64, size: i64) -> None:
+    def add(self, start: i64, end: i64) -> None:
         """A record of the log, still to be read."""
-        if offset != self._end:
+        if start != self._end:
             if self._end >= 0:
                 self._spans.append((self._start, self._end))
-            self._start = offset
-        self._end = offset + size
-        self.count += 1
-        self.size += size
-
-    def add_record(self, record: bytes) -> None:
-        """A record that was read to be checked."""
-        self.records.append(record)
-        self.count += 1
-        self.size += len(record)
+            self._start = start
+        self._end = end
 
     def end(self) -> list[tuple[i64, i64]]:
         """Start and end of each span."""
@@ -247,13 +239,16 @@ class QueueRead:
             weight = predicate.weight
             view = RecordView() if check is None else check.view
         chosen = Chosen()
+        count: i64 = 0
+        total: i64 = 0
         cost: i64 = 0
         position: i64 = 0
         end: i64 = len(units)
         min_physical: i64 = source.min_physical
         visible_end: i64 = source.visible_end
+        count_limit: i64 = self._count_limit
         removed = False
-        while position < end and chosen.count < self._count_limit and cost < SCAN_COST:
+        while position < end and count < count_limit and cost < SCAN_COST:
             offset = read_i64_be(units, position)
             size: int = read_i32_be(units, position + 8)
             if visible_end < offset + size <= source.end and 0 < size < FILLER_FROM:
@@ -272,7 +267,7 @@ class QueueRead:
                 removed = True
                 position += UNIT_SIZE
                 continue
-            if chosen.count and chosen.size + size > self._bytes_limit:
+            if count and total + size > self._bytes_limit:
                 break
             if check is not None:
                 if not check.find(position):
@@ -293,9 +288,13 @@ class QueueRead:
                 if not predicate.matches(properties):
                     continue
             if check is None:
-                chosen.add(offset, size)
+                chosen.add(offset, offset + size)
             else:
-                chosen.add_record(check.record)
+                size = len(check.record)
+                chosen.records.append(check.record)
+            count += 1
+            total += size
+        chosen.count, chosen.size = count, total
         return self._end_scan(chosen, position // UNIT_SIZE, removed)
 
     def _end_scan(self, chosen: Chosen, scanned: i64, removed: bool) -> Found:
