@@ -14,8 +14,10 @@ import os, resource, sys, time
 root, queues, limit, life = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 from roquette.base.files import OsFiles
+from roquette.message.draft import Draft
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
+from roquette.store.queues.queue_read import ReadRequest
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 config = StoreConfig(root_dir=root, segment_size=1 << 20, queue_file_size=4000, max_hash_slots=10_000,
@@ -30,7 +32,7 @@ def write(body):
     began = time.perf_counter()
     for number in range(queues):
         topic, queue_id = f"topic{number // 16}", number % 16
-        append_message(store, topic, queue_id, 0, 0, 1, HOST, 0, "", 0, body, now_ms)
+        store.append(Draft(topic, queue_id, b"", body, 1, HOST), now_ms)
         if number % 500 == 0:
             store.write_pending()
             store.take_arrivals()
@@ -42,7 +44,7 @@ def look(count):
         topic, queue_id = f"topic{number // 16}", number % 16
         assert store.max_offset(topic, queue_id) == count, (topic, queue_id)
         if number % 11 == 0:
-            assert read_queue(store, topic, queue_id, count - 1, 32, 1 << 20, None).count == 1
+            assert store.read_queue(ReadRequest(topic, queue_id, count - 1, 32, 1 << 20)).count == 1
 
 if life == "first":
     write(b"a" * 40)
