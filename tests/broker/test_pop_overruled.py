@@ -6,7 +6,7 @@ import pytest
 from tests.broker.pop_frames import pop
 from tests.broker.test_topic_and_group_admin import TOPIC
 
-from roquette.broker.operation.store_maintenance import StoreMaintenance
+from roquette.broker.core import BrokerCore
 from roquette.broker.pop.feature import PopFeature
 
 PLACE = {"consumerGroup": "g", "topic": "T", "queueId": 0, "setZeroIfNotFound": "false"}
@@ -45,7 +45,7 @@ ENDS = {reset: 1, delete_topic: -1, remake_topic: -1, delete_group: -1, clone: 1
 @pytest.mark.parametrize("pops", [0, 1, 3])
 @pytest.mark.parametrize("act", ENDS)
 def test_the_operator_wins(run_broker, monkeypatch, act, pops, order):
-    read, gate, cold = StoreMaintenance.read_cold, asyncio.Event(), asyncio.Event()
+    read, gate, cold = BrokerCore.read_cold, asyncio.Event(), asyncio.Event()
 
     async def slowly(self, found):
         runs = await read(self, found)
@@ -53,7 +53,7 @@ def test_the_operator_wins(run_broker, monkeypatch, act, pops, order):
         await gate.wait()
         return runs
 
-    monkeypatch.setattr(StoreMaintenance, "read_cold", slowly)
+    monkeypatch.setattr(BrokerCore, "read_cold", slowly)
 
     async def scenario(case):
         client, operator = await case.client(), await case.client()
