@@ -145,32 +145,7 @@ class QueueReader:
         return read.run()
 
 
-class Chosen:
-    """The records a read has chosen; neighbours in the log are one span (one slice, one copy)."""
-
-    __slots__ = ("_end", "_spans", "_start", "count", "records", "size")
-
-    def __init__(self) -> None:
-        self.count: i64 = 0
-        self.size: i64 = 0
-        self.records: list[bytes] = []
-        self._spans: list[tuple[i64, i64]] = []
-        self._start: i64 = -1
-        self._end: i64 = -1
-
-    def add(self, start: i64, end: i64) -> None:
-        """A record of the log, still to be read."""
-        if start != self._end:
-            if self._end >= 0:
-                self._spans.append((self._start, self._end))
-            self._start = start
-        self._end = end
-
-    def end(self) -> list[tuple[i64, i64]]:
-        """Start and end of each span."""
-        if self._end >= 0:
-            self._spans.append((self._start, self._end))
-        return self._spans
+NO_VIEW: Final = RecordView()  # of reads that look at no record
 
 
 class QueueRead:
@@ -178,7 +153,7 @@ class QueueRead:
 
     __slots__ = (
         "_bytes_limit", "_check", "_count_limit", "_first", "_found", "_last", "_offset", "_source", "_spans", "_units",
-        "_wanted", "cold",
+        "_view", "_wanted", "cold",
     )  # fmt: skip
 
     def __init__(
@@ -196,6 +171,7 @@ class QueueRead:
         if unit_limit < SCAN_UNITS and (wanted.codes is not None or wanted.predicate is not None):
             unit_limit = SCAN_UNITS
         self._units: bytes = queue.read_units(request.offset, unit_limit)
+        self._view: RecordView = NO_VIEW if wanted.predicate is None else RecordView()
         self._check: UnitRecords | None = None
         self._spans: list[tuple[i64, i64]] = []
         self._found: Found | None = None
@@ -233,16 +209,12 @@ class QueueRead:
         check = self._check
         codes = self._wanted.codes
         predicate = self._wanted.predicate
-        weight: i64 = 0
-        view: RecordView | None = None
-        if predicate is not None:
-            weight = predicate.weight
-            view = RecordView() if check is None else check.view
-        chosen = Chosen()
-        count: i64 = 0
-        total: i64 = 0
-        cost: i64 = 0
-        position: i64 = 0
+        view = self._view if check is None else check.view
+        weight: i64 = 0 if predicate is None else predicate.weight
+        found = Found(GetStatus.FOUND, 0, self._first, self._last)
+        spans: list[tuple[i64, i64]] = []  # neighbours in the log: one slice, one copy
+        start = stop = i64(-1)
+        count = total = cost = position = i64(0)
         end: i64 = len(units)
         min_physical: i64 = source.min_physical
         visible_end: i64 = source.visible_end
@@ -280,36 +252,35 @@ class QueueRead:
                     position += UNIT_SIZE
                     continue
             position += UNIT_SIZE
-            if predicate is not None and view is not None:
-                properties = (
-                    source.properties(view, offset, size) if check is None else view.properties()
-                )
-                cost += weight * (64 + len(properties)) // 64
-                if not predicate.matches(properties):
+            if predicate is not None:
+                text = source.properties(view, offset, size) if check is None else view.properties()
+                cost += weight * (64 + len(text)) // 64
+                if not predicate.matches(text):
                     continue
-            if check is None:
-                chosen.add(offset, offset + size)
-            else:
-                size = len(check.record)
-                chosen.records.append(check.record)
             count += 1
-            total += size
-        chosen.count, chosen.size = count, total
-        return self._end_scan(chosen, position // UNIT_SIZE, removed)
+            total += size if check is None else len(check.record)
+            if check is not None:
+                found.runs.append(check.record)
+            elif offset == stop:
+                stop += size
+            else:
+                if count > 1:
+                    spans.append((start, stop))
+                start, stop = offset, offset + size
+        if stop >= 0:
+            spans.append((start, stop))
+        self._spans = spans
+        found.count, found.size = count, total
+        return self._end_scan(found, position // UNIT_SIZE, removed)
 
-    def _end_scan(self, chosen: Chosen, scanned: i64, removed: bool) -> Found:
-        status = GetStatus.FOUND
-        if chosen.count == 0:
-            status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
-            if scanned == 0:
-                status = (
-                    GetStatus.OFFSET_OVERFLOW_ONE
-                )  # the next record is not visible yet: wait for it
-        found = Found(status, self._offset + scanned, self._first, self._last)
-        found.count = chosen.count
-        found.size = chosen.size
-        found.runs = chosen.records
+    def _end_scan(self, found: Found, scanned: i64, removed: bool) -> Found:
+        if found.count == 0:
+            found.status = (
+                GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
+            )
+            if scanned == 0:  # the next record is not visible yet: wait for it
+                found.status = GetStatus.OFFSET_OVERFLOW_ONE
+        found.next_begin_offset = self._offset + scanned
         found.cold = self.cold
-        self._spans = chosen.end()
         self._found = found
         return found
