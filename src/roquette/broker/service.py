@@ -95,6 +95,9 @@ class Broker:
         clock.watch(self.store)
         log.info("store open root=%s report=%s", self.store.layout.root, report)
         self.core = build_core(self.live, self.tables, self.store, address, self._world, shell=self)
+        # What each turn uses.
+        self._clock, self._stats = self.core.clock, self.core.stats
+        self._log_sync, self._sync_flush = self.core.log_sync, self.core.sync_flush
         self._features = self._make_features(self.core)
         self._arrived = hooks(self._features, "arrived")
         self._written = hooks(self._features, "turn_written")
@@ -147,31 +150,31 @@ class Broker:
         """Let out what a turn has appended and changed. In this order: the log is written; who waits for the messages
         runs again; what these appended is written; features write down what else has changed; a sync begins, and
         replies leave (they wait for it under SYNC_FLUSH). What fails takes the turn's replies with it."""
-        core = self.core
-        began_ms = core.clock.steady_ms()
+        store, clock, log_sync = self.store, self._clock, self._log_sync
+        began_ms = clock.steady_ms()
         if not self._write_log():
             return
-        core.stats.put_took(core.clock.steady_ms() - began_ms)
-        log_end = self.store.max_physical_offset
+        self._stats.put_took(clock.steady_ms() - began_ms)
+        log_end = store.max_physical_offset
         self.wake()
-        if self.store.max_physical_offset > log_end:
+        if store.max_physical_offset > log_end:
             if not self._write_log():
                 return
-            log_end = self.store.max_physical_offset
+            log_end = store.max_physical_offset
         for written in self._written:
             if not written(log_end):
                 self._listeners.drop_replies()
-        if core.sync_flush and self.store.synced_offset < log_end:
-            core.log_sync.request()  # whoever appended it: only a sync makes it safe, and visible
+        if self._sync_flush and store.synced_offset < log_end:
+            log_sync.request()  # whoever appended it: only a sync makes it safe, and visible
         else:
-            core.log_sync.kick()
+            log_sync.kick()
 
     def _write_log(self) -> bool:
         try:
             self.store.write_pending()
         except StoreError as error:
             self._listeners.drop_replies()
-            self.core.log_sync.abandon(str(error))
+            self._log_sync.abandon(str(error))
             return False
         return True
 

@@ -88,7 +88,15 @@ class QueueReader:
     limits then.
     """
 
-    __slots__ = ("_config", "_hot_bytes", "_log", "_memory_size", "_queues", "_sync_flush")
+    __slots__ = (
+        "_cold_limits",
+        "_hot_bytes",
+        "_limits",
+        "_log",
+        "_memory_size",
+        "_queues",
+        "_sync_flush",
+    )
 
     def __init__(
         self, log: CommitLog, queues: ConsumeQueues, config: StoreConfig, memory_size: i64
@@ -102,8 +110,9 @@ class QueueReader:
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Take over the limits."""
-        self._config: StoreConfig = config
         self._hot_bytes: i64 = self._memory_size * config.memory_ratio // 100
+        self._cold_limits: tuple[i64, i64] = (config.max_count_on_disk, config.max_bytes_on_disk)
+        self._limits: tuple[i64, i64] = (config.max_count_in_memory, config.max_bytes_in_memory)
 
     def is_cold(self, physical_offset: i64) -> bool:
         """May a read there have to wait for the disk?"""
@@ -132,11 +141,7 @@ class QueueReader:
             FileSource(self._log, visible_end) if deferred else LogSource(self._log, visible_end)
         )
         read = QueueRead(source, queue, request, first)
-        config = self._config
-        if cold:
-            read.limit(config.max_count_on_disk, config.max_bytes_on_disk)
-        else:
-            read.limit(config.max_count_in_memory, config.max_bytes_in_memory)
+        read.limit(self._cold_limits if cold else self._limits)
         read.cold = cold
         if offset < queue.opened_end:
             read.check_units(queue, COLD_BYTES if deferred else WARM_BYTES)
@@ -177,8 +182,9 @@ class QueueRead:
         self._found: Found | None = None
         self.cold: bool = False
 
-    def limit(self, max_count: i64, max_bytes: i64) -> None:
-        """Read no more than this, whatever was asked for."""
+    def limit(self, limits: tuple[i64, i64]) -> None:
+        """Read no more records and bytes than this, whatever was asked for."""
+        max_count, max_bytes = limits
         self._count_limit = min(self._count_limit, max_count)
         self._bytes_limit = min(self._bytes_limit, max_bytes)
 
