@@ -219,14 +219,14 @@ class QueueRead:
         weight: i64 = 0 if predicate is None else predicate.weight
         found = Found(GetStatus.FOUND, 0, self._first, self._last)
         spans: list[tuple[i64, i64]] = []  # neighbours in the log: one slice, one copy
-        start = stop = i64(-1)
-        count = total = cost = position = i64(0)
+        start: i64 = -1
+        stop = start
+        count: i64 = 0
+        total = cost = position = count
         end: i64 = len(units)
-        min_physical: i64 = source.min_physical
         visible_end: i64 = source.visible_end
-        count_limit: i64 = self._count_limit
         removed = False
-        while position < end and count < count_limit and cost < SCAN_COST:
+        while position < end and count < self._count_limit and cost < SCAN_COST:
             offset = read_i64_be(units, position)
             size: int = read_i32_be(units, position + 8)
             if visible_end < offset + size <= source.end and 0 < size < FILLER_FROM:
@@ -239,7 +239,7 @@ class QueueRead:
             ):
                 position += UNIT_SIZE
                 continue
-            if (size >= FILLER_FROM or offset < min_physical) and (
+            if (size >= FILLER_FROM or offset < source.min_physical) and (
                 check is None or is_filler(offset, size, source.segment_size)
             ):
                 removed = True
