@@ -76,7 +76,7 @@ class _Parser:
         lexer.advance()
 
     def selector(self) -> Node:
-        """The whole."""
+        """Parse a complete expression."""
         return self._boolean(self._or())
 
     def _or(self) -> Node:

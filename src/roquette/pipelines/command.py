@@ -42,11 +42,11 @@ class Pipelines(TyperGroup):
     """The verbs of `roquette pipeline`; a pipeline's module is imported when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All of them."""
+        """The names of all pipelines."""
         return list(MODULES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One of them, or None."""
+        """The command of one pipeline; None if there is none of that name."""
         if cmd_name not in MODULES:
             return None
         try:

@@ -235,7 +235,7 @@ class Reviver:
     ) -> tuple[list[StoredRecord], int]:
         """Entries from an offset on, and where to go on; the same offset when there is nothing (yet).
 
-        A damaged record is passed over, it alone.
+        An unreadable record is skipped; the rest of the batch is still read.
         """
         found = self._store.read_queue(
             ReadRequest(self._log.topic, number, offset, count, _READ_BYTES)

@@ -53,7 +53,7 @@ async def run_steps(
     step: Callable[[int, int], bool],
     clock: Clock,
     end_turn: Callable[[], None],
-    refused: str,
+    log_when_refused: str,
     health: Health,
 ) -> None:
     """Work for ever: a step at once after one that left work, else after a beat.
@@ -62,7 +62,7 @@ async def run_steps(
         step: does a bounded piece of work at a wall and a steady time; whether there is more. Raises
             RefusedForNow when the store takes nothing now: the next step comes after ten seconds.
         end_turn: brings to the log what was appended.
-        refused: what the log says has to wait.
+        log_when_refused: the log's line when the store takes nothing now.
         health: told of each step that went well.
     """
     while True:
@@ -70,7 +70,7 @@ async def run_steps(
             more = step(clock.now_ms(), clock.steady_ms())
             wait_s = 0.0 if more else BEAT_S
         except RefusedForNow as refusal:
-            log.warning("%s reason=%s", refused, refusal.remark)
+            log.warning("%s reason=%s", log_when_refused, refusal.remark)
             wait_s = REFUSED_S
         end_turn()
         health.worked()

@@ -60,7 +60,7 @@ class TimerLoop:
             self.metrics.load(found)
 
     def start(self, tasks: Tasks) -> None:
-        """Begin."""
+        """Start the timer's tasks: turns, flushes, metrics, deletion, rates."""
         flush_s = self._live.store.timer_flush_interval_ms / 1000
         tasks.keep("timer", self._run)
         tasks.every("timer-flush", flush_s, self._flush)

@@ -52,7 +52,7 @@ def repair(
     target: str | None,
     on_step: Callable[[str], None] = lambda words: None,
 ) -> StoreDir:
-    """Do it. Raises OSError: the store is as it was, or `swap.pending` says that the swap is to be ended.
+    """Write the repaired files and swap them in. Raises OSError: the store is as it was, or `swap.pending` says that the swap is to be ended.
 
     Args:
         reader: where the store is read. `files`: where things are written.
