@@ -112,7 +112,6 @@ class BrokerCore:
     Attributes:
         files: those under `config/` of the store.
         timer_store: None: timerWheelEnable=false.
-        sync_flush: answers wait for the disk.
     """
 
     live: LiveConfig

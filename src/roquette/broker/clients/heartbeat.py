@@ -257,9 +257,6 @@ class HeartbeatProcessor(Feature):
         """Clients that are silent."""
         return [Beat("client-expiry", EXPIRY_BEAT_S, self._expire)]
 
-    def _expire(self) -> None:
-        self.expire(self._clock.steady_ms())
-
     def health(self) -> dict[str, str]:
         """Clients that get in each other's way."""
         return {
@@ -267,9 +264,10 @@ class HeartbeatProcessor(Feature):
             "subscriptionConflicts": str(self._duplicates.conflicts),
         }
 
-    def expire(self, steady_ms: int) -> None:
+    def _expire(self) -> None:
         """Every 10 s: producers without a heartbeat for 120 s are gone, consumers after channelExpiredTimeout
         (ClientHousekeepingService)."""
+        steady_ms = self._clock.steady_ms()
         for peer in self._producers.expire(steady_ms):
             hang_up(peer)
         for name, peer in self._consumers.expire(

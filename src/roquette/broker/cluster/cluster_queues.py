@@ -2,10 +2,9 @@
 
 import logging
 
-from roquette.base.clock import Clock
 from roquette.broker.cluster.outbound import Outbound
-from roquette.broker.config import LiveConfig, name_servers
-from roquette.broker.tables.topics import TopicTable
+from roquette.broker.config import name_servers
+from roquette.broker.core import BrokerCore
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ
@@ -21,13 +20,11 @@ TIMEOUT_MS = 3_000
 class ClusterQueues:
     """Asks the name servers, and remembers for some seconds."""
 
-    def __init__(
-        self, live: LiveConfig, topics: TopicTable, outbound: Outbound, clock: Clock
-    ) -> None:
-        self._live = live
-        self._topics = topics
+    def __init__(self, core: BrokerCore, outbound: Outbound) -> None:
+        self._live = core.live
+        self._topics = core.tables.topics
         self._outbound = outbound
-        self._clock = clock
+        self._clock = core.clock
         self._known: dict[str, tuple[int, list[MessageQueue]]] = {}
 
     async def find(self, topic: str) -> list[MessageQueue] | None:

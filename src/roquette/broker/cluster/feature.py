@@ -20,12 +20,11 @@ class ClusterFeature(Feature):
     """
 
     def __init__(self, core: BrokerCore) -> None:
-        tables = core.live, core.tables.topics
         self._client = RemotingClient(core.clock, on_lost=self._lost)
         self.outbound = Outbound(self._client)
-        agreement = RouteConsistencyCheck(*tables, self.outbound, core.clock)
+        agreement = RouteConsistencyCheck(core, self.outbound)
         self.registration = Registration(core, self.outbound, agreement)
-        self.queues = ClusterQueues(*tables, self.outbound, core.clock)
+        self.queues = ClusterQueues(core, self.outbound)
 
     def _lost(self, name_server: str) -> None:
         self.registration.connection_lost(name_server)

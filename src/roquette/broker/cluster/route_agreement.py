@@ -7,11 +7,10 @@ are unbalanced and queues have no consumer. A broker is the cheapest place to no
 import asyncio
 import logging
 
-from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
 from roquette.broker.cluster.outbound import Outbound
-from roquette.broker.config import LiveConfig, name_servers
-from roquette.broker.tables.topics import TopicTable
+from roquette.broker.config import name_servers
+from roquette.broker.core import BrokerCore
 from roquette.errors import ClientError
 from roquette.message.names import is_system_topic
 from roquette.wire.bodies import TopicRouteData, canonical
@@ -27,13 +26,11 @@ WARN_EVERY_MS = 60_000
 class RouteConsistencyCheck:
     """Compares what the name servers say of some of this broker's topics, in turn, each round."""
 
-    def __init__(
-        self, live: LiveConfig, topics: TopicTable, outbound: Outbound, clock: Clock
-    ) -> None:
-        self._live = live
-        self._topics = topics
+    def __init__(self, core: BrokerCore, outbound: Outbound) -> None:
+        self._live = core.live
+        self._topics = core.tables.topics
         self._outbound = outbound
-        self._noise = RateLimited(log, clock, WARN_EVERY_MS)
+        self._noise = RateLimited(log, core.clock, WARN_EVERY_MS)
         self._next = 0
 
     async def check(self) -> None:

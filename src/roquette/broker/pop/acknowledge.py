@@ -8,7 +8,7 @@ from roquette.broker.core import BrokerCore
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, Ack, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.order import ILLEGAL
-from roquette.broker.pop.receipt import parse_extra_info, real_topic
+from roquette.broker.pop.receipt import Receipt, parse_extra_info, real_topic
 from roquette.broker.pop.state import PopState
 from roquette.errors import Refused
 from roquette.remoting.outcomes import Later, Reply
@@ -67,17 +67,7 @@ class AckProcessor:
                 invisible_time=receipt.invisible_time,
             )
             return self._later(end, Reply())
-        ack = Ack(
-            ack_offset=header.offset,
-            start_offset=receipt.start_offset,
-            group=header.consumer_group,
-            topic=header.topic,
-            queue_id=header.queue_id,
-            pop_time=receipt.pop_time,
-            broker_name=receipt.broker_name,
-        )
-        due = receipt.pop_time + receipt.invisible_time
-        return self._later(self._append(ack, receipt.revive_qid, due, ctx.now_ms), Reply())
+        return self._later(self._append_one(header, receipt, ctx.now_ms), Reply())
 
     def batch_ack(self, ctx: RequestContext, header: None, body: bytes) -> Reply | Later:
         """BATCH_ACK_MESSAGE. What is not ours is passed over, as Apache does."""
@@ -154,17 +144,7 @@ class AckProcessor:
         self._own_queue(receipt.revive_qid)
         self._pop.log.append_check_point(point, receipt.revive_qid, ctx.now_ms)
         self._stats.checked(header.topic, header.consumer_group)
-        ack = Ack(
-            ack_offset=header.offset,
-            start_offset=receipt.start_offset,
-            group=header.consumer_group,
-            topic=header.topic,
-            queue_id=header.queue_id,
-            pop_time=receipt.pop_time,
-            broker_name=receipt.broker_name,
-        )
-        due = receipt.pop_time + receipt.invisible_time
-        end = self._append(ack, receipt.revive_qid, due, ctx.now_ms)
+        end = self._append_one(header, receipt, ctx.now_ms)
         ext = ChangeInvisibleTimeResponseHeader(
             pop_time=now_ms, invisible_time=header.invisible_time, revive_qid=receipt.revive_qid
         )
@@ -228,6 +208,25 @@ class AckProcessor:
             for hold in self._pop.free(topic, group, queue_id):
                 self._pop.wake(hold)
         return end
+
+    def _append_one(
+        self,
+        header: AckMessageRequestHeader | ChangeInvisibleTimeRequestHeader,
+        receipt: Receipt,
+        now_ms: int,
+    ) -> int:
+        """Acknowledge the message of a receipt; returns the log's end."""
+        ack = Ack(
+            ack_offset=header.offset,
+            start_offset=receipt.start_offset,
+            group=header.consumer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            pop_time=receipt.pop_time,
+            broker_name=receipt.broker_name,
+        )
+        due = receipt.pop_time + receipt.invisible_time
+        return self._append(ack, receipt.revive_qid, due, now_ms)
 
     def _append(self, ack: Ack, revive_qid: int, deliver_ms: int, now_ms: int) -> int:
         self._own_queue(revive_qid)

@@ -88,11 +88,6 @@ class LogPlan:
     end: int = 0
     last_ms: int = 0
 
-    @property
-    def lost_bytes(self) -> int:
-        """Bytes that hold no sound record and are overwritten."""
-        return sum(patch.end - patch.position for patch in self.patches)
-
 
 def plan_log(files: ReadFiles, store: StoreDir) -> LogPlan:
     """Walk the whole log, CRCs included, and say what it needs. Raises OSError.

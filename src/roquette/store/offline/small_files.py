@@ -48,15 +48,6 @@ def topics_of(files: ReadFiles, store: StoreDir) -> dict[str, Any] | None:
     return table if isinstance(table, dict) else None
 
 
-def consumer_offsets(files: ReadFiles, store: StoreDir) -> dict[str, dict[str, int]]:
-    """`topic@group` -> queue id -> offset; empty when the file cannot be read."""
-    try:
-        found = load_json(files, f"{store.config}/consumerOffset.json")
-    except StoreError:
-        return {}
-    return _table_of((found or {}).get("offsetTable"))
-
-
 def _table_of(value: Any) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for name, inner in (value if isinstance(value, dict) else {}).items():
