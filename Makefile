@@ -57,7 +57,7 @@ check: $(VENV)/.base-installed ## format, lint and types
 	@$(BIN)/ruff check -q src tests benchmarks tools examples
 	@$(BIN)/mypy
 
-unit: $(VENV)/.base-installed ## unit, property and golden tests (about two minutes)
+unit: install ## unit, property and golden tests (about two minutes)
 	@$(PYTEST) $(SHARED) -m "not simulation and not crash and not interop and not spark and not long" --ignore=tests/spark --ignore=tests/pipelines
 
 simulation: $(VENV)/.base-installed ## a whole cluster in one process, in virtual time
