@@ -6,6 +6,7 @@ RoquetteError
 +- StoreError
 |  +- CorruptRecord  OffsetOutOfRange  StoreFull  StoreShort  StoreClosed  MessageIllegal (BatchTooLarge)
 +- ExpressionError               a filter expression is not one: says what is wrong where
++- AgreementError                the record of a group could not be read or written; what became of it is unknown
 +- Refused(code, remark)         server side only: becomes the response
 |  +- RefusedForNow              the store takes nothing at present: the same may be taken later
 +- ClientError
@@ -64,6 +65,10 @@ class BatchTooLarge(MessageIllegal):
 
 class ExpressionError(RoquetteError):
     """A subscription's filter expression cannot be used: what is wrong, and at which column."""
+
+
+class AgreementError(RoquetteError):
+    """A group's record could not be read or written: what became of the call is unknown, or it stands no more."""
 
 
 class Refused(RoquetteError):

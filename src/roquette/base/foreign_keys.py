@@ -78,12 +78,11 @@ _BROKER_IDLE = {
         enableBuildConsumeQueueConcurrently timerGetMessageThreadNum timerPutMessageThreadNum
         timerReputServiceCorePoolSize timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerEnableDisruptor
         compactionThreadNum recoverConcurrently recoverThreadPoolNums popReviveConcurrency""",
-    "there are no replicas; what would ask for one is refused": """
-        haListenPort haFlowControlEnable haHousekeepingInterval haMaxGapNotInSync haMaxTimeSlaveNotCatchup
-        haSendHeartbeatInterval haTransferBatchSize maxHaTransferByteInSecond slaveTimeout syncFromLastFile
+    "replication has fixed ways for it": """
+        haFlowControlEnable maxHaTransferByteInSecond syncFromLastFile
         syncMasterFlushOffsetWhenStartup offsetCheckInSlave replicasPerDiskPartition enableAutoInSyncReplicas
         skipPreOnline brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis
-        controllerAddr controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup checkSyncStateSetPeriod
+        controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup checkSyncStateSetPeriod
         syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod sendHeartbeatTimeoutMillis
         compatibleWithOldNameSrv enableRemoteEscape enableSplitMetadata splitMetadataSize forwardTimeout
         storePathBrokerIdentity storePathEpochFile preferredLeaderId storePathDLedgerCommitLog diskFallRecorded
@@ -189,12 +188,8 @@ BROKER = ForeignKeys(
     {
         **_PROTECTION,
         **_of("aclEnable", "false", "access control"),
-        **_of("brokerRole", "async_master", _REPLICAS),
-        **_of("inSyncReplicas minInSyncReplicas totalReplicas", "1", _REPLICAS),
-        **_of("allAckInSyncStateSet duplicationEnable asyncLearner", "false", _REPLICAS),
-        **_of("haMasterAddress", "", _REPLICAS),
+        **_of("duplicationEnable asyncLearner", "false", _REPLICAS),
         **_of("enableSlaveActingMaster", "false", "replicas that act as masters"),
-        **_of("enableControllerMode", "false", "replication under a controller"),
         **_of("enableDLegerCommitLog enableDLedgerCommitLog", "false", "a DLedger log"),
         **_of("storeType", "default", "a store of another kind"),
         **_of("configManagerVersion", "v1", "tables of another kind"),

@@ -18,6 +18,7 @@ from roquette.base.options import (
     option,
     split_addresses,
 )
+from roquette.broker.replication.settings import ReplicationSettings
 from roquette.broker.tables.bounds import CAPACITY, Bounds, BoundSettings
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
@@ -28,13 +29,12 @@ ADDRESSES: Final = matching(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(BoundSettings):
+class BrokerConfig(BoundSettings, ReplicationSettings):
     """One immutable picture of the settings; `LiveConfig` holds the current one."""
 
     broker_name: str = option("", "Name of the broker set; empty takes the host's name.")
     broker_cluster_name: str = option("DefaultCluster", "Cluster this broker belongs to.")
     broker_id: int = option(0, "0 is the master, others are replicas.")
-    broker_role: str = option("ASYNC_MASTER", "Only masters so far; SLAVE is refused at start.")
     broker_ip1: str = option(
         "", "Address told to clients; empty takes the bind address.", name="brokerIP1"
     )

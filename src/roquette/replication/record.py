@@ -1,0 +1,55 @@
+"""The record of a group: the brokers of one name, who of them is master, who has all that was acknowledged."""
+
+import msgspec
+
+from roquette.errors import AgreementError
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a member is found.
+
+    Attributes:
+        address: host:port for clients and brokers. ha_address: host:port for replication.
+    """
+
+    address: str
+    ha_address: str
+
+
+class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One content of the record. Ids of members begin at 1; the master registers with name servers as 0.
+
+    Attributes:
+        number: grows by one with each content, whatever the store calls its revisions.
+        epoch: of the newest master; grows with each election.
+        master: its id; 0: it has given the office back, so challengers need not wait.
+        members: the in-sync set, sorted: everybody in it has all that was ever acknowledged.
+        set_epoch: grows when `members` changes (Apache: syncStateSetEpoch).
+        beat: changes with each renewal: the lease.
+        places: by id, of everybody who ever joined and was not cleaned away.
+    """
+
+    number: int = 0
+    epoch: int = 0
+    master: int = 0
+    members: tuple[int, ...] = ()
+    set_epoch: int = 0
+    beat: int = 0
+    places: dict[int, Place] = {}
+
+    def encode(self) -> bytes:
+        """JSON, the same bytes for the same content."""
+        return msgspec.json.encode(self, order="deterministic")
+
+
+def decode_record(data: bytes) -> GroupRecord:
+    """A stored content; raises AgreementError when it is none."""
+    try:
+        return msgspec.json.decode(data, type=GroupRecord)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise AgreementError(f"the group's record is not readable: {error}") from None
+
+
+def record_key(cluster: str, broker_name: str) -> str:
+    """The key of a group."""
+    return f"roquette/{cluster}/{broker_name}"
