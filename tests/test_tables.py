@@ -21,6 +21,7 @@ BOUNDED: dict[str, str] = {
     "remoting/pending.py:_futures": "65,535 requests in flight on a connection, then TooManyRequests",
     "remoting/client.py:_peers _connecting": "addresses of name servers and brokers; idle ones are closed",
     "remoting/unfinished.py:_entries": "one a connection",
+    "remoting/ha.py:_connections": "64 replicas of a door",
     "remoting/dispatcher.py:_rows": "the request codes that are served",
     "base/logs.py:_seen": "1,000 keys",
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",
