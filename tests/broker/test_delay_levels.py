@@ -61,7 +61,7 @@ def test_a_crash_after_deliveries_doubles_nothing(power_loss: bool) -> None:
         broker = await _delayed(cluster, 30)  # all are sent within 3 s, many are delivered by then
         if power_loss:
             await cluster.run_on(
-                "10.0.1.1", broker.core.log_sync.wait(broker.store.max_physical_offset)
+                "10.0.1.1", broker.core.log_sync.on_disk(broker.store.max_physical_offset)
             )
         before = len(stored(broker.store, "T"))
         assert 10 < before < 30
@@ -100,7 +100,7 @@ def test_timers_and_levels_over_many_crashes_of_a_whole_broker() -> None:
                 draft = Draft("T", 0, b"", body, 0, bytes(8))
                 named = {"UNIQ_KEY": body.decode(), **kind}
                 done = broker.core.writer.put(draft, named, cluster.clock.now_ms())
-                if await broker.core.log_sync.wait(done.end_offset):
+                if await broker.core.log_sync.on_disk(done.end_offset):
                     acked.add(body)
                 await asyncio.sleep(0.05)
 

@@ -16,6 +16,7 @@ from roquette.broker.pulling.filters import SubscriptionFilters
 from roquette.broker.records.log_sync import LogSync
 from roquette.broker.records.stored_times import BrokerClock, StoredTimes
 from roquette.broker.records.writer import MessageWriter
+from roquette.broker.replication.state import ReplicaState
 from roquette.broker.tables.backward_commits import BackwardCommitPolicy
 from roquette.broker.tables.consumers import ConsumerTable
 from roquette.broker.tables.duplicate_clients import DuplicateClientDetector
@@ -125,6 +126,7 @@ class BrokerCore:
     disk: DiskWatch
     writer: MessageWriter
     log_sync: LogSync
+    replicas: ReplicaState
     tables: BrokerTables
     stats: BrokerStats
     shell: Shell
@@ -135,9 +137,9 @@ class BrokerCore:
         return self.clock.times
 
     @property
-    def sync_flush(self) -> bool:
-        """Whether answers wait for the disk, and readers see only what is there."""
-        return self.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    def answers_wait(self) -> bool:
+        """Whether answers wait for the disk or for replicas."""
+        return self.replicas.waits or self.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     @property
     def name(self) -> str:
@@ -146,7 +148,7 @@ class BrokerCore:
 
     async def log_safe(self) -> bool:
         """Wait until the log is on the disk up to now; False after the timeout."""
-        return await self.log_sync.wait(self.store.max_physical_offset)
+        return await self.log_sync.on_disk(self.store.max_physical_offset)
 
     async def read_cold(self, read: QueueRead) -> Found:
         """Read messages that are not in memory, beside the loop."""
@@ -173,7 +175,7 @@ def build_core(
 ) -> BrokerCore:
     """The core around an open store."""
     files, clock, entropy = world
-    disk = DiskWatch(store, clock)
+    disk, replicas = DiskWatch(store, clock), ReplicaState(live)
     timer_store = rules = None
     if live.store.timer_wheel_enable:
         timer_store = TimerStore(files, store, live.store)
@@ -190,7 +192,8 @@ def build_core(
         timer_store=timer_store,
         disk=disk,
         writer=MessageWriter(store, delay_ms, disk.ratios_text, rules),
-        log_sync=LogSync(store, clock, live.store.sync_flush_timeout_ms, shell),
+        log_sync=LogSync(store, clock, live, replicas.waits, shell),
+        replicas=replicas,
         tables=tables,
         stats=BrokerStats(clock.now_ms(), live.bounds.counted),
         shell=shell,

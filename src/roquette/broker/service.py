@@ -19,7 +19,7 @@ from roquette.broker.records.stored_times import BrokerClock
 from roquette.errors import StoreError
 from roquette.message.message_id import host_bytes
 from roquette.remoting.request import Peer, RequestContext
-from roquette.store.config import StoreConfig
+from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 
 log = logging.getLogger("roquette.broker")
@@ -97,7 +97,8 @@ class Broker:
         self.core = build_core(self.live, self.tables, self.store, address, self._world, shell=self)
         # What each turn uses.
         self._clock, self._stats = self.core.clock, self.core.stats
-        self._log_sync, self._sync_flush = self.core.log_sync, self.core.sync_flush
+        self._log_sync = self.core.log_sync
+        self._sync_flush = self.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._features = self._make_features(self.core)
         self._arrived = hooks(self._features, "arrived")
         self._written = hooks(self._features, "turn_written")

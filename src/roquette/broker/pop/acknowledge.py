@@ -31,7 +31,7 @@ class AckProcessor:
     """Notes what consumers are done with.
 
     Args:
-        sync_flush: answers wait until what they say is on the disk.
+        answers_wait: answers wait until what they say is on the disk.
     """
 
     def __init__(self, core: BrokerCore, pop: PopState, checks: PopChecks) -> None:
@@ -40,7 +40,7 @@ class AckProcessor:
         self._pop = pop
         self._checks = checks
         self._stats = core.stats
-        self._sync_flush = core.sync_flush
+        self._answers_wait = core.answers_wait
 
     def ack_message(
         self, ctx: RequestContext, header: AckMessageRequestHeader, body: bytes
@@ -243,7 +243,7 @@ class AckProcessor:
             )
 
     def _later(self, end_offset: int, reply: Reply) -> Reply | Later:
-        return Later(end_offset, reply) if self._sync_flush and end_offset else reply
+        return Later(end_offset, reply) if self._answers_wait and end_offset else reply
 
 
 def _bits(data: bytes) -> list[int]:

@@ -71,7 +71,7 @@ class PopProcessor:
     Args:
         read_cold: runs a read of records far behind the tail in the executor.
         durable: waits for a log offset to be on the disk; False when that took too long.
-        sync_flush: answers wait until their check-points are on the disk.
+        answers_wait: answers wait until their check-points are on the disk.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PopProcessor:
         self._places = places
         self._read_cold = core.read_cold
         self._log_sync = core.log_sync
-        self._sync_flush = core.sync_flush
+        self._answers_wait = core.answers_wait
 
     def pop_message(
         self, ctx: RequestContext, header: PopMessageRequestHeader, body: bytes
@@ -131,8 +131,9 @@ class PopProcessor:
         finally:
             work.close()
         if isinstance(outcome, Later):
-            if not await self._log_sync.wait(outcome.end_offset):
-                outcome.reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            code = await self._log_sync.safe(outcome.end_offset)
+            if code != ResponseCode.SUCCESS:
+                outcome.reply.code = code
             return outcome.reply
         assert isinstance(outcome, Reply), outcome
         return outcome
@@ -368,7 +369,7 @@ class PopProcessor:
         )
         status = GetStatus.FOUND if batch.count else GetStatus.NO_MESSAGE_IN_QUEUE
         reply = Reply(encode_ext(ext), batch.runs or None, code, status.value)
-        if self._sync_flush and batch.end_offset:
+        if self._answers_wait and batch.end_offset:
             return Later(batch.end_offset, reply)
         return reply
 

@@ -1,4 +1,4 @@
-"""Syncs the commit log beside the loop, one sync at a time, and releases what waited for it.
+"""Syncs the commit log beside the loop, one sync at a time, and releases what waited for it, or for replicas.
 
 What is appended while a sync runs goes with the next one: group commit. A sync that fails ends the store's
 life: nothing that waits is acknowledged (Apache: GroupCommitService, PutMessageStatus.FLUSH_DISK_TIMEOUT).
@@ -9,11 +9,13 @@ from typing import Final, Protocol
 
 from roquette.base.clock import Clock
 from roquette.base.executor import submit, sync_file
+from roquette.broker.config import LiveConfig
 from roquette.errors import StoreError
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.outcomes import Later, Reply
 from roquette.remoting.request import RequestContext
-from roquette.store.log.durability import DurabilityGate
+from roquette.store.config import FlushDiskType
+from roquette.store.log.durability import NEVER, DurabilityGate
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.plans import SyncPlan
 from roquette.wire.codes import ResponseCode
@@ -22,17 +24,19 @@ SHORT_PAUSE_S: Final = 0.1
 
 
 class Waiting:
-    """A reply that waits for the disk, or a future that somebody awaits."""
+    """A reply that waits, or a future that somebody awaits."""
 
-    __slots__ = ("dispatcher", "future", "job", "reply")
+    __slots__ = ("dispatcher", "end_offset", "future", "job", "reply")
 
     def __init__(
         self,
+        end_offset: int,
         dispatcher: Dispatcher | None,
         job: RequestContext | None,
         reply: Reply | None,
-        future: "asyncio.Future[bool] | None" = None,
+        future: "asyncio.Future[int] | None" = None,
     ) -> None:
+        self.end_offset = end_offset
         self.dispatcher = dispatcher
         self.job = job
         self.reply = reply
@@ -50,41 +54,75 @@ class Shell(Protocol):
 
 
 class LogSync:
-    """Drives syncs.
+    """Drives syncs, and keeps answers until what they speak of is as safe as they promise.
 
-    Args:
-        timeout_ms: a reply waits so long at most (syncFlushTimeout)."""
+    Under SYNC_FLUSH that is on the disk, as a SYNC_MASTER with the replicas too (`replicated`).
+    """
 
-    def __init__(self, store: MessageStore, clock: Clock, timeout_ms: int, shell: Shell) -> None:
+    def __init__(
+        self, store: MessageStore, clock: Clock, live: LiveConfig, waits: bool, shell: Shell
+    ) -> None:
+        """`waits`: for replicas."""
         self._store = store
         self._clock = clock
-        self._timeout_ms = timeout_ms
+        self._live = live
         self._shell = shell
-        self._gate: DurabilityGate[Waiting] = DurabilityGate(store.synced_offset)
+        self._sync_flush = live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._replicated = 0 if waits else NEVER
+        self._disk: DurabilityGate[Waiting] = DurabilityGate(store.synced_offset)
+        self._answers: DurabilityGate[Waiting] = DurabilityGate(self._safe_offset())
         self._running: SyncPlan | None = None
         self._rest: asyncio.Future[None] | None = None  # of `finish`: no sync is running
         self._due = False
         self._broken = False
 
+    def _safe_offset(self) -> int:
+        """How far the log is as safe as answers promise."""
+        disk = self._store.synced_offset if self._sync_flush else NEVER
+        return min(disk, self._replicated)
+
+    def _deadline(self) -> int:
+        store, current = self._live.store, self._live.current
+        disk = store.sync_flush_timeout_ms if self._sync_flush else 0
+        replicas = current.slave_timeout if self._replicated != NEVER else 0
+        return self._clock.steady_ms() + max(disk, replicas)
+
     def park(self, dispatcher: Dispatcher, job: RequestContext, later: Later) -> None:
-        """Keep a reply until the log is on the disk up to its offset."""
-        waiting = Waiting(dispatcher, job, later.reply)
-        deadline = self._clock.steady_ms() + self._timeout_ms
-        if not self._gate.wait(later.end_offset, waiting, deadline):
+        """Keep a reply until the log is safe up to its offset."""
+        waiting = Waiting(later.end_offset, dispatcher, job, later.reply)
+        if not self._answers.wait(later.end_offset, waiting, self._deadline()):
             dispatcher.answer(job, later.reply)
 
-    async def wait(self, end_offset: int) -> bool:
-        """Wait for the disk; False after the timeout.
+    async def safe(self, end_offset: int) -> int:
+        """Wait as an answer does: SUCCESS, FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT.
 
         Raises:
             asyncio.CancelledError: the broker ends.
         """
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        deadline = self._clock.steady_ms() + self._timeout_ms
-        if not self._gate.wait(end_offset, Waiting(None, None, None, future), deadline):
-            return True
+        return await self._wait(self._answers, end_offset, self._deadline())
+
+    async def on_disk(self, end_offset: int) -> bool:
+        """Wait for the disk alone; False after the timeout. Raises CancelledError as `safe`."""
+        deadline = self._clock.steady_ms() + self._live.store.sync_flush_timeout_ms
+        return await self._wait(self._disk, end_offset, deadline) == ResponseCode.SUCCESS
+
+    async def _wait(self, gate: DurabilityGate[Waiting], end_offset: int, deadline: int) -> int:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if not gate.wait(end_offset, Waiting(end_offset, None, None, None, future), deadline):
+            return ResponseCode.SUCCESS
         self.kick()
         return await future
+
+    def replicated(self, end_offset: int) -> None:
+        """All whose word counts have the log up to `end_offset`: let out the answers that waited for it."""
+        if end_offset > self._replicated:
+            self._replicated = end_offset
+            if len(self._answers):
+                self._let_out()
+
+    def _let_out(self) -> None:
+        for waiting in self._answers.flushed(self._safe_offset()):
+            self._release(waiting, ResponseCode.SUCCESS)
 
     def request(self) -> None:
         """Sync soon, whether or not anything waits: the beat of asynchronous flushing."""
@@ -93,7 +131,10 @@ class LogSync:
 
     def kick(self) -> None:
         """Begin a sync when there is a reason and none is running. Runs at the end of every turn."""
-        if self._running is not None or self._broken or not (self._due or len(self._gate)):
+        if self._running is not None or self._broken:
+            return
+        wanted = self._due or len(self._disk) or (self._sync_flush and len(self._answers))
+        if not wanted:
             return
         self._due = False
         try:
@@ -133,31 +174,36 @@ class LogSync:
             self._rest.set_result(None)
 
     def _flushed(self, end_offset: int) -> None:
-        for waiting in self._gate.flushed(end_offset):
-            self._release(waiting, None)
+        for waiting in self._disk.flushed(end_offset):
+            self._release(waiting, ResponseCode.SUCCESS)
+        if self._sync_flush:
+            self._let_out()
         self._shell.wake()
 
     def expire(self) -> None:
-        """Answer what waited too long: FLUSH_DISK_TIMEOUT, with the header of success."""
-        if len(self._gate):
-            for waiting in self._gate.expire(self._clock.steady_ms()):
-                self._release(waiting, ResponseCode.FLUSH_DISK_TIMEOUT)
+        """Answer what waited too long: FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT, with the header of success."""
+        now_ms = self._clock.steady_ms()
+        for gate in (self._disk, self._answers):
+            for waiting in gate.expire(now_ms) if len(gate) else ():
+                late = self._sync_flush and waiting.end_offset > self._store.synced_offset
+                code = ResponseCode.FLUSH_DISK_TIMEOUT if late else ResponseCode.FLUSH_SLAVE_TIMEOUT
+                self._release(waiting, code)
 
     def abandon(self, why: str) -> None:
         """No sync will ever come: nothing that waits is acknowledged, and the broker must end."""
         if self._broken:
             return
         self._broken = True
-        for waiting in self._gate.abandon():
+        for waiting in [*self._disk.abandon(), *self._answers.abandon()]:
             self._release(waiting, ResponseCode.SERVICE_NOT_AVAILABLE)
         self._shell.fail(why)
 
-    def _release(self, waiting: Waiting, code: int | None) -> None:
+    def _release(self, waiting: Waiting, code: ResponseCode) -> None:
         if waiting.future is not None and not waiting.future.done():
-            waiting.future.set_result(code is None)
+            waiting.future.set_result(code)
         if waiting.dispatcher is not None and waiting.job is not None:
             assert waiting.reply is not None
-            if code is not None:
+            if code != ResponseCode.SUCCESS:
                 waiting.reply.code = int(code)
                 if code == ResponseCode.SERVICE_NOT_AVAILABLE:
                     waiting.reply.ext = b""

@@ -113,8 +113,8 @@ class ReplyProcessor:
             log.warning("reply not kept topic=%s error=%s", topic, error)
             return None
         self._core.delivered(topic, done.size)
-        if self._core.sync_flush:
-            await self._core.log_sync.wait(done.end_offset)
+        if self._core.answers_wait:
+            await self._core.log_sync.safe(done.end_offset)
         return offset_message_id(self._store_host, done.physical_offset), done.queue_offset
 
 

@@ -16,6 +16,7 @@ from roquette.broker.operation.stats import BrokerStats
 from roquette.broker.records.log_sync import LogSync
 from roquette.broker.records.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
 from roquette.broker.records.writer import MessageWriter, delay_level
+from roquette.broker.replication.state import ReplicaState
 from roquette.broker.tables.groups import GroupTable
 from roquette.broker.tables.locks import LockTable
 from roquette.broker.tables.topics import Topic, TopicTable
@@ -88,7 +89,8 @@ class SendProcessor:
             address.store_host[:-4], entropy.process_id, entropy.below(1 << 32)
         )
         self._broker_address: str = address.host
-        self._sync_flush: bool = core.sync_flush
+        self._answers_wait: bool = core.answers_wait
+        self._replicas: ReplicaState = core.replicas
         self._auto_creation: AutoCreation = auto_creation
         self._log_sync: LogSync = core.log_sync
         self._accept_from_ms: int = core.live.current.start_accept_send_request_time_stamp
@@ -129,8 +131,8 @@ class SendProcessor:
             return self.send_batch(ctx, header, body)
         if ctx.now_ms < self._accept_from_ms:
             raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
-        if self._store.send_refusal is not None:
-            raise self._full()
+        if self._store.send_refusal is not None or self._replicas.refusal is not None:
+            raise self._not_now()
         topic = self._topics.find(header.topic)
         created = topic is None
         if topic is None or not topic.open:
@@ -193,7 +195,8 @@ class SendProcessor:
         reply = Reply(
             self._reply % (done.physical_offset, queue_id, done.queue_offset, _quote(uniq_key))
         )
-        if self._sync_flush and named.get("WAIT", "true").lower() == "true":
+        if self._answers_wait and named.get("WAIT", "true").lower() == "true":
+            reply.code = self._replicas.receipt
             return Later(done.end_offset, reply)
         return reply
 
@@ -264,13 +267,14 @@ class SendProcessor:
 
         A topic that could not be written answers as data that is not on the disk: a restart may lose it.
         """
-        safe = await self._auto_creation.created(topic, template)
+        saved = await self._auto_creation.created(topic, template)
+        code = 0
         if isinstance(outcome, Later):
-            safe = await self._log_sync.wait(outcome.end_offset) and safe
+            code = await self._log_sync.safe(outcome.end_offset)
             outcome = outcome.reply
         assert isinstance(outcome, Reply), outcome
-        if not safe:
-            outcome.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        if code or not saved:
+            outcome.code = code or ResponseCode.FLUSH_DISK_TIMEOUT
         return outcome
 
     # Messages with a special property, or to a special topic.
@@ -377,8 +381,8 @@ class SendProcessor:
 
     def send_batch(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
         """SEND_BATCH_MESSAGE: many messages of one queue, consecutive offsets, one answer."""
-        if self._store.send_refusal is not None:
-            raise self._full()
+        if self._store.send_refusal is not None or self._replicas.refusal is not None:
+            raise self._not_now()
         created = self._topics.find(header.topic) is None
         topic, queue_id = self.admit(ctx, header)
         name = topic.name
@@ -425,7 +429,8 @@ class SendProcessor:
         uniq_key = common.get("UNIQ_KEY")
         transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
         reply = Reply(self._batch_reply % (ids.encode(), queue_id, done.queue_offset, transaction))
-        if self._sync_flush and common.get("WAIT", "true").lower() == "true":
+        if self._answers_wait and common.get("WAIT", "true").lower() == "true":
+            reply.code = self._replicas.receipt
             return Later(done.end_offset, reply)
         return reply
 
@@ -443,8 +448,10 @@ class SendProcessor:
         refusal = self._writer.refusal(error)
         return self._refuse(refusal.code, refusal.remark)
 
-    def _full(self) -> Refused:
+    def _not_now(self) -> Refused:
         """Before anything is made for the message, a topic for example."""
+        if self._replicas.refusal is not None:
+            return self._refuse(ResponseCode.SYSTEM_ERROR, self._replicas.refusal)
         return self._failed(StoreFull(self._store.send_refusal))
 
     def _bad_queue(self, ctx: RequestContext, topic: Topic, queue_id: int) -> Refused:

@@ -35,7 +35,7 @@ class SendBackProcessor:
         self._stats = core.stats
         self._entropy = core.entropy
         self._broker_address = core.address.host
-        self._sync_flush = core.sync_flush
+        self._answers_wait = core.answers_wait
         self._log_sync = core.log_sync
         self._saved = saved
 
@@ -73,14 +73,13 @@ class SendBackProcessor:
         done = self._put(ctx, header, topic, limit)
         if self._topics.data_version is not version:
             return Task(self._after_creation(done.end_offset))
-        return Later(done.end_offset, Reply()) if self._sync_flush else Reply()
+        return Later(done.end_offset, Reply()) if self._answers_wait else Reply()
 
     async def _after_creation(self, end_offset: int) -> Reply:
         """The retry or dead-letter topic is new: it must be in its file before anybody relies on it."""
         saved = await self._saved.topics_saved()
-        if self._sync_flush:
-            saved = await self._log_sync.wait(end_offset) and saved
-        return Reply(code=ResponseCode.SUCCESS if saved else ResponseCode.FLUSH_DISK_TIMEOUT)
+        code = await self._log_sync.safe(end_offset) if self._answers_wait else 0
+        return Reply(code=code if saved else ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _put(
         self,

@@ -26,7 +26,7 @@ class RecallProcessor:
     """Serves recalls and the timer's state.
 
     Args:
-        sync_flush: a recall is answered when it is on the disk.
+        answers_wait: a recall is answered when it is on the disk.
         checkpoint, metrics: the bodies of 60 and 61; None when there is no timer.
     """
 
@@ -34,7 +34,7 @@ class RecallProcessor:
         self._live = core.live
         self._writer = core.writer
         self._topics = core.tables.topics
-        self._sync_flush = core.sync_flush
+        self._answers_wait = core.answers_wait
         self._timer = timer
 
     def recall(
@@ -71,7 +71,7 @@ class RecallProcessor:
         except Refused:
             raise self._refuse(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
         reply = Reply(encode_dict({"msgId": handle.uniq_key} | region))
-        return Later(done.end_offset, reply) if self._sync_flush else reply
+        return Later(done.end_offset, reply) if self._answers_wait else reply
 
     def _checked(self, header: RecallMessageRequestHeader, now_ms: int) -> RecallHandle:
         handle = decode_handle(header.recall_handle)

@@ -125,7 +125,7 @@ class TimerLoop:
             return
         ran = False
         try:
-            if await self._log_sync.wait(plan.commit_end):
+            if await self._log_sync.on_disk(plan.commit_end):
                 self._writing = submit(plan.run)
                 await asyncio.shield(self._writing)
                 ran = True

@@ -298,7 +298,7 @@ class TransactionChecks:
             for topic, offset in reached.items()
             if offset != self._offsets.query(names.TRANS_GROUP, topic, HALF_QUEUE)
         }
-        if moved and await self._log_sync.wait(self._store.max_physical_offset):
+        if moved and await self._log_sync.on_disk(self._store.max_physical_offset):
             for topic, offset in moved.items():
                 self._offsets.commit(
                     names.TRANS_GROUP, topic, HALF_QUEUE, offset, self._clock.now_ms()

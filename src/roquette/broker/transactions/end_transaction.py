@@ -86,7 +86,7 @@ class TransactionProcessor:
     def _logged(self) -> Reply | Later:
         """The answer, once the log up to now is as safe as its flush mode says."""
         core = self._core
-        return Later(core.store.max_physical_offset, Reply()) if core.sync_flush else Reply()
+        return Later(core.store.max_physical_offset, Reply()) if core.answers_wait else Reply()
 
 
 def _check(half: StoredRecord, header: EndTransactionRequestHeader) -> None:
