@@ -117,8 +117,7 @@ class LogSync:
         """All whose word counts have the log up to `end_offset`: let out the answers that waited for it."""
         if end_offset > self._replicated:
             self._replicated = end_offset
-            if len(self._answers):
-                self._let_out()
+            self._let_out()
 
     def _let_out(self) -> None:
         for waiting in self._answers.flushed(self._safe_offset()):
