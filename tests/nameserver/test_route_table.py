@@ -574,7 +574,8 @@ TestInterleavings = Interleavings.TestCase
 
 
 class Strangers(RuleBasedStateMachine):
-    """Whatever others say of brokers over connections of their own, a living broker stays as it registered."""
+    """Whatever others say of brokers over connections of their own, a living broker stays as it registered (a claim by
+    a higher epoch aside: test_epochs.py)."""
 
     NAMES = st.sampled_from(["a", "b", "evil"])
     ADDRESSES = st.sampled_from([A, B, "10.6.6.6:1"])

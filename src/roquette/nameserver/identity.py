@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from roquette.errors import Refused
 from roquette.nameserver.bounds import NAME
@@ -41,6 +42,22 @@ class BrokerIdentity:
         return f"{self.cluster}/{self.broker_name}[{self.broker_id}]@{self.address}"
 
 
+class Claim(NamedTuple):
+    """A registration whose group elects its master, and the epoch it names (`dataVersion.stateVersion`).
+
+    The highest epoch of a group has its places: who names a lower one is deposed and does not know it yet.
+    """
+
+    identity: BrokerIdentity
+    epoch: int
+
+    def outranks(self, other: BrokerIdentity, epoch: int) -> bool:
+        """Whether it takes a place from a member of the same group that registered with `epoch`."""
+        mine = self.identity
+        same_group = (mine.cluster, mine.broker_name) == (other.cluster, other.broker_name)
+        return same_group and self.epoch > epoch
+
+
 @dataclass(slots=True, kw_only=True)
 class Registration:
     """What a broker says of itself, and over which connection.
@@ -63,6 +80,12 @@ class Registration:
     filter_servers: list[str] | None = None
     mappings: dict[str, TopicQueueMappingInfo] | None = None
     delete_absent: bool = False
+
+    @property
+    def claim(self) -> Claim | None:
+        """What it claims by its epoch; None: it names none, or is the word of a single topic."""
+        epoch = self.data_version.state_version
+        return Claim(self.identity, epoch) if epoch > 0 and len(self.topics) > 1 else None
 
 
 class Registered:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from roquette.nameserver.identity import BrokerKey, Registration
+from roquette.nameserver.identity import BrokerKey, Claim, Registration
 from roquette.wire.bodies import DataVersion
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
@@ -31,6 +31,11 @@ class LiveBroker:
         self.data_version = said.data_version
         self.connection = said.connection
         self.updated_ms = said.now_ms
+
+    @property
+    def epoch(self) -> int:
+        """Of the group's newest master as far as this broker knows; 0: the group elects nobody."""
+        return self.data_version.state_version
 
     def is_elsewhere(self, connection: int, now_ms: int) -> bool:
         """Whether the broker is alive, and not on this connection."""
@@ -109,10 +114,15 @@ class LiveBrokers:
             self.add(live)
         return True
 
-    def rival(self, places: list[BrokerKey], connection: int, now_ms: int) -> int | None:
-        """The connection of the first living broker among `places` that is not on `connection`."""
+    def rival(
+        self, places: list[BrokerKey], connection: int, now_ms: int, claim: Claim | None = None
+    ) -> int | None:
+        """The connection of the first living broker among `places` that is not on `connection`, and that `claim`
+        does not outrank."""
         for key in places:
             live = self._brokers.get(key)
-            if live is not None and live.is_elsewhere(connection, now_ms):
+            if live is None or not live.is_elsewhere(connection, now_ms):
+                continue
+            if claim is None or not claim.outranks(live.identity, live.epoch):
                 return live.connection
         return None

@@ -5,7 +5,8 @@ Apache: RouteInfoManager. Where it differs, on purpose:
 - A topic is rewritten when the broker's DataVersion changed, as in Apache, and also when what the broker says
   of this topic differs from what it said before. Two registrations of one version lose nothing that way.
 - A broker that is alive is replaced, removed and kept alive only over the connection that registered it
-  (`rival`). Apache believes every connection; its issue 11043 is the good-bye of an old process among them.
+  (`rival`), or by a member of its group with a higher epoch (`Claim`). Apache believes every connection; its
+  issue 11043 is the good-bye of an old process among them.
 - An address that appears under another broker name leaves the old name.
 """
 
@@ -15,9 +16,16 @@ from typing import Final
 
 import msgspec
 
+from roquette.errors import Refused
 from roquette.message.names import PERM_READ, PERM_WRITE, SYNC_BROKER_MEMBER_PREFIX
 from roquette.nameserver.bounds import FILTER_SERVERS, NAME, Bounds
-from roquette.nameserver.identity import BrokerIdentity, BrokerKey, Registered, Registration
+from roquette.nameserver.identity import (
+    BrokerIdentity,
+    BrokerKey,
+    Claim,
+    Registered,
+    Registration,
+)
 from roquette.nameserver.liveness import LiveBroker, LiveBrokers
 from roquette.wire.bodies import (
     MASTER_ID,
@@ -61,11 +69,14 @@ class RouteTable:
 
     # Registration
 
-    def rival(self, identity: BrokerIdentity, *, connection: int, now_ms: int) -> int | None:
+    def rival(
+        self, identity: BrokerIdentity, *, connection: int, now_ms: int, claim: Claim | None = None
+    ) -> int | None:
         """The connection of a living broker whose place `identity` asks for over another one; None: it is free.
 
         The place is an address in its cluster, an id under a broker name, and the name in one cluster. A broker
         is alive while its connection is open and its last sign of life is recent; the connection's end removes it.
+        A `claim` takes the places of those it outranks.
         """
         places = [identity.key]
         broker = self._brokers.get(identity.broker_name)
@@ -76,7 +87,22 @@ class RouteTable:
                 for broker_id, address in broker.broker_addrs.items()
                 if not same or broker_id == identity.broker_id or address == identity.address
             ]
-        return self.live.rival(places, connection, now_ms)
+        return self.live.rival(places, connection, now_ms, claim)
+
+    def epoch(self, cluster: str, broker_name: str) -> int:
+        """The highest epoch that a registered member of a group names; 0: none."""
+        members = (self.live.find(cluster, a) for a in self.find_members(broker_name).values())
+        return max((live.epoch for live in members if live is not None), default=0)
+
+    def check_epoch(self, said: Registration) -> None:
+        """Raise Refused for a master that others of its group know to be deposed."""
+        identity, epoch = said.identity, said.data_version.state_version
+        newest = self.epoch(identity.cluster, identity.broker_name) if epoch > 0 else 0
+        if identity.broker_id == MASTER_ID and epoch < newest:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker {identity} is not the master any more: it names epoch {epoch}, its group is at {newest}",
+            )
 
     def register(self, said: Registration, *, stepwise: bool = False) -> Registered | None:
         """Take in what a broker says of itself; None refuses it.
@@ -97,6 +123,7 @@ class RouteTable:
             self.bounds.brokers.check(len(self.live), ResponseCode.SYSTEM_ERROR, what)
         filters = said.filter_servers and said.filter_servers[:FILTER_SERVERS]
         identity.check(said.ha_address, said.zone, *(filters or ()))
+        self.check_epoch(said)
         self._leave_other_name(identity)
         holder = self.find_members(identity.broker_name).get(identity.broker_id)
         other = None
@@ -107,6 +134,10 @@ class RouteTable:
             log.warning("registration ignored broker=%s holder=%s why=%s", identity, holder, why)
             self.live.remove(identity.key)
             return Registered()
+        if other is not None:
+            log.warning("broker deposed broker=%s by=%s", other.identity, identity)
+            self.live.remove(other.identity.key)
+            self._set_filters(other.identity.key, [])
         if holder is None and len(said.topics) == 1:
             log.warning("registration refused broker=%s why=%s", identity, ONE_TOPIC)
             return None

@@ -109,9 +109,10 @@ class BrokerProcessor:
         """REGISTER_BROKER."""
         turn = self._turns.get(ctx.peer.id)
         small = len(body) <= (DIRECT_COMPRESSED if header.compressed else DIRECT)
-        if turn is None and small and self._rival(ctx, _identity(header)) is None:
-            registration = _decode_registration(header, body, ctx.command.version)
-            return self._answer(self._enter(ctx, header, registration, stepwise=False))
+        if turn is None and small:
+            said = self._said(ctx, header, _decode_registration(header, body, ctx.command.version))
+            if self._rival(ctx, said) is None:
+                return self._answer(self._enter(said, stepwise=False))
         if turn is None:
             turn = self._turns[ctx.peer.id] = asyncio.Lock()
         return Task(self._register_large(turn, ctx, header, body))
@@ -125,13 +126,14 @@ class BrokerProcessor:
     ) -> Reply:
         """Decode many topics in the executor and take them in step by step; registrations of a connection keep their order."""
         async with turn:
-            await self._wait_for_place(ctx, _identity(header))
             version = ctx.command.version
             registration = await run_blocking(_decode_registration, header, body, version)
-            await self._wait_for_place(ctx, _identity(header))
+            said = self._said(ctx, header, registration)
+            await self._wait_for_place(ctx, said.identity, lambda: self._rival(ctx, said))
             if ctx.peer.closed:
                 return OK  # no answer: what its connection registered meanwhile is removed, too
-            result = self._enter(ctx, header, registration, stepwise=True)
+            said.now_ms = self._steady_ms()
+            result = self._enter(said, stepwise=True)
             for _ in result.rest:
                 await asyncio.sleep(0)
         return self._answer(result)
@@ -140,14 +142,15 @@ class BrokerProcessor:
         self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader, body: bytes
     ) -> Outcome:
         """UNREGISTER_BROKER: done when answered."""
-        if self._rival(ctx, _identity(header)) is None:
+        if self._holder(ctx, _identity(header)) is None:
             return self._leave(ctx, header)
         return Task(self._unregister_late(ctx, header))
 
     async def _unregister_late(
         self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader
     ) -> Reply:
-        await self._wait_for_place(ctx, _identity(header))
+        identity = _identity(header)
+        await self._wait_for_place(ctx, identity, lambda: self._holder(ctx, identity))
         return self._leave(ctx, header)
 
     def _leave(self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader) -> Reply:
@@ -155,10 +158,20 @@ class BrokerProcessor:
         self._routes.unregister(identity, connection=ctx.peer.id, now_ms=self._steady_ms())
         return OK
 
-    def _rival(self, ctx: RequestContext, identity: BrokerIdentity) -> int | None:
-        return self._routes.rival(identity, connection=ctx.peer.id, now_ms=self._steady_ms())
+    def _holder(self, ctx: RequestContext, identity: BrokerIdentity) -> int | None:
+        """The other connection over which the broker that says good-bye is alive: only its address counts."""
+        return self._live.rival([identity.key], ctx.peer.id, self._steady_ms())
 
-    async def _wait_for_place(self, ctx: RequestContext, identity: BrokerIdentity) -> None:
+    def _rival(self, ctx: RequestContext, said: Registration) -> int | None:
+        """The other connection whose broker has the place asked for; raises Refused for a deposed master."""
+        self._routes.check_epoch(said)
+        return self._routes.rival(
+            said.identity, connection=ctx.peer.id, now_ms=self._steady_ms(), claim=said.claim
+        )
+
+    async def _wait_for_place(
+        self, ctx: RequestContext, identity: BrokerIdentity, rival: Callable[[], int | None]
+    ) -> None:
         """Return when no living broker on another connection has the place of `identity`, or the peer is gone.
 
         A restarted broker may register before its old connection ends: that has `GONE_S` to end.
@@ -166,7 +179,7 @@ class BrokerProcessor:
         Raises:
             Refused: the other broker stays alive.
         """
-        other = self._rival(ctx, identity)
+        other = rival()
         if other is None:
             return
         if self._waiting >= WAITING:
@@ -178,7 +191,7 @@ class BrokerProcessor:
         try:
             for _ in range(10):
                 await asyncio.sleep(GONE_S / 10)
-                if ctx.peer.closed or self._rival(ctx, identity) is None:
+                if ctx.peer.closed or rival() is None:
                     return
         finally:
             self._waiting -= 1
@@ -191,17 +204,15 @@ class BrokerProcessor:
             "it changes or leaves only over that one, until it ends or is silent for 75 s",
         )
 
-    def _enter(
+    def _said(
         self,
         ctx: RequestContext,
         header: headers.RegisterBrokerRequestHeader,
         registration: RegisterBrokerBody,
-        *,
-        stepwise: bool,
-    ) -> Registered:
+    ) -> Registration:
         wrapper = registration.topic_config_serialize_wrapper
         delete_absent = self._core.config.delete_topic_with_broker_registration
-        said = Registration(
+        return Registration(
             identity=_identity(header),
             topics=wrapper.topic_config_table,
             data_version=wrapper.data_version,
@@ -215,6 +226,8 @@ class BrokerProcessor:
             mappings=wrapper.topic_queue_mapping_info_map,
             delete_absent=delete_absent and not _is_part(ctx),
         )
+
+    def _enter(self, said: Registration, *, stepwise: bool) -> Registered:
         result = self._routes.register(said, stepwise=stepwise)
         if result is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
