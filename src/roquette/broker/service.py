@@ -231,11 +231,12 @@ class Broker:
 
     # End.
 
-    async def stop(self) -> None:
-        """Leave the name servers, stop to accept, finish what is in hand, persist, close the store."""
+    async def stop(self, *, leave: bool = True) -> None:
+        """Leave the name servers (`leave`), stop to accept, finish what is in hand, persist, close the store."""
         log_sync = self.core.log_sync
-        for feature in self._features:
-            await feature.leave()
+        if leave:
+            for feature in self._features:
+                await feature.leave()
         for feature in self._features:
             feature.drain()
         await asyncio.sleep(0)
@@ -243,13 +244,27 @@ class Broker:
             log_sync.request()
         await log_sync.finish()
         await asyncio.sleep(0)
+        await self._end(self._close)
+        log.info("broker stopped name=%s", self.name)
+
+    def fall_silent(self) -> None:
+        """Cut all connections, with the answers that wait in them."""
+        self._listeners.drop_replies()
+
+    async def abandon(self) -> None:
+        """End as if killed: nothing is answered or saved any more, and the next start recovers."""
+        self.fall_silent()
+        self.core.log_sync.abandon("the broker is not master any more")
+        await self._end(self.store.abandon)
+        log.info("broker abandoned name=%s", self.name)
+
+    async def _end(self, close: Callable[[], None]) -> None:
         await self._listeners.close()
         await self.tasks.stop()
         for feature in reversed(self._features):
             await feature.stop()
-        await log_sync.finish()
-        await run_blocking(self._close)
-        log.info("broker stopped name=%s", self.name)
+        await self.core.log_sync.finish()
+        await run_blocking(close)
 
     def _close(self) -> None:
         if self.failure is None:

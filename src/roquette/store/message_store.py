@@ -138,14 +138,20 @@ class MessageStore(StoredMessages):
                 self._files.remove(self.layout.abort)
                 self._files.sync_dir(self.layout.root)
         finally:  # also when it failed: nothing is written once the abort file is gone
-            self._refusal = "the store is closed"
-            self._full = False
-            self._queues.close()
-            if self._index is not None:
-                self._index.close()
-            self._log.mark = None
-            self._lock.release()
-            self._lock = None
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close it as it is, as if the process were killed: the next start recovers."""
+        if self._lock is None:
+            return
+        self._refusal = "the store is closed"
+        self._full = False
+        self._queues.close()
+        if self._index is not None:
+            self._index.close()
+        self._log.mark = None
+        self._lock.release()
+        self._lock = None
 
     def fail(self, why: str) -> None:
         """End the store's life as a writer, for good: what is on the disk is not known any more."""
