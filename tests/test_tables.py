@@ -32,6 +32,7 @@ BOUNDED: dict[str, str] = {
     "nameserver/route_table.py:_topics _told": "bounds.topics",
     "nameserver/route_table.py:_brokers _clusters broker_addrs": "bounds.brokers",
     "nameserver/liveness.py:_brokers _by_connection": "bounds.brokers",
+    "nameserver/controller/register_file.py:_table": "MOST_KEYS, MOST_BYTES",
     "nameserver/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
     "nameserver/route_table.py:_mappings": "bounds.mappings",
     # broker: names that clients choose

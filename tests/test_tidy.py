@@ -20,7 +20,7 @@ CONTRACT: dict[str, set[str]] = {
     "store": {"base", "message"},
     "filter": {"base", "message"},
     "replication": {"base", "message"},
-    "remoting": {"base", "wire"},
+    "remoting": {"base", "wire", "replication"},
     "nameserver": {"base", "message", "wire", "replication", "remoting"},
     "broker": {"base", "message", "wire", "store", "filter", "replication", "remoting"},
     "client": {"base", "message", "wire", "remoting"},

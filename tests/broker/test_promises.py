@@ -148,8 +148,25 @@ def test_what_a_name_server_answered_is_there_after_the_end(code: int, share: fl
     simulate(scenario, seed=5)
 
 
+@pytest.mark.parametrize("share", [KILL, *POWER])
+def test_a_record_that_was_written_at_an_embedded_controller_is_there(share: float) -> None:
+    """PUT_REGISTER_IF."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        cluster.network.delay_s = (0.0, 0.0)
+        await cluster.add_namesrv(NAMESRV, controller="embedded")
+        world = World(cluster, NAMESRV, NAMESRV_PORT)
+        await world.connect()
+        await world.ask(13002, {"key": "k", "revision": "0"}, b"record")
+        await crash(world, share)
+        answer = await world.client.call(13001, {"key": "k"})
+        assert (answer.code, bytes(answer.body)) == (0, b"record")
+
+    simulate(scenario, seed=5)
+
+
 def test_every_row_of_a_name_server_that_promises_something_is_tried() -> None:
-    assert {row.code for row in NAMESRV_ROWS if row.promise in ENDS} == {100, 102}
+    assert {row.code for row in NAMESRV_ROWS if row.promise in ENDS} == {100, 102, 13002}
 
 
 def table() -> str:

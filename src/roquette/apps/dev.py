@@ -61,6 +61,7 @@ def _run(
     theirs = {key: text for key, text in shared.items() if key in names}
     ours = {key: text for key, text in shared.items() if key not in names}
     theirs["kvConfigPath"] = os.path.join(store, "namesrv", "kvConfig.json")
+    theirs["controllerStorePath"] = os.path.join(store, "namesrv", "controller")
     ours["storePathRootDir"] = store
     # Ports come from the arguments alone: an environment meant for one server must not move both.
     quiet = {key: text for key, text in environ.items() if key != "NAMESRV_ADDR"}

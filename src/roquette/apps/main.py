@@ -64,11 +64,25 @@ Settings = Annotated[
 
 
 @app.command()
-def namesrv(config: ConfigFile = None, listen: Listen = None, settings: Settings = None) -> None:
+def namesrv(
+    config: ConfigFile = None,
+    listen: Listen = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            "--controller",
+            metavar="WHERE",
+            help="Keep the records of broker groups: embedded, in a file of this name server.",
+        ),
+    ] = None,
+    settings: Settings = None,
+) -> None:
     """Run a name server (Apache's default port is 9876)."""
     from roquette.apps.namesrv import namesrv_main
 
-    raise typer.Exit(namesrv_main(config, listen, key_values(settings, "--set"), dict(os.environ)))
+    raise typer.Exit(
+        namesrv_main(config, listen, controller, key_values(settings, "--set"), dict(os.environ))
+    )
 
 
 @app.command()

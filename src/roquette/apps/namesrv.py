@@ -20,6 +20,7 @@ from roquette.remoting.address import local_address
 def namesrv_main(
     config_file: str | None,
     listen: str | None,
+    controller: str | None,
     overrides: Mapping[str, str],
     environ: Mapping[str, str],
 ) -> int:
@@ -30,6 +31,8 @@ def namesrv_main(
     """
     configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
     flags = {**overrides, **running.listen_settings(listen)}
+    if controller is not None:
+        flags["controller"] = controller
     config = namesrv_settings(running.sources_of(config_file, flags, environ))
 
     async def body(stop: asyncio.Event) -> int:
@@ -46,8 +49,11 @@ def namesrv_main(
 def namesrv_settings(sources: Sources) -> NamesrvConfig:
     """The settings from all sources; unknown keys are warned of."""
     (config,) = running.load_settings((NamesrvConfig,), NAMESRV, sources)
-    path = os.path.expanduser(config.kv_config_path)
-    settings: NamesrvConfig = dataclasses.replace(config, kv_config_path=path)
+    settings: NamesrvConfig = dataclasses.replace(
+        config,
+        kv_config_path=os.path.expanduser(config.kv_config_path),
+        controller_store_path=os.path.expanduser(config.controller_store_path),
+    )
     return settings
 
 

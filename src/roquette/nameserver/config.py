@@ -46,6 +46,14 @@ class NamesrvConfig:
         "Seconds a begun frame may come slower than 1 KiB a second; then its connection is cut.",
         least=1,
     )
+    controller: str = option(
+        "",
+        "Keep the records of broker groups: embedded (in a file of this name server; brokers then name "
+        "it alone as controllerAddr). Empty: no controller.",
+    )
+    controller_store_path: str = option(
+        "~/namesrv/controller", "The directory of an embedded controller."
+    )
     max_unfinished_frame_bytes: int = option(
         128 << 20,
         "What frames that have not arrived whole may hold together; beyond it the oldest are refused.",
@@ -59,7 +67,13 @@ class NamesrvConfig:
 
 
 # Paths and lists that no request may touch (Apache's configBlackList names the first three).
-_LOCKED_KEYS = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+_LOCKED_KEYS = (
+    "configBlackList",
+    "configStorePath",
+    "controllerStorePath",
+    "kvConfigPath",
+    "rocketmqHome",
+)
 
 
 def forbidden_keys(keys: Iterable[str]) -> list[str]:

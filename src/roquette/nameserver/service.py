@@ -6,7 +6,10 @@ import logging
 from roquette.base.clock import Clock
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
+from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.controller.register_file import RegisterFile
+from roquette.nameserver.controller.registers import RegisterProcessor
 from roquette.nameserver.core import NameServerCore
 from roquette.nameserver.processors.brokers import BrokerProcessor
 from roquette.nameserver.processors.kv_config import KvConfigProcessor
@@ -28,13 +31,17 @@ class NameServer:
     """A name server. Everything but the KV config lives in memory: it may be killed at any time.
 
     Args:
-        files: keeps the KV config at `config.kv_config_path`.
+        files: keeps the KV config at `config.kv_config_path`, and what an embedded controller has.
+
+    Raises:
+        ConfigError: `config.controller` is none.
     """
 
     def __init__(self, config: NamesrvConfig, *, files: Files, clock: Clock) -> None:
         self.core = NameServerCore(config, clock)
         self.port = 0
         self._kv = KvConfigProcessor(self.core, files)
+        self._registers = registers_of(config, files)
         self.tasks = Tasks()
         self._requests = Tasks()
         self._server: Server | None = None
@@ -47,16 +54,19 @@ class NameServer:
             *TopicProcessor(self.core).rows(),
             *self._kv.rows(),
             *SettingsProcessor(self.core).rows(),
+            *RegisterProcessor(self._registers).rows(),
         ]
 
     async def start(self, host: str | None = None, port: int | None = None) -> int:
         """Load the KV config and accept; returns the port.
 
         Raises:
-            ConfigError: the KV config is not readable. OSError: the port is taken.
+            ConfigError: the KV config or the records are not readable. OSError: the port is taken.
         """
         config, clock = self.core.config, self.core.clock
         await self._kv.load()
+        if self._registers is not None:
+            await self._registers.load()
         self.core.started_ms = clock.steady_ms()
         dispatcher = Dispatcher(
             self.rows(),
@@ -113,4 +123,16 @@ class NameServer:
         await self.tasks.stop()
         await self._kv.finish()
         await self._requests.stop()
+        if self._registers is not None:
+            await self._registers.close()
         log.info("name server stopped port=%d", self.port)
+
+
+def registers_of(config: NamesrvConfig, files: Files) -> RegisterFile | None:
+    """Where the records of groups stand; None: this is no controller."""
+    match config.controller:
+        case "":
+            return None
+        case "embedded":
+            return RegisterFile(files, config.controller_store_path)
+    raise ConfigError(f"controller={config.controller!r} is neither empty nor embedded")

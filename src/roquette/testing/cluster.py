@@ -95,6 +95,7 @@ class SimCluster:
             "bind_address": ip,
             "listen_port": NAMESRV_PORT,
             "kv_config_path": "/kv/kvConfig.json",
+            "controller_store_path": "/controller",
         }
         config = NamesrvConfig(**values | settings)
         host = self.host(ip)

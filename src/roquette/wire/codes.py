@@ -146,6 +146,8 @@ class RequestCode(IntEnum):
     CLEAN_BROKER_DATA = 1011
     CONTROLLER_GET_NEXT_BROKER_ID = 1012
     CONTROLLER_APPLY_BROKER_ID = 1013
+    GET_REGISTER = 13001  # ours: what stands under a key at a controller
+    PUT_REGISTER_IF = 13002  # ours: replace it if nobody else has
     UPDATE_COLD_DATA_FLOW_CTR_CONFIG = 2001
     REMOVE_COLD_DATA_FLOW_CTR_CONFIG = 2002
     GET_COLD_DATA_FLOW_CTR_INFO = 2003

@@ -2,6 +2,7 @@
 
 from roquette.wire.headers.ack import *
 from roquette.wire.headers.client import *
+from roquette.wire.headers.controller import *
 from roquette.wire.headers.group import *
 from roquette.wire.headers.offset import *
 from roquette.wire.headers.operations import *

@@ -1,0 +1,1 @@
+"""A name server as controller: where the records of groups stand, and who may ask for them."""

@@ -1,0 +1,85 @@
+"""A group's record as a broker reaches it: through name servers that are controllers, or straight in etcd."""
+
+import asyncio
+from collections.abc import Sequence
+
+from roquette.errors import AgreementError, ClientError
+from roquette.remoting.client import RemotingClient
+from roquette.replication.agreement import Stored
+from roquette.wire import headers
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
+from roquette.wire.header_codec import decode_ext, encode_ext
+
+
+class RemoteAgreement:
+    """An `Agreement` behind name servers: one is asked, and the next one after an error or `try_ms`.
+
+    All of them must stand before one etcd. A controller that keeps records in a file of its own must be the only
+    address: then a try may take a second.
+
+    Args:
+        client: the owner's; `close` leaves it open.
+    """
+
+    def __init__(
+        self, client: RemotingClient, addresses: Sequence[str], try_ms: int | None = None
+    ) -> None:
+        assert addresses
+        self._client = client
+        self._addresses = list(addresses)
+        self._at = 0
+        self._try_ms = try_ms or (250 if len(addresses) > 1 else 1_000)
+
+    async def get(self, key: str) -> Stored:
+        """See `Agreement`; each name server is tried once."""
+        ext = encode_ext(headers.GetRegisterRequestHeader(key=key))
+        said: list[str] = []
+        for _ in self._addresses:
+            address = self._addresses[self._at]
+            try:
+                answer = await self._ask(address, RequestCode.GET_REGISTER, ext, b"")
+                return Stored(_revision(answer), bytes(answer.body or b""))
+            except (ClientError, AgreementError) as error:
+                said.append(f"{address}: {error}")
+                self._next(address)
+        raise AgreementError(f"the record {key} could not be read: {'; '.join(said)}")
+
+    async def put_if(self, key: str, revision: int, value: bytes) -> int | None:
+        """See `Agreement`; the next name server is tried only when the one before cannot have got the request."""
+        ext = encode_ext(headers.PutRegisterIfRequestHeader(key=key, revision=revision))
+        said: list[str] = []
+        for _ in self._addresses:
+            address = self._addresses[self._at]
+            try:
+                async with asyncio.timeout(self._try_ms / 1000):
+                    await self._client.connect(address)
+            except (ClientError, TimeoutError) as error:
+                said.append(f"{address}: {error or 'no connection in time'}")
+                self._next(address)
+                continue
+            try:
+                answer = await self._ask(address, RequestCode.PUT_REGISTER_IF, ext, value)
+                return _revision(answer) or None
+            except (ClientError, AgreementError) as error:
+                said.append(f"{address}: {error}")
+                self._next(address)
+                break
+        raise AgreementError(f"the record {key} may not be written: {'; '.join(said)}")
+
+    async def _ask(self, address: str, code: int, ext: bytes, body: bytes) -> Command:
+        answer = await self._client.invoke(address, code, ext, body, timeout_ms=self._try_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise AgreementError(answer.remark or f"code {answer.code}")
+        return answer
+
+    def _next(self, failed: str) -> None:
+        if self._addresses[self._at] == failed:  # another call may have moved on already
+            self._at = (self._at + 1) % len(self._addresses)
+
+    async def close(self) -> None:
+        """Nothing of its own is open."""
+
+
+def _revision(answer: Command) -> int:
+    return decode_ext(headers.RegisterResponseHeader, answer.ext).revision
