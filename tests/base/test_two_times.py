@@ -55,7 +55,7 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/cluster/registration.py": (VERSIONS, "_take_order_topics"),
     "broker/timers/delay_feature.py": (VERSIONS, "__init__"),
     "broker/operation/stats_feature.py": (SHOWN, "_sample"),
-    "broker/pop/feature.py": (STORED, "__init__"),
+    "broker/pop/feature.py": (STORED, "load"),
     "broker/pulling/feature.py": (VERSIONS, "_disable_slow_readers"),
     "broker/timers/feature.py": (PROMISED, "__init__ save_now"),
     "broker/records/steps.py": (STORED, "run_steps"),

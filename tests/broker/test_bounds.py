@@ -17,6 +17,7 @@ from roquette.base.bounds import Bound
 from roquette.base.lifecycle import Tasks
 from roquette.broker.files.config_files import ConfigFiles, Saver
 from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.tables.bounds import NAME, Bounds, BoundSettings
 from roquette.broker.timers.feature import TimerFeature
@@ -129,7 +130,7 @@ FILLS: dict[str, tuple[Fill, Callable[[Any], int]]] = {
     "offsets": (commit, lambda c: pairs_of(c.broker.tables.offsets._offsets)),
     "pulled": (pull, lambda c: len(c.broker.tables.offsets.pulled_pairs())),
     "forbidden": (forbid, lambda c: pairs_of(c.broker.tables.groups._forbidden)),
-    "modes": (set_mode, lambda c: pairs_of(c.broker.feature(PopFeature).pop.modes._modes)),
+    "modes": (set_mode, lambda c: pairs_of(c.broker.feature(AssignmentFeature).modes._modes)),
     "orderly": (pop_in_order, lambda c: pairs_of(c.broker.feature(PopFeature).pop.orders._table)),
     "producers": (producer_beat, lambda c: len(c.broker.tables.producers)),
     "consumers": (consumer_beat, lambda c: len(c.broker.tables.consumers)),

@@ -191,8 +191,6 @@ def test_what_cannot_be_advertised_is_refused():
         advertised_host(BrokerConfig())
     with pytest.raises(ConfigError, match="is not an IP address"):
         advertised_host(BrokerConfig(broker_ip1="some-host"))
-    with pytest.raises(ConfigError, match="replicas are not served"):
-        advertised_host(BrokerConfig(broker_ip1="1.2.3.4", broker_role="SLAVE"))
 
 
 def test_the_same_seed_gives_the_same_run(run_broker, tmp_path):

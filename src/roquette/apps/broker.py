@@ -14,6 +14,7 @@ from roquette.base.foreign_keys import BROKER
 from roquette.base.logs import configure
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
+from roquette.errors import ConfigError
 from roquette.remoting.address import host_name, local_address
 from roquette.store.config import StoreConfig
 
@@ -52,7 +53,12 @@ async def serve_broker(
 
     Args:
         namesrv: the name server's address, for the ready line.
+
+    Raises:
+        ConfigError: a setting is wrong.
     """
+    if config.broker_role == "SLAVE" or config.broker_id != 0:
+        raise ConfigError("replicas are not served yet: brokerRole must be a master's, brokerId 0")
     broker = Broker(
         config,
         store_config,

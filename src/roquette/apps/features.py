@@ -1,4 +1,4 @@
-"""What a broker does: the one list of its features."""
+"""What a broker does: the list of a master's features, and that of a replica's."""
 
 from roquette.broker.clients.client_calls import ClientCallProcessor
 from roquette.broker.clients.heartbeat import HeartbeatProcessor
@@ -19,8 +19,11 @@ from roquette.broker.operation.settings import AdminProcessor
 from roquette.broker.operation.stats_feature import StatsFeature
 from roquette.broker.operation.store_maintenance import StoreMaintenance
 from roquette.broker.operation.topic_admin import TopicProcessor
+from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
+from roquette.broker.replication.role import ReplicaRole
+from roquette.broker.replication.source import MasterSource
 from roquette.broker.sending.feature import SendFeature
 from roquette.broker.tables.deletions import Deletions
 from roquette.broker.timers.delay_feature import DelayFeature
@@ -29,7 +32,7 @@ from roquette.broker.transactions.feature import TransactionFeature
 
 
 def broker_features(core: BrokerCore) -> list[Feature]:
-    """Every feature of a broker, made from its core and from those it works with.
+    """Every feature of a master, made from its core and from those it works with.
 
     In this order they load, begin, hear of messages, forget topics and write their files; they stop in reverse order.
     """
@@ -48,8 +51,54 @@ def broker_features(core: BrokerCore) -> list[Feature]:
         StoreMaintenance(core),
         SendFeature(core, saved, transactions.transactions, auto_creation),
         pulls,
-        PopFeature(core, saved, cluster.queues),
+        PopFeature(core, saved),
+        AssignmentFeature(core, saved, cluster.queues),
         transactions,
+        HeartbeatProcessor(core),
+        LockProcessor(core),
+        SubscriptionProcessor(core),
+        ClientCallProcessor(core),
+        OffsetProcessor(core),
+        OffsetAdminProcessor(core, saved, pulls),
+        TopicProcessor(core, stats.items, saved, deletions),
+        GroupProcessor(core, saved, deletions),
+        QueryProcessor(core),
+        stats,
+        ConsumeStatsProcessor(core, stats.items),
+        UpkeepProcessor(core, saved, deletions),
+        AdminProcessor(core),
+        cluster,
+    ]
+
+
+def replica_features(core: BrokerCore, source: MasterSource | None = None) -> list[Feature]:
+    """Every feature of a replica: it serves what changes neither its log nor its tables, and refuses the rest.
+
+    Args:
+        source: where its master is; without, what the name servers answer to its registration.
+    """
+    cluster = ClusterFeature(core)
+    master = source or cluster.registration
+    deletions = Deletions(core)
+    saved = TablePersistence(core, cluster.registration, deletions)
+    pulls = PullFeature(core, master)
+    stats = StatsFeature(core, deletions)
+    delays = DelayFeature(core)
+    transactions = TransactionFeature(core)
+    creation = AutoCreation(core, cluster.outbound, saved)
+    absent = [
+        delays,
+        TimerFeature(core, delays.levels),
+        SendFeature(core, saved, transactions.transactions, creation),
+        PopFeature(core, saved),
+        transactions,
+    ]
+    return [
+        ReplicaRole(core, absent, master),
+        saved,
+        StoreMaintenance(core),
+        pulls,
+        AssignmentFeature(core, saved, cluster.queues),
         HeartbeatProcessor(core),
         LockProcessor(core),
         SubscriptionProcessor(core),

@@ -56,6 +56,10 @@ class Feature:
         """The requests it serves."""
         return ()
 
+    def admit(self, row: Row) -> Row:
+        """What is served in the place of a row of any feature: a replica refuses what only a master does."""
+        return row
+
     def beats(self) -> Iterable[Beat]:
         """What it does again and again."""
         return ()

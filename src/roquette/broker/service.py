@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
@@ -18,7 +18,7 @@ from roquette.broker.listeners import Listeners
 from roquette.broker.records.stored_times import BrokerClock
 from roquette.errors import StoreError
 from roquette.message.message_id import host_bytes
-from roquette.remoting.request import Peer, RequestContext
+from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 
@@ -103,6 +103,8 @@ class Broker:
         self._arrived = hooks(self._features, "arrived")
         self._written = hooks(self._features, "turn_written")
         rows = [row for one in self._features for row in one.rows()]
+        for admit in hooks(self._features, "admit"):
+            rows = [cast(Row, admit(row)) for row in rows]
         self._listeners = Listeners(rows, self.core, self._connection_lost)
         started = False
         try:

@@ -21,7 +21,7 @@ from roquette.apps.features import broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.broker.config import BrokerConfig
-from roquette.broker.service import Broker
+from roquette.broker.service import Broker, Features
 from roquette.client.client import Client
 from roquette.client.config import ClientConfig
 from roquette.nameserver.config import NamesrvConfig
@@ -114,6 +114,7 @@ class SimCluster:
         *,
         name_servers: str | None = None,
         store: dict[str, Any] | None = None,
+        features: Features = broker_features,
         **settings: Any,
     ) -> Broker:
         """Start a broker; `settings` are fields of BrokerConfig, `store` of StoreConfig."""
@@ -131,7 +132,7 @@ class SimCluster:
             broker = Broker(
                 config,
                 store_config,
-                broker_features,
+                features,
                 files=host.files,
                 clock=host.clock,
                 entropy=self._entropy(),

@@ -11,8 +11,6 @@ PORT_TRIES = 20
 
 def advertised_host(config: BrokerConfig) -> str:
     """The IP address that clients get and records carry; raises ConfigError."""
-    if config.broker_role == "SLAVE" or config.broker_id != 0:
-        raise ConfigError("replicas are not served yet: brokerRole must be a master's, brokerId 0")
     host = config.broker_ip1 or config.bind_address
     if host in {"", "0.0.0.0", "::"}:
         raise ConfigError("brokerIP1 is not set and the bind address is not a specific one")

@@ -1,6 +1,7 @@
 """Every call the broker makes to others: registrations, routes, auto-created topics. Apache: BrokerOuterAPI."""
 
 from functools import partial
+from typing import NamedTuple
 
 from roquette.base.executor import run_blocking
 from roquette.errors import BrokerError
@@ -29,6 +30,14 @@ AUTO_CREATED = "autoCreated"
 """Field of ours: in UPDATE_AND_CREATE_TOPIC and in the answer to GET_TOPIC_CONFIG, a first message made it."""
 
 
+class Registered(NamedTuple):
+    """What a name server answers: its order-topic table, if it sent one, and to replicas where their master is."""
+
+    order_topics: KVTable | None
+    master_address: str
+    ha_address: str
+
+
 class Outbound:
     """Calls to name servers and other brokers over one remoting client."""
 
@@ -43,8 +52,8 @@ class Outbound:
         timeout_ms: int,
         *,
         part: bool = False,
-    ) -> KVTable | None:
-        """REGISTER_BROKER at one name server; returns its order-topic table, if it sent one.
+    ) -> "Registered":
+        """REGISTER_BROKER at one name server.
 
         `part`: there are more topics than in this body; our name server reads that, Apache's ignores it.
 
@@ -66,7 +75,12 @@ class Outbound:
         )
         if reply.code != ResponseCode.SUCCESS:
             raise BrokerError(reply.code, reply.remark or "", address=name_server)
-        return decode_body(KVTable, reply.body) if reply.body else None
+        told = ext_dict(reply.ext)
+        return Registered(
+            decode_body(KVTable, reply.body) if reply.body else None,
+            told.get("masterAddr", ""),
+            told.get("haServerAddr", ""),
+        )
 
     async def unregister(
         self, name_server: str, header: UnRegisterBrokerRequestHeader, timeout_ms: int

@@ -10,14 +10,13 @@ import logging
 from functools import partial
 
 from roquette.base.lifecycle import Health
-from roquette.broker.cluster.outbound import Outbound
+from roquette.broker.cluster.outbound import Outbound, Registered
 from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
 from roquette.broker.config import BrokerConfig, name_servers
 from roquette.broker.core import BrokerCore
 from roquette.errors import BrokerError, ClientError
 from roquette.wire.bodies import (
     DataVersion,
-    KVTable,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
@@ -58,6 +57,10 @@ class Registration:
 
     Args:
         agreement: asked once a period whether the name servers agree.
+
+    Attributes:
+        master_address, ha_address: of the master under whose name we are a replica, as the last answer said; empty:
+            there is none.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Registration:
         self._servers: dict[str, _Server] = {}
         self._changes = 0
         self._running = False
+        self.master_address = self.ha_address = ""
 
     async def start(self) -> None:
         """Begin; returns when every name server has answered, or after 500 ms."""
@@ -117,6 +121,11 @@ class Registration:
         for server in self._servers.values():
             server.everything = True
             server.wanted = self._changes + 1
+            server.wake.set()
+
+    def again(self) -> None:
+        """Register now: the answer says where the master is."""
+        for server in self._servers.values():
             server.wake.set()
 
     def connection_lost(self, address: str) -> None:
@@ -205,7 +214,7 @@ class Registration:
         version = self._topics.data_version
         wanted = [topic.name for topic in self._topics.all()] if everything else names
         try:
-            table = await self._tell(server, config, wanted, version)
+            told = await self._tell(server, config, wanted, version)
         except ClientError as error:
             server.everything = server.everything or everything or isinstance(error, BrokerError)
             if server.reachable is not False:
@@ -230,12 +239,15 @@ class Registration:
                 server.pending[name] = None
         if server.told >= server.wanted:
             _release(server)
-        self._take_order_topics(table)
+        if config.broker_id:
+            self.master_address, self.ha_address = told.master_address, told.ha_address
+        else:
+            self._take_order_topics(told)
         return True
 
     async def _tell(
         self, server: _Server, config: BrokerConfig, wanted: list[str], version: DataVersion
-    ) -> KVTable | None:
+    ) -> Registered:
         """Register topics, in parts when there are many; the loop gets its turns between them.
 
         Apache's name server takes changes of a topic it knows only with another version than the last message's:
@@ -246,7 +258,7 @@ class Registration:
         parts = [wanted[start : start + size] for start in range(0, len(wanted), size)] or [[]]
         place = self._core.address
         address, ha_address = str(place), f"{place.host}:{place.port + 1}"
-        table: KVTable | None = None
+        answer = Registered(None, "", "")
         for number, names in enumerate(parts):
             header = RegisterBrokerRequestHeader(
                 broker_name=config.broker_name,
@@ -263,16 +275,17 @@ class Registration:
                     state_version=version.state_version,
                     timestamp=version.timestamp - 1 - number % 2,
                 )
-            table = await self._outbound.register(
+            answer = await self._outbound.register(
                 server.address,
                 header,
                 self._body(config, names, told),
                 config.register_broker_timeout_mills,
                 part=len(parts) > 1,
             )
-        return table
+        return answer
 
-    def _take_order_topics(self, table: KVTable | None) -> None:
+    def _take_order_topics(self, told: Registered) -> None:
+        table = told.order_topics
         if table is not None and table.table:
             for name in table.table:  # updateOrderTopicConfig
                 self._topics.set_order(name, self._core.clock.now_ms())

@@ -32,6 +32,7 @@ class OffsetProcessor(Feature):
         self._topics = core.tables.topics
         self._groups = core.tables.groups
         self._offsets = core.tables.offsets
+        self._backward = core.tables.backward_commits
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -110,11 +111,13 @@ class OffsetProcessor(Feature):
         if self._offsets.has_reset(group, topic, queue_id):
             return Reply(remark="Offset has been previously reset")
         if not self._offsets.commit(group, topic, queue_id, offset, ctx.now_ms, ctx.peer.remote):
+            why = f"group[{group}] has the attribute {COMMIT_BACKWARD}=REFUSE"
+            if self._backward.never:
+                why = "a replica takes no smaller one"
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
-                f"offset {offset} is behind the committed one, and group[{group}] has the attribute "
-                f"{COMMIT_BACKWARD}=REFUSE: topic[{topic}] queueId[{queue_id}] stays at "
-                f"{self._offsets.query(group, topic, queue_id)}",
+                f"offset {offset} is behind the committed one, and {why}: topic[{topic}] "
+                f"queueId[{queue_id}] stays at {self._offsets.query(group, topic, queue_id)}",
             )
         return Reply()
 

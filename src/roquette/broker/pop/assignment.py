@@ -8,44 +8,78 @@ from collections.abc import Awaitable, Callable
 from roquette.broker.clients.heartbeat import decode_request
 from roquette.broker.cluster.cluster_queues import ClusterQueues
 from roquette.broker.core import BrokerCore
-from roquette.broker.files.config_files import Saver
-from roquette.broker.pop.modes import POP, PULL, assign
-from roquette.broker.pop.state import PopState
+from roquette.broker.feature import Feature, Lane, Start
+from roquette.broker.files.config_files import MODES, Saver
+from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.pop.modes import POP, PULL, RequestModes, assign
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
 from roquette.remoting.outcomes import Outcome, Reply, Task
-from roquette.remoting.request import RequestContext
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.bodies import (
     MessageQueueAssignment,
+    MessageRequestModeSerializeWrapper,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
 )
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.json_body import encode_body
 
 Queues = Callable[[str], Awaitable[list[MessageQueue] | None]]
 
 
-class AssignmentProcessor:
+class AssignmentFeature(Feature):
     """Assigns queues and keeps the modes.
 
-    Args:
-        queues_of: the queues of a topic in the whole cluster; None when no name server knows any.
-        save_modes: writes messageRequestMode.json.
+    Attributes:
+        modes: who pulls and who pops.
     """
 
-    def __init__(
-        self, core: BrokerCore, pop: PopState, queues: ClusterQueues, mode_file: Saver
-    ) -> None:
+    def __init__(self, core: BrokerCore, saved: TablePersistence, queues: ClusterQueues) -> None:
+        self._core = core
         self._live = core.live
         self._topics = core.tables.topics
         self._groups = core.tables.groups
         self._consumers = core.tables.consumers
-        self._pop = pop
         self._queues = queues
-        self._mode_file = mode_file
+        self.modes = RequestModes(core.live.bounds.modes)
+        self.file = Saver(core.files, MODES, self.modes.to_wrapper)
+        saved.goes_with_topics(self.file)
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        code, balance = RequestCode, Lane.LOAD_BALANCE
+        nothing, assign_queues = Promise.NOTHING, self.query_assignment
+        return [
+            row(code.QUERY_ASSIGNMENT, assign_queues, None, balance, nothing),
+            row(code.SET_MESSAGE_REQUEST_MODE, self.set_request_mode, None, balance, Promise.FILE),
+            row(
+                code.GET_ALL_MESSAGE_REQUEST_MODE,
+                self.all_request_modes,
+                None,
+                Lane.ADMIN,
+                nothing,
+            ),
+        ]
+
+    def load(self, start: Start) -> None:
+        """Read the file."""
+        found = self._core.files.load(MODES, MessageRequestModeSerializeWrapper)
+        if found is not None:
+            self.modes.load(found.message_request_mode_map)
+
+    def forget_topic(self, topic: str) -> None:
+        """Its modes go."""
+        if self.modes.forget(topic=topic):
+            self.file.mark()
+
+    def forget_group(self, group: str, clean_offset: bool) -> None:
+        """Its modes go."""
+        if self.modes.forget(group=group):
+            self.file.mark()
 
     def query_assignment(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """QUERY_ASSIGNMENT."""
@@ -53,7 +87,7 @@ class AssignmentProcessor:
 
     async def _assign(self, request: QueryAssignmentRequestBody) -> Reply:
         config = self._live.current
-        mode = self._pop.modes.find(
+        mode = self.modes.find(
             request.topic,
             request.consumer_group,
             default_mode=config.default_message_request_mode,
@@ -90,14 +124,14 @@ class AssignmentProcessor:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"mode[{request.mode}] is not PULL or POP"
             )
-        self._pop.modes.put(request)
+        self.modes.put(request)
         return Task(self._saved())
 
     async def _saved(self) -> Reply:
-        self._mode_file.mark()
-        await self._mode_file.confirm()
+        self.file.mark()
+        await self.file.confirm()
         return Reply()
 
     def all_request_modes(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_ALL_MESSAGE_REQUEST_MODE: what replicas copy."""
-        return Reply(b"", encode_body(self._pop.modes.to_wrapper()))
+        return Reply(b"", encode_body(self.modes.to_wrapper()))

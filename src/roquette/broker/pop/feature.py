@@ -3,13 +3,11 @@
 import asyncio
 
 from roquette.base.lifecycle import Health, Tasks
-from roquette.broker.cluster.cluster_queues import ClusterQueues
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane, Start
 from roquette.broker.files.config_files import Saver
 from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.pop.acknowledge import AckProcessor
-from roquette.broker.pop.assignment import AssignmentProcessor
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.hand_out import PopProcessor
 from roquette.broker.pop.inspect import PopInfoProcessor
@@ -21,13 +19,9 @@ from roquette.remoting.promises import Promise
 from roquette.remoting.request import Row, row
 from roquette.store.results import Arrival
 from roquette.wire import headers as h
-from roquette.wire.bodies import (
-    ConsumerOrderInfoSerializeWrapper,
-    MessageRequestModeSerializeWrapper,
-)
+from roquette.wire.bodies import ConsumerOrderInfoSerializeWrapper
 from roquette.wire.codes import RequestCode
 
-MODES = "messageRequestMode.json"
 ORDERS = "consumerOrderInfo.json"
 EXPIRY_BEAT_S = 0.1
 CLEAN_BEAT_S = 10.0
@@ -43,23 +37,20 @@ class PopFeature(Feature):
         pop: what POP keeps.
     """
 
-    def __init__(self, core: BrokerCore, saved: TablePersistence, queues: ClusterQueues) -> None:
+    def __init__(self, core: BrokerCore, saved: TablePersistence) -> None:
         self._core = core
+        self._saved = saved
         self.pop = pop = PopState(core, self._wake)
-        self._mode_file = Saver(core.files, MODES, pop.modes.to_wrapper)
         self._order_file = Saver(core.files, ORDERS, pop.orders.to_wrapper)
-        saved.goes_with_topics(self._mode_file)
-        saved.before_offsets(lambda: pop.reviver.snapshot(core.clock.now_ms()))
         checks, places = PopChecks(core), PopOffsets(core, pop.orders)
         self._pop = PopProcessor(core, pop, checks, places)
         self._ack = AckProcessor(core, pop, checks)
         self._info = PopInfoProcessor(core, pop, checks, places)
-        self._assignment = AssignmentProcessor(core, pop, queues, self._mode_file)
 
     def rows(self) -> list[Row]:
         """What it serves."""
         code, promise, pull = RequestCode, Promise, Lane.PULL
-        pop, ack, info, assignment = self._pop, self._ack, self._info, self._assignment
+        pop, ack, info = self._pop, self._ack, self._info
         return [
             row(code.POP_MESSAGE, pop.pop_message, h.PopMessageRequestHeader, pull, promise.LOG),
             row(
@@ -94,27 +85,6 @@ class PopFeature(Feature):
                 Lane.ACK,
                 promise.LOG,
             ),
-            row(
-                code.QUERY_ASSIGNMENT,
-                assignment.query_assignment,
-                None,
-                Lane.LOAD_BALANCE,
-                promise.NOTHING,
-            ),
-            row(
-                code.SET_MESSAGE_REQUEST_MODE,
-                assignment.set_request_mode,
-                None,
-                Lane.LOAD_BALANCE,
-                promise.FILE,
-            ),
-            row(
-                code.GET_ALL_MESSAGE_REQUEST_MODE,
-                assignment.all_request_modes,
-                None,
-                Lane.ADMIN,
-                promise.NOTHING,
-            ),
         ]
 
     def beats(self) -> list[Beat]:
@@ -127,12 +97,10 @@ class PopFeature(Feature):
         ]
 
     def load(self, start: Start) -> None:
-        """Read the files, then the revive log."""
-        pop, files = self.pop, self._core.files
+        """Read the file, then the revive log."""
+        pop, files, clock = self.pop, self._core.files, self._core.clock
+        self._saved.before_offsets(lambda: pop.reviver.snapshot(clock.now_ms()))
         pop.orders.start(start.now_ms, start.steady_ms)
-        modes = files.load(MODES, MessageRequestModeSerializeWrapper)
-        if modes is not None:
-            pop.modes.load(modes.message_request_mode_map)
         orders = files.load(ORDERS, ConsumerOrderInfoSerializeWrapper)
         if orders is not None:
             pop.orders.load(orders.table, start.steady_ms)
@@ -181,14 +149,12 @@ class PopFeature(Feature):
         asyncio.get_running_loop().call_soon(lambda: self._run([hold], may_hold=True))
 
     def forget_topic(self, topic: str) -> None:
-        """Its orderly pops and modes go."""
-        if self.pop.forget_topic(topic):
-            self._mode_file.mark()
+        """Its orderly pops go."""
+        self.pop.forget_topic(topic)
 
     def forget_group(self, group: str, clean_offset: bool) -> None:
-        """Its orderly pops and modes go."""
-        if self.pop.forget_group(group):
-            self._mode_file.mark()
+        """Its orderly pops go."""
+        self.pop.forget_group(group)
 
     async def _save_orders(self) -> None:
         if self.pop.orders.dirty:

@@ -1,10 +1,9 @@
-"""What POP keeps of a broker, behind one door: the waiting requests, the orderly pops, the modes, the revive log."""
+"""What POP keeps of a broker, behind one door: the waiting requests, the orderly pops, the revive log."""
 
 from collections.abc import Callable
 
 from roquette.broker.core import BrokerCore
 from roquette.broker.pop.checkpoint import OrderEntry
-from roquette.broker.pop.modes import RequestModes
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
 from roquette.broker.pop.revive import Reviver
@@ -31,7 +30,6 @@ class PopState:
         self.polls = PollTable(total, per_key, properties_at)
         self.notices = PollTable(total, per_key, properties_at, last_first=True)
         self.orders = OrderTable(bounds.orderly)
-        self.modes = RequestModes(bounds.modes)
         self.locked: set[tuple[str, str, int]] = set()
         self.log = ReviveLog(
             core.store,
@@ -98,15 +96,13 @@ class PopState:
         """Every waiting request: the broker stops."""
         return self.polls.drain() + self.notices.drain()
 
-    def forget_topic(self, topic: str) -> bool:
-        """A topic was deleted; True when it had modes."""
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted."""
         self.orders.clean(lambda name, group, queue_id: name != topic)
-        return self.modes.forget(topic=topic)
 
-    def forget_group(self, group: str) -> bool:
-        """A group was deleted; True when it had modes."""
+    def forget_group(self, group: str) -> None:
+        """A group was deleted."""
         self.orders.clean(lambda topic, name, queue_id: name != group)
-        return self.modes.forget(group=group)
 
     def clean(self, now_ms: int) -> None:
         """Forget orderly pops of what is gone."""

@@ -8,6 +8,7 @@ from roquette.broker.pulling.hold_table import HeldPull, HoldTable
 from roquette.broker.pulling.pull import PullProcessor
 from roquette.broker.pulling.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
 from roquette.broker.pulling.slow_readers import disable_slow_readers
+from roquette.broker.replication.source import MasterSource
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Row, row
 from roquette.store.results import Arrival
@@ -25,10 +26,11 @@ class PullFeature(Feature):
         holds: the pulls that wait.
     """
 
-    def __init__(self, core: BrokerCore) -> None:
+    def __init__(self, core: BrokerCore, source: MasterSource | None = None) -> None:
+        """`source`: the master of a replica; without, the broker is a master."""
         self._core = core
         self.holds = HoldTable(core.live.current.max_held_pulls, core.store.properties_at)
-        self._pull = PullProcessor(core, self.holds)
+        self._pull = PullProcessor(core, self.holds, source)
 
     def rows(self) -> list[Row]:
         """What it serves."""

@@ -17,6 +17,7 @@ from roquette.broker.pulling.filters import (
     is_tag_type,
 )
 from roquette.broker.pulling.hold_table import HeldPull, HoldTable
+from roquette.broker.replication.source import MasterSource, words_of_master
 from roquette.broker.tables.consumers import ConsumerTable
 from roquette.broker.tables.groups import GroupTable
 from roquette.broker.tables.offsets import OffsetTable
@@ -74,8 +75,12 @@ _REPLY: Final = (
 class PullProcessor:
     """Serves the pulls."""
 
-    def __init__(self, core: BrokerCore, holds: HoldTable) -> None:
+    def __init__(
+        self, core: BrokerCore, holds: HoldTable, source: MasterSource | None = None
+    ) -> None:
+        """`source`: the master of a replica, or None."""
         tables = core.tables
+        self._source: MasterSource | None = source
         self._live: LiveConfig = core.live
         self._store: MessageStore = core.store
         self._topics: TopicTable = tables.topics
@@ -105,6 +110,8 @@ class PullProcessor:
                 FORBIDDEN_BROKER,
                 f"the broker[{self._broker_address}] for lite pull consumer is forbidden",
             )
+        if self._source is not None:
+            self._check_replica(self._source)
         group = self._groups.find(header.consumer_group, ctx.now_ms)
         if group is None:
             raise Refused(
@@ -146,6 +153,14 @@ class PullProcessor:
                 header.consumer_group, topic.name, queue_id, header.queue_offset
             )
         return self._read(ctx, header, topic, group, chosen)
+
+    def _check_replica(self, source: MasterSource) -> None:
+        """A replica is read when that is allowed, or when there is no master (PullMessageProcessor.rejectRequest)."""
+        if source.master_address and not self._live.current.slave_read_enable:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"slaveReadEnable=false: this slave broker is not read{words_of_master(source)}",
+            )
 
     def _find_topic(self, ctx: RequestContext, header: PullMessageRequestHeader) -> Topic:
         """The topic, if it may be read and has the queue."""
@@ -190,11 +205,26 @@ class PullProcessor:
         code, code_at_zero = CODES[found.status]
         if header.queue_offset == 0:
             code = code_at_zero
+        if self._source is not None:
+            code = self._of_replica(self._source, header, found, code)
         if code == NOT_FOUND and ctx.may_hold and header.sys_flag & SUSPEND_FLAG:
             pull = self._hold(ctx, header, topic, chosen)
             if self._holds.hold(pull):
                 return Held(pull)
         return self._answer(header, topic, group, found, code)
+
+    def _of_replica(
+        self, source: MasterSource, header: PullMessageRequestHeader, found: Found, code: int
+    ) -> int:
+        """The code of a replica's answer. It may lack what the master has: it corrects no offset, and who is not far
+        behind goes to the master (offsetCheckInSlave=false, composeResponseHeader); without a master it waits here."""
+        known = bool(source.master_address)
+        if code == OFFSET_MOVED and (known or found.status is not GetStatus.OFFSET_TOO_SMALL):
+            found.next_begin_offset = header.queue_offset
+            return RETRY_IMMEDIATELY if known else NOT_FOUND
+        if known and code != FOUND and not found.cold:
+            return RETRY_IMMEDIATELY
+        return code
 
     def _answer(
         self,
@@ -208,6 +238,8 @@ class PullProcessor:
         suggested = 0
         if self._live.current.slave_read_enable:
             suggested = group.which_broker_when_consume_slowly if found.cold else group.broker_id
+            if self._source is not None and not found.cold:
+                suggested = 0  # the master, always
         ext = _REPLY % (
             suggested,
             found.next_begin_offset,

@@ -19,11 +19,13 @@ class BackwardCommitPolicy:
 
     Attributes:
         accepted, refused: how many there were since the start.
+        never: none is accepted: a replica, whose master says what is committed.
     """
 
     def __init__(self, groups: GroupTable, clock: Clock) -> None:
         self._groups = groups
         self._log = RateLimited(log, clock)
+        self.never = False
         self.accepted = 0
         self.refused = 0
 
@@ -32,7 +34,9 @@ class BackwardCommitPolicy:
     ) -> bool:
         """Whether `offset` may replace the larger `old`."""
         config = self._groups.known(group)
-        allowed = config is None or (config.attributes or {}).get(COMMIT_BACKWARD) != REFUSE
+        allowed = not self.never and (
+            config is None or (config.attributes or {}).get(COMMIT_BACKWARD) != REFUSE
+        )
         if allowed:
             self.accepted += 1
         else:
