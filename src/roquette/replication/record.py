@@ -27,6 +27,11 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
         set_epoch: grows when `members` changes (Apache: syncStateSetEpoch).
         beat: changes with each renewal: the lease.
         places: by id, of everybody who ever joined and was not cleaned away.
+        doubtful: members whose machine may have lost bytes that they had reported (it lost power), with their last
+            epoch and the end of their log; they are not elected until they have caught up, or all are doubtful.
+        ordered: id of the member that an operator wants as the master; 0: none. accept_loss: even if it lacks
+            acknowledged messages.
+        lossy_epoch: the newest epoch that began in that way.
     """
 
     number: int = 0
@@ -36,6 +41,10 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     set_epoch: int = 0
     beat: int = 0
     places: dict[int, Place] = {}
+    doubtful: dict[int, tuple[int, int]] = {}
+    ordered: int = 0
+    accept_loss: bool = False
+    lossy_epoch: int = 0
 
     def encode(self) -> bytes:
         """JSON, the same bytes for the same content."""
@@ -48,6 +57,25 @@ def decode_record(data: bytes) -> GroupRecord:
         return msgspec.json.decode(data, type=GroupRecord)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise AgreementError(f"the group's record is not readable: {error}") from None
+
+
+def ordered_master(record: GroupRecord, member: int, accept_loss: bool) -> GroupRecord:
+    """The content with an operator's order: the master gives the office back, and others than `member` wait a TTL.
+
+    Raises AgreementError in words when that member may not become master.
+    """
+    if member not in record.places:
+        raise AgreementError(
+            f"no broker with id {member} ever joined; known are {sorted(record.places)}"
+        )
+    if member not in record.members and not accept_loss:
+        raise AgreementError(
+            f"broker {member} is not in step (in step: {list(record.members)}): as master it would lose "
+            "acknowledged messages. Let it catch up, or accept the loss."
+        )
+    return msgspec.structs.replace(
+        record, number=record.number + 1, ordered=member, accept_loss=accept_loss
+    )
 
 
 def record_key(cluster: str, broker_name: str) -> str:

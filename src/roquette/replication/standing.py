@@ -1,0 +1,52 @@
+"""Who may stand for master, and when: rules over the record alone."""
+
+from typing import Final
+
+from roquette.replication.effects import TakeOverSettings
+from roquette.replication.record import GroupRecord
+
+ALL_DOUBTFUL_MS: Final = (
+    1_000  # all lost power: so much later than a TTL, for each to say what it has
+)
+
+
+def patience(record: GroupRecord, me: int, settings: TakeOverSettings) -> int:
+    """How long the beat must have stood still before `me` stands, ms."""
+    if record.ordered not in (0, me):
+        return settings.ttl_ms
+    if record.master == me:  # an earlier life of ours, which is over
+        return 2 * settings.renew_ms
+    return settings.ttl_ms if record.master else 0
+
+
+def by_loss(record: GroupRecord, me: int) -> bool:
+    """Is it an order that makes `me` eligible, and nothing else?"""
+    unfit = me not in record.members or me in record.doubtful
+    return unfit and record.ordered == me and record.accept_loss
+
+
+def valid_order(record: GroupRecord) -> bool:
+    """May the one be master whom an operator wants? Else the order is out of date."""
+    fit = record.ordered in record.members and record.ordered not in record.doubtful
+    return record.ordered != 0 and (fit or record.accept_loss)
+
+
+def bar(record: GroupRecord, me: int, waited_ms: int, settings: TakeOverSettings) -> str:
+    """Why `me` may not stand, in words; empty: it may."""
+    if by_loss(record, me):
+        return ""
+    if me not in record.members:
+        return (
+            f"no master, and broker {me} is not in step: it waits for one of {list(record.members)}, "
+            "or for an order to elect it, losses accepted"
+        )
+    if me not in record.doubtful or record.members == (me,):
+        return ""
+    if others := [who for who in record.members if who not in record.doubtful]:
+        return f"no master, and broker {me} has lost power: it waits for one of {others}"
+    if waited_ms <= settings.ttl_ms + ALL_DOUBTFUL_MS:
+        return f"brokers {list(record.members)} have lost power: the one with most is sought"
+    best = max(record.members, key=lambda who: (record.doubtful[who], -who))
+    return (
+        "" if best == me else f"all have lost power: broker {me} waits for {best}, which has most"
+    )

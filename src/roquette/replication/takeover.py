@@ -1,0 +1,456 @@
+"""Who is master: one member's part of the decision, as a pure table of events and effects.
+
+The store behind `Agreement` is linearizable `put_if` on one record; answers may be lost and reads late. The lease is
+the beat in that record: its holder counts from before it sent a renewal, others from after they read one. A power cut
+or kill between any two effects is right; of this table nothing is kept on disk, it begins idle and trusts no lease.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from roquette.errors import AgreementError
+from roquette.replication import effects as do
+from roquette.replication.effects import Effect, Role, TakeOverSettings
+from roquette.replication.epochs import EpochMarks
+from roquette.replication.in_sync import InSync
+from roquette.replication.join import Join, Refuse, join
+from roquette.replication.record import GroupRecord, Place, ordered_master
+from roquette.replication.standing import bar, by_loss, patience, valid_order
+
+LONG_AGO: Final = -(1 << 60)
+HAND_OVER_MS: Final = 1_000  # a planned stop waits so long for slaves to have all
+
+
+class Kind(enum.Enum):
+    """What a write is for."""
+
+    CREATE = "create"
+    PLACE = "place"
+    DOUBT = "doubt"
+    ORDER = "order"
+    ELECT = "elect"
+    RENEW = "renew"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A write whose outcome is not known."""
+
+    kind: Kind
+    revision: int
+    record: GroupRecord
+    sent_ms: int
+
+    def done_in(self, record: GroupRecord) -> bool:
+        """Does that later record come after ours? Only our own writes of an office have our beats."""
+        mine = self.record
+        return (record.epoch, record.master, record.beat) == (mine.epoch, mine.master, mine.beat)
+
+
+class TakeOver:
+    """One life of one member.
+
+    Args:
+        clean: nothing that was reported or acknowledged can be missing: the machine has run on since, or the store
+            was closed in order, or SYNC_FLUSH.
+
+    Attributes:
+        role: MASTER from `Won` on. epoch: of the own mastership, or the one that is followed.
+        record: the newest that was seen. marks: of the log; the driver replaces them when it saves others.
+        confirmed: all of the set has the log up to here. heard_ms: when we last heard our master.
+    """
+
+    def __init__(
+        self,
+        me: int,
+        place: Place,
+        marks: EpochMarks,
+        settings: TakeOverSettings,
+        clean: bool = True,
+    ) -> None:
+        self.me = me
+        self.place = place
+        self.marks = marks
+        self.settings = settings
+        self.role = Role.IDLE
+        self.epoch = 0
+        self.record: GroupRecord | None = None
+        self.confirmed = 0
+        self.heard_ms = LONG_AGO
+        self._clean = clean
+        self._settled = False  # the record says what we may have lost, if we may
+        self._why_none = ""
+        self._store_trouble = ""
+        self._revision = 0
+        self._absent = False  # a read has shown that there is no record
+        self._beat = (-1, 0, 0)
+        self._beat_ms = LONG_AGO  # when that beat was first seen
+        self._got_ms = LONG_AGO
+        self._asked: Asked | None = None
+        self._lease_ms = LONG_AGO
+        self._end = 0
+        self._start = 0  # of our epoch: below it everything may be acknowledged
+        self._began_ms: int | None = None
+        self._told_members: tuple[int, ...] = ()
+        self._slaves = InSync(settings)
+        self._followed: do.Follow | None = None
+        self._old_master = 0
+        self._leaving_ms: int | None = None
+        self._order: tuple[int, bool] | None = None
+
+    # What others ask.
+
+    def may_acknowledge(self, now_ms: int) -> bool:
+        """Are we the one master, for certain? Ask at the write that ends a turn."""
+        return self._began_ms is not None and self.lease_left_ms(now_ms) > 0
+
+    def lease_left_ms(self, now_ms: int) -> int:
+        """How long we may count on our lease; 0: not at all."""
+        if self.role is not Role.MASTER:
+            return 0
+        return max(0, int(self._lease_ms + self.settings.hold_ms - now_ms))
+
+    @property
+    def shortage(self) -> str:
+        """Why a master that waits for replicas refuses messages; empty: it does not."""
+        have = len(self.record.members) if self.record else 0
+        need = max(self.settings.min_in_sync, self.settings.in_sync)
+        return f"in-sync replicas not enough: {have} of {need}" if have < need else ""
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no master, in words; empty when all is well, or it is only a matter of seconds."""
+        return self._store_trouble or self._why_none
+
+    def welcome(
+        self,
+        epoch: int,
+        theirs: EpochMarks,
+        their_end: int,
+        mine: EpochMarks,
+        own_end: int,
+        own_begin: int,
+    ) -> Join:
+        """A master has shaken hands: what to do with our log. Once a connection: a late one is out of date."""
+        newest = max(self.record.epoch if self.record else 0, mine.last_epoch)
+        if epoch < newest or theirs.last_epoch != epoch:
+            return Refuse(f"the master is of epoch {epoch}, the newest known is {newest}")
+        if self.role is not Role.SLAVE:
+            return Refuse("we follow nobody at present")
+        return join(theirs, their_end, mine, own_end, own_begin)
+
+    # Events.
+
+    def saw(
+        self, now_ms: int, revision: int, record: GroupRecord | None, sent_ms: int
+    ) -> list[Effect]:
+        """What the store had at some time after `sent_ms`: a read, or a write of ours that was carried out."""
+        old = self.record
+        if record is None or (old and record.number < old.number):
+            if old and sent_ms >= self._got_ms:
+                self._store_trouble = (
+                    f"the group's record is gone, or older than number {old.number}: restore it"
+                )
+            self._absent = old is None
+            return []
+        self._store_trouble = ""
+        if (beat := (record.epoch, record.master, record.beat)) != self._beat:
+            self._beat, self._beat_ms = beat, now_ms
+        self.record, self._revision, self._got_ms = record, revision, now_ms
+        effects: list[Effect] = []
+        asked = self._asked
+        if asked is not None and record.number >= asked.record.number:
+            self._asked = None
+            if asked.done_in(record):
+                effects += self._carried_out(asked)
+                old = asked.record
+        if self.role is not Role.MASTER:
+            return effects + self._follow(record)
+        if record.epoch != self.epoch or record.master != self.me:
+            return [*effects, self._depose(record), *self._follow(record)]
+        known = old.doubtful if old else {}
+        doubts = sorted(who for who in record.doubtful if known.get(who) != record.doubtful[who])
+        effects.extend(do.Drop(who) for who in doubts if self._slaves.lost(who, None))
+        if self._began_ms is not None and self._told_members != record.members:
+            self._told_members = record.members
+            effects.append(do.SetChanged(record.members))
+        return effects + self._advance(now_ms)
+
+    def tick(self, now_ms: int, own_end: int) -> list[Effect]:
+        """Time goes on; call it each `look_ms`. `own_end`: of the log, as written."""
+        self._end = own_end
+        effects = self._advance(now_ms)
+        if self._asked is not None:  # the very same write, until a record shows what became of it
+            return [*effects, do.Read(), do.Write(self._asked.revision, self._asked.record)]
+        wish = self._wish(now_ms)
+        if wish is None:
+            if self.role is not Role.MASTER or now_ms - self._got_ms >= self.settings.renew_ms:
+                effects.append(do.Read())
+            return effects
+        kind, record = wish
+        if kind is Kind.ELECT:
+            self.role = Role.IDLE
+            if self._followed is not None:
+                self._followed = None
+                effects.append(do.Leave())
+        if kind is Kind.RELEASE:
+            self._lease_ms = LONG_AGO  # from the moment it is sent
+        self._asked = Asked(kind, self._revision, record, now_ms)
+        return [*effects, do.Write(self._revision, record)]
+
+    def began(self, now_ms: int, marks: EpochMarks, own_end: int) -> list[Effect]:
+        """The mark of the epoch that was won is on disk, the log ends at `own_end`, and the master runs."""
+        if self.role is not Role.MASTER or marks.last_epoch != self.epoch or self.record is None:
+            return []
+        self.marks, self._start, self._end, self._began_ms = marks, own_end, own_end, now_ms
+        self._told_members = self.record.members
+        return [do.SetChanged(self.record.members), *self._advance(now_ms)]
+
+    def hello(self, now_ms: int, who: int, connection: object) -> list[Effect]:
+        """A slave has shaken hands on a new connection (any value that tells connections apart)."""
+        if self.role is Role.MASTER and who != self.me:
+            self._slaves.hello(who, connection)
+        return []
+
+    def report(
+        self, now_ms: int, who: int, connection: object, end: int, own_end: int
+    ) -> list[Effect]:
+        """A slave has the log up to `end`; `own_end`: ours, as written. A claim beyond it does not count."""
+        if self.role is Role.MASTER and self._slaves.report(now_ms, who, connection, end, own_end):
+            self._end = own_end
+            return self._advance(now_ms)
+        return []
+
+    def lost(self, who: int, connection: object) -> list[Effect]:
+        """A slave's connection is gone."""
+        self._slaves.lost(who, connection)
+        return []
+
+    def news(self, now_ms: int) -> list[Effect]:
+        """We are a slave and have heard our master."""
+        self.heard_ms = now_ms
+        return []
+
+    def refollow(self) -> list[Effect]:
+        """Say once more whom to follow."""
+        self._followed = None
+        return self._follow(self.record) if self.record else []
+
+    def released(self, now_ms: int) -> list[Effect]:
+        """A planned stop: the log grows no more; the office goes back as soon as the set has all of it, or after
+        a second. `Deposed` tells that it is done. This table never stands again."""
+        self._leaving_ms = now_ms
+        return []
+
+    def elect(self, member: int, accept_data_loss: bool) -> list[Effect]:
+        """An operator wants that one as master; raises AgreementError in words when it may not be."""
+        if self.record is not None:
+            ordered_master(self.record, member, accept_data_loss)
+        elif member != self.me or not accept_data_loss:
+            raise AgreementError(
+                "the group has no record; the broker itself may begin one, losses accepted"
+            )
+        self._order = (member, accept_data_loss)
+        return []
+
+    # A record has come.
+
+    def _carried_out(self, asked: Asked) -> list[Effect]:
+        if asked.kind is Kind.RENEW:
+            self._lease_ms = max(self._lease_ms, asked.sent_ms)
+        if asked.kind is not Kind.ELECT:
+            return []
+        self.role, self.epoch, self._lease_ms = Role.MASTER, asked.record.epoch, asked.sent_ms
+        self._began_ms, self.confirmed, self._old_master = None, 0, 0
+        self._slaves.clear()
+        return [do.Won(self.epoch)]
+
+    def _depose(self, record: GroupRecord) -> Effect:
+        self.role, self._began_ms, self._lease_ms = Role.IDLE, None, LONG_AGO
+        if record.master == 0:
+            return do.Deposed("the office was given back")
+        return do.Deposed(f"broker {record.master} is master in epoch {record.epoch}")
+
+    def _follow(self, record: GroupRecord) -> list[Effect]:
+        place = record.places.get(record.master)
+        standing = self._asked is not None and self._asked.kind is Kind.ELECT
+        if self.role is Role.MASTER or record.master == self.me or place is None or standing:
+            return []
+        follow = do.Follow(record.master, place, record.epoch)
+        if follow == self._followed or not self._said_doubt(record):
+            return []
+        self._followed, self._old_master = follow, record.master
+        self.role, self.epoch = Role.SLAVE, record.epoch
+        return [follow]
+
+    # The master's side.
+
+    def _need(self) -> set[int]:
+        """Who must have what we acknowledge: the set in the record, and from the moment we ask for it the new one."""
+        proposed = self._asked.record.members if self._asked else ()
+        return {*self.record.members, *proposed} if self.record else set()
+
+    def _advance(self, now_ms: int) -> list[Effect]:
+        need = self._need()
+        if not self.may_acknowledge(now_ms) or len(need) < self.settings.min_in_sync:
+            return []
+        confirmed = self._slaves.confirmed(need - {self.me}, self._end)
+        if confirmed <= self.confirmed:
+            return []
+        self.confirmed = confirmed
+        return [do.Confirmed(confirmed)]
+
+    def _floor(self) -> int:
+        """What one must have to come into the set: below the start of our epoch all may be acknowledged, by the
+        master before us, who told nobody."""
+        return max(self.confirmed, self._start)
+
+    def _office(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
+        """What a master wants to write."""
+        ordered = valid_order(record) and record.ordered != self.me
+        if ordered or self._hands_over(now_ms):
+            return Kind.RELEASE, self._beaten(now_ms, record, master=0)
+        members, doubtful = self._members(now_ms, record)
+        changed = members != record.members or doubtful != record.doubtful or record.ordered != 0
+        if not changed and now_ms - self._lease_ms < self.settings.renew_ms:
+            return None
+        return Kind.RENEW, self._beaten(
+            now_ms,
+            record,
+            members=members,
+            set_epoch=record.set_epoch + (members != record.members),
+            doubtful=doubtful,
+            ordered=0,
+            accept_loss=False,
+        )
+
+    def _hands_over(self, now_ms: int) -> bool:
+        if self._leaving_ms is None:
+            return False
+        return self.confirmed >= self._end or now_ms - self._leaving_ms > HAND_OVER_MS
+
+    def _members(
+        self, now_ms: int, record: GroupRecord
+    ) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
+        """The set as it should be, and who of it is doubtful still."""
+        began = self._began_ms
+        if began is None:
+            return record.members, record.doubtful
+        unsure = [
+            who for who in record.places if who not in record.members or who in record.doubtful
+        ]
+        level = {who for who in unsure if self._slaves.admit(now_ms, who, self._floor())}
+        others = (who for who in record.members if who != self.me)
+        kept = {who for who in others if not self._slaves.gone(now_ms, who, began)}
+        members = tuple(sorted({self.me} | kept | level))
+        sure = level | {self.me}
+        doubtful = {w: v for w, v in record.doubtful.items() if w in members and w not in sure}
+        return members, doubtful
+
+    def _beaten(self, now_ms: int, record: GroupRecord, **changes: Any) -> GroupRecord:
+        """With a beat that no other write of this broker has, in an earlier life either: the clock."""
+        beat = now_ms if now_ms != record.beat else now_ms + 1
+        places = record.places | {self.me: self.place}
+        return replace(record, number=record.number + 1, beat=beat, places=places, **changes)
+
+    # Everybody's wishes.
+
+    def _wish(self, now_ms: int) -> tuple[Kind, GroupRecord] | None:
+        record = self.record
+        if record is None:
+            return self._create()
+        if self._order is not None:
+            if (asks := self._ask_order(record)) is not None:
+                return asks
+            self._order = None
+        if self.role is Role.MASTER:
+            return self._office(now_ms, record)
+        if record.places.get(self.me) != self.place:
+            places = record.places | {self.me: self.place}
+            return Kind.PLACE, replace(record, number=record.number + 1, places=places)
+        if not self._said_doubt(record) or self._grown_since(now_ms, record):
+            doubtful = record.doubtful | {self.me: self._position()}
+            return Kind.DOUBT, replace(record, number=record.number + 1, doubtful=doubtful)
+        return self._stand(now_ms, record)
+
+    def _create(self) -> tuple[Kind, GroupRecord] | None:
+        if not self._absent or self._leaving_ms is not None:
+            return None
+        if self.marks.marks and self._order is None:
+            self._why_none = (
+                "this store was of a group, and its record is not there: correct controllerAddr, or "
+                "order the broker with the newest messages to be elected, losses accepted"
+            )
+            return None
+        return Kind.CREATE, GroupRecord(
+            number=1,
+            epoch=self.marks.last_epoch,
+            members=(self.me,),
+            places={self.me: self.place},
+        )
+
+    def _ask_order(self, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
+        assert self._order is not None
+        member, loss = self._order
+        if (record.ordered, record.accept_loss) == self._order or record.master == member:
+            return None
+        try:
+            return Kind.ORDER, ordered_master(record, member, loss)
+        except AgreementError:  # it was right when it was asked for
+            return None
+
+    # Whose machine lost power.
+
+    def _position(self) -> tuple[int, int]:
+        return self.marks.last_epoch, self._end
+
+    def _said_doubt(self, record: GroupRecord) -> bool:
+        """Does the record say that we may have lost something, if we may? A member without marks has lost all.
+
+        One that is not in the set says it too: a master's write that takes it in, resting on reports of its earlier
+        life, fails by that.
+        """
+        if not self._settled:
+            lost_all = self.me in record.members and record.epoch > 0 and not self.marks.marks
+            harmless = (self._clean and not lost_all) or record.members == (self.me,)
+            self._settled = harmless or self.me in record.doubtful
+        return self._settled
+
+    def _grown_since(self, now_ms: int, record: GroupRecord) -> bool:
+        """Doubtful, and now that all are asked what they have, with something else than we said?"""
+        said = record.doubtful.get(self.me)
+        vacant = now_ms - self._beat_ms > self.settings.ttl_ms
+        return vacant and said is not None and said != self._position()
+
+    # Standing.
+
+    def _stand(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
+        waited = now_ms - self._beat_ms
+        limit = patience(record, self.me, self.settings)
+        if self._leaving_ms is not None or (limit and waited <= limit):
+            self._why_none = ""
+            return None
+        self._why_none = bar(record, self.me, waited, self.settings)
+        if self._why_none:
+            return None
+        lossy = by_loss(record, self.me)
+        old = record.master or self._old_master  # silent: it comes back when it is level
+        members = tuple(who for who in record.members if who == self.me or who != old)
+        members = (self.me,) if lossy else members
+        epoch = max(record.epoch, self.marks.last_epoch) + 1
+        return Kind.ELECT, self._beaten(
+            now_ms,
+            record,
+            epoch=epoch,
+            master=self.me,
+            members=members,
+            set_epoch=record.set_epoch + 1,
+            doubtful={w: v for w, v in record.doubtful.items() if w in members and w != self.me},
+            ordered=0,
+            accept_loss=False,
+            lossy_epoch=epoch if lossy else record.lossy_epoch,
+        )
