@@ -52,7 +52,7 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/transactions/end_transaction.py": (STORED, "end_transaction resume_check"),
     "broker/service.py": (STORED, "__init__ _close start"),
     "broker/core.py": (STORED, "__init__ build_core"),
-    "broker/cluster/registration.py": (VERSIONS, "_take_order_topics"),
+    "broker/cluster/registration.py": (VERSIONS, "_begin_epoch _take_order_topics"),
     "broker/timers/delay_feature.py": (VERSIONS, "__init__"),
     "broker/operation/stats_feature.py": (SHOWN, "_sample"),
     "broker/pop/feature.py": (STORED, "load"),

@@ -29,10 +29,15 @@ class FakeNameServer:
         self.loop, self.host = loop, host
         self.seen: list[tuple[float, dict, object]] = []
         self.gone: list[dict] = []
+        self.beats: list[tuple[float, dict]] = []
         self.sizes: list[int] = []
         self.answer = Reply()
         clock = LoopClock(loop)
-        rows = [Row(103, self.register, None, 0), Row(104, self.unregister, None, 0)]
+        rows = [
+            Row(103, self.register, None, 0),
+            Row(104, self.unregister, None, 0),
+            Row(904, self.beat, None, 0),
+        ]
         dispatcher = Dispatcher(rows, [LaneLimits("all", 1000)], clock, loop, Tasks())
         self.server = Server(dispatcher, clock)
 
@@ -50,6 +55,10 @@ class FakeNameServer:
 
     def unregister(self, ctx, header, body):
         self.gone.append(ext_dict(ctx.command.ext))
+        return Reply()
+
+    def beat(self, ctx, header, body):
+        self.beats.append((self.loop.time(), ext_dict(ctx.command.ext)))
         return Reply()
 
     def topics(self, index=-1):
@@ -72,6 +81,7 @@ def test_registration_at_start_carries_every_topic_and_unregistration_follows(ru
             "clusterName": "DefaultCluster",
             "haServerAddr": "10.0.0.1:10912",
             "brokerId": "0",
+            "enableActingMaster": "false",
             "compressed": "false",
             "bodyCrc32": header["bodyCrc32"],
         }
@@ -292,3 +302,96 @@ def test_a_registration_that_crashes_goes_on(run_broker):
         assert (health.failures, health.in_row) == (3, 0)
 
     run_broker(scenario)
+
+
+def _become(case, broker_id, epoch):
+    identity = case.broker.core.identity
+    identity.broker_id, identity.epoch = broker_id, epoch
+    case.broker.feature(ClusterFeature).registration.identity_changed()
+
+
+def test_a_change_of_id_or_epoch_is_registered_at_once(run_broker):
+    async def scenario(case):
+        server = await FakeNameServer(case.loop).start()
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        registration = case.broker.feature(ClusterFeature).registration
+        await registration.settled()
+        began, before = case.loop.time(), server.seen[-1][2].data_version
+        _become(case, 0, 7)
+        await registration.settled()
+
+        at, header, wrapper = server.seen[-1]
+        assert at - began < 0.1
+        assert header["brokerId"] == "0"
+        assert wrapper.data_version.state_version == 7
+        assert wrapper.data_version.counter > before.counter
+        assert "TBW102" in wrapper.topic_config_table
+        client = await case.client()
+        await client.produce("New")
+        assert server.seen[-1][2].data_version.state_version == 7
+        assert case.broker.tables.topics.data_version.state_version == 7
+
+    run_broker(scenario)
+
+
+def test_a_replica_registers_its_own_id_and_learns_where_its_master_is(run_broker):
+    async def scenario(case):
+        server = await FakeNameServer(case.loop).start()
+        server.answer = Reply(b'{"masterAddr":"10.0.0.9:10911","haServerAddr":"10.0.0.9:10912"}')
+        registration = case.broker.feature(ClusterFeature).registration
+        told = []
+        registration.master_changed.append(
+            lambda: told.append((registration.master_address, registration.ha_address))
+        )
+        version = case.broker.tables.topics.data_version
+        _become(case, 2, 7)
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await registration.settled()
+        await asyncio.sleep(65)
+
+        assert {seen[1]["brokerId"] for seen in server.seen} == {"2"}
+        assert {seen[2].data_version.state_version for seen in server.seen} == {7}
+        assert case.broker.tables.topics.data_version == version, "that of the master's table"
+        assert told == [("10.0.0.9:10911", "10.0.0.9:10912")], "once, not each time"
+        second = await FakeNameServer(case.loop, "10.0.1.2").start()
+        second.answer = Reply(b"{}")
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876;10.0.1.2:9876"})
+        await asyncio.sleep(65)
+        assert registration.master_address == "10.0.0.9:10911", "one of them knows it"
+        server.answer = Reply(b"{}")
+        await asyncio.sleep(65)
+        assert (registration.master_address, len(told)) == ("", 2)
+
+    run_broker(scenario)
+
+
+@pytest.mark.parametrize("settings", [{"enable_slave_acting_master": True}, {}])
+def test_beats_are_sent_when_they_are_asked_for(run_broker, settings):
+    async def scenario(case):
+        server = await FakeNameServer(case.loop).start()
+        await asyncio.sleep(60)
+        header = server.seen[-1][1]
+        if not settings:
+            assert server.beats == []
+            assert "heartbeatTimeoutMillis" not in header
+            return
+        assert (header["heartbeatTimeoutMillis"], header["enableActingMaster"]) == ("10000", "true")
+        beats = [at for at, fields in server.beats if fields["brokerAddr"] == "10.0.0.1:10911"]
+        assert len(beats) >= 50
+        assert max(b - a for a, b in itertools.pairwise(beats)) < 1.5
+
+    run_broker(scenario, broker=settings | {"namesrv_addr": f"{NS}:9876"})
+
+
+def test_a_broker_that_stays_says_no_good_bye(run_broker):
+    kept = []
+
+    async def scenario(case):
+        kept.append(await FakeNameServer(case.loop).start())
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await case.broker.feature(ClusterFeature).registration.settled()
+        case.broker.core.identity.stays = True
+
+    run_broker(scenario)
+
+    assert kept[0].gone == []

@@ -81,7 +81,7 @@ _BROKER_IDLE = {
     "replication has fixed ways for it": """
         haFlowControlEnable maxHaTransferByteInSecond syncFromLastFile
         syncMasterFlushOffsetWhenStartup offsetCheckInSlave replicasPerDiskPartition enableAutoInSyncReplicas
-        skipPreOnline brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis
+        skipPreOnline brokerElectionPriority
         controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup checkSyncStateSetPeriod
         syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod sendHeartbeatTimeoutMillis
         compatibleWithOldNameSrv enableRemoteEscape enableSplitMetadata splitMetadataSize forwardTimeout
@@ -189,7 +189,6 @@ BROKER = ForeignKeys(
         **_PROTECTION,
         **_of("aclEnable", "false", "access control"),
         **_of("duplicationEnable asyncLearner", "false", _REPLICAS),
-        **_of("enableSlaveActingMaster", "false", "replicas that act as masters"),
         **_of("enableDLegerCommitLog enableDLedgerCommitLog", "false", "a DLedger log"),
         **_of("storeType", "default", "a store of another kind"),
         **_of("configManagerVersion", "v1", "tables of another kind"),

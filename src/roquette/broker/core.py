@@ -86,6 +86,25 @@ class Address:
         return f"{self.host}:{self.port}"
 
 
+class Identity:
+    """Who the broker is among those of its name; after a change call `Registration.identity_changed`.
+
+    Attributes:
+        broker_id: 0: the master.
+        epoch: of its group's newest master as far as it knows; 0: the group elects nobody.
+        ha_port: where it listens for replicas.
+        stays: when it stops, no name server is told: a broker of another role follows at its address.
+    """
+
+    __slots__ = ("broker_id", "epoch", "ha_port", "stays")
+
+    def __init__(self, broker_id: int, epoch: int, ha_port: int) -> None:
+        self.broker_id = broker_id
+        self.epoch = epoch
+        self.ha_port = ha_port
+        self.stays = False
+
+
 class BrokerTables:
     """What the broker knows of topics, groups, offsets and clients."""
 
@@ -119,6 +138,7 @@ class BrokerCore:
     clock: BrokerClock
     entropy: Entropy
     address: Address
+    identity: Identity
     disk_files: Files
     files: ConfigFiles
     store: MessageStore
@@ -172,8 +192,12 @@ def build_core(
     address: Address,
     world: tuple[Files, BrokerClock, Entropy],
     shell: Shell,
+    identity: Identity | None = None,
 ) -> BrokerCore:
-    """The core around an open store."""
+    """The core around an open store. `identity`: None takes what the settings say."""
+    if identity is None:
+        ha_port = live.current.ha_listen_port or address.port + 1
+        identity = Identity(live.current.broker_id, 0, ha_port)
     files, clock, entropy = world
     disk, replicas = DiskWatch(store, clock), ReplicaState(live)
     timer_store = rules = None
@@ -186,6 +210,7 @@ def build_core(
         clock=clock,
         entropy=entropy,
         address=address,
+        identity=identity,
         disk_files=files,
         files=ConfigFiles(files, store.layout.config, store.disk.reserve.release),
         store=store,

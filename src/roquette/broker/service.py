@@ -12,7 +12,7 @@ from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.broker.cluster.addresses import advertised_host, free_ports
 from roquette.broker.config import BrokerConfig, LiveConfig
-from roquette.broker.core import Address, BrokerCore, BrokerTables, build_core
+from roquette.broker.core import Address, BrokerCore, BrokerTables, Identity, build_core
 from roquette.broker.feature import Feature, Start, hooks
 from roquette.broker.listeners import Listeners
 from roquette.broker.records.stored_times import BrokerClock
@@ -38,6 +38,7 @@ class Broker:
         features: makes what the broker does; `apps/features.py` has the list.
 
     Attributes:
+        identity: may be set before the start; None: what the settings say.
         core, store: there once it has started.
         failure: why it cannot go on; None while it can.
     """
@@ -60,6 +61,7 @@ class Broker:
         self.tasks = Tasks()
         self.live = LiveConfig(config, store_config, clock.now_ms())
         self.tables = BrokerTables(self.live, clock)
+        self.identity: Identity | None = None
         self.failure: str | None = None
         self._failed = asyncio.Event()
 
@@ -94,7 +96,9 @@ class Broker:
         report = await run_blocking(self.store.open, clock.now_ms())
         clock.watch(self.store)
         log.info("store open root=%s report=%s", self.store.layout.root, report)
-        self.core = build_core(self.live, self.tables, self.store, address, self._world, shell=self)
+        self.core = build_core(
+            self.live, self.tables, self.store, address, self._world, self, self.identity
+        )
         # What each turn uses.
         self._clock, self._stats = self.core.clock, self.core.stats
         self._log_sync = self.core.log_sync

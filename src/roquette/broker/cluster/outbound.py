@@ -19,6 +19,7 @@ from roquette.wire.bodies import (
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict, encode_ext, ext_dict
 from roquette.wire.headers import (
+    BrokerHeartbeatRequestHeader,
     GetRouteInfoRequestHeader,
     GetTopicConfigRequestHeader,
     RegisterBrokerRequestHeader,
@@ -81,6 +82,12 @@ class Outbound:
             told.get("masterAddr", ""),
             told.get("haServerAddr", ""),
         )
+
+    def heartbeat(self, name_server: str, header: BrokerHeartbeatRequestHeader) -> None:
+        """BROKER_HEARTBEAT at one name server that is connected, without an answer."""
+        peer = self._client.peer(name_server)
+        if peer is not None:
+            peer.notify(RequestCode.BROKER_HEARTBEAT, encode_ext(header))
 
     async def unregister(
         self, name_server: str, header: UnRegisterBrokerRequestHeader, timeout_ms: int

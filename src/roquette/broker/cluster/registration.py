@@ -7,6 +7,7 @@ Apache: BrokerController.registerBrokerAll, registerIncrementBrokerData.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from roquette.base.lifecycle import Health
@@ -16,12 +17,17 @@ from roquette.broker.config import BrokerConfig, name_servers
 from roquette.broker.core import BrokerCore
 from roquette.errors import BrokerError, ClientError
 from roquette.wire.bodies import (
+    MASTER_ID,
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
-from roquette.wire.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+from roquette.wire.headers import (
+    BrokerHeartbeatRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
 
 log = logging.getLogger("roquette.broker.registration")
 
@@ -47,6 +53,7 @@ class _Server:
         self.version: DataVersion | None = None  # of the last full registration it acknowledged
         self.told = 0  # number of the newest change it acknowledged
         self.reachable: bool | None = None
+        self.master = ("", "")  # what it last told a replica: address and HA address
         self.wake = asyncio.Event()
         self.waiters: list[asyncio.Future[None]] = []
         self.task: asyncio.Task[None] | None = None
@@ -59,8 +66,9 @@ class Registration:
         agreement: asked once a period whether the name servers agree.
 
     Attributes:
-        master_address, ha_address: of the master under whose name we are a replica, as the last answer said; empty:
+        master_address, ha_address: of the master under whose name we are a replica, as the name servers say; empty:
             there is none.
+        master_changed: called after they have changed.
     """
 
     def __init__(
@@ -75,13 +83,20 @@ class Registration:
         self._servers: dict[str, _Server] = {}
         self._changes = 0
         self._running = False
-        self.master_address = self.ha_address = ""
+        self.master_address = ""
+        self.ha_address = ""
+        self.master_changed: list[Callable[[], None]] = []
 
     async def start(self) -> None:
         """Begin; returns when every name server has answered, or after 500 ms."""
         self._running = True
+        self._begin_epoch()
         self.refresh()
         self._tasks.keep("name-server-agreement", self._watch)
+        config = self._live.current
+        if config.enable_controller_mode or config.enable_slave_acting_master:
+            beat_s = config.broker_heartbeat_interval / 1000
+            self._tasks.every("name-server-heartbeat", beat_s, self._beat)
         await self.settled()
 
     async def _watch(self, health: Health) -> None:
@@ -128,6 +143,28 @@ class Registration:
         for server in self._servers.values():
             server.wake.set()
 
+    def identity_changed(self) -> None:
+        """`core.identity` has another id or epoch: register everywhere, now."""
+        self._begin_epoch()
+        self.all_changed()
+
+    def _begin_epoch(self) -> None:
+        identity = self._core.identity
+        if identity.broker_id == MASTER_ID:  # a replica's table has its master's version
+            self._topics.begin_epoch(identity.epoch, self._core.clock.now_ms())
+
+    def _beat(self) -> None:
+        config, identity = self._live.current, self._core.identity
+        header = BrokerHeartbeatRequestHeader(
+            cluster_name=config.broker_cluster_name,
+            broker_addr=str(self._core.address),
+            broker_name=config.broker_name,
+            broker_id=identity.broker_id,
+            epoch=identity.epoch,
+        )
+        for server in self._servers.values():
+            self._outbound.heartbeat(server.address, header)
+
     def connection_lost(self, address: str) -> None:
         """A name server forgets us with our connection: register everything again."""
         server = self._servers.get(address)
@@ -156,7 +193,7 @@ class Registration:
                 log.warning("name servers not told in time servers=%s", ";".join(late))
 
     async def stop(self) -> None:
-        """Unregister everywhere; unreachable name servers will notice the closed connection."""
+        """Unregister everywhere, unless the broker `stays`; unreachable name servers will notice the closed connection."""
         self._running = False
         config = self._live.current
         address = str(self._core.address)
@@ -164,12 +201,12 @@ class Registration:
             broker_name=config.broker_name,
             broker_addr=address,
             cluster_name=config.broker_cluster_name,
-            broker_id=config.broker_id,
+            broker_id=self._core.identity.broker_id,
         )
         calls = [
             self._outbound.unregister(server.address, header, UNREGISTER_MS)
             for server in self._servers.values()
-            if server.reachable
+            if server.reachable and not self._core.identity.stays
         ]
         for server in self._servers.values():
             if server.task is not None:
@@ -211,7 +248,7 @@ class Registration:
         everything = server.everything
         names = list(server.pending)
         server.everything = False
-        version = self._topics.data_version
+        version = self._version()
         wanted = [topic.name for topic in self._topics.all()] if everything else names
         try:
             told = await self._tell(server, config, wanted, version)
@@ -239,11 +276,20 @@ class Registration:
                 server.pending[name] = None
         if server.told >= server.wanted:
             _release(server)
-        if config.broker_id:
-            self.master_address, self.ha_address = told.master_address, told.ha_address
-        else:
+        if self._core.identity.broker_id == MASTER_ID:
             self._take_order_topics(told)
+        else:
+            self._take_master(server, told)
         return True
+
+    def _version(self) -> DataVersion:
+        """That of the topics, with the group's epoch."""
+        version, epoch = self._topics.data_version, self._core.identity.epoch
+        if version.state_version == epoch:
+            return version
+        return DataVersion(
+            counter=version.counter, state_version=epoch, timestamp=version.timestamp
+        )
 
     async def _tell(
         self, server: _Server, config: BrokerConfig, wanted: list[str], version: DataVersion
@@ -256,8 +302,9 @@ class Registration:
         size = config.split_registration_size if config.enable_split_registration else UNSPLIT
         size = min(max(2, size), UNSPLIT)  # of an unknown broker one single topic is refused
         parts = [wanted[start : start + size] for start in range(0, len(wanted), size)] or [[]]
-        place = self._core.address
-        address, ha_address = str(place), f"{place.host}:{place.port + 1}"
+        place, identity = self._core.address, self._core.identity
+        address, ha_address = str(place), f"{place.host}:{identity.ha_port}"
+        acting = config.enable_slave_acting_master
         answer = Registered(None, "", "")
         for number, names in enumerate(parts):
             header = RegisterBrokerRequestHeader(
@@ -265,7 +312,11 @@ class Registration:
                 broker_addr=address,
                 cluster_name=config.broker_cluster_name,
                 ha_server_addr=ha_address,
-                broker_id=config.broker_id,
+                broker_id=identity.broker_id,
+                heartbeat_timeout_millis=config.broker_not_active_timeout_millis
+                if acting
+                else None,
+                enable_acting_master=acting,
                 compressed=config.compressed_register,
             )
             told = version
@@ -283,6 +334,17 @@ class Registration:
                 part=len(parts) > 1,
             )
         return answer
+
+    def _take_master(self, server: _Server, told: Registered) -> None:
+        """A replica believes the last name server that knows a master; none is there when none knows one."""
+        found = server.master = told.master_address, told.ha_address
+        if not found[0] and any(s.master[0] for s in self._servers.values() if s.reachable):
+            return
+        if found != (self.master_address, self.ha_address):
+            log.info("name server says master=%s ha=%s", *found)
+            self.master_address, self.ha_address = found
+            for follow in self.master_changed:
+                follow()
 
     def _take_order_topics(self, told: Registered) -> None:
         table = told.order_topics

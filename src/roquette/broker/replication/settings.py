@@ -64,3 +64,16 @@ class ReplicationSettings:
         "Where the group's record stands: name servers with a controller, host:port;host:port, or "
         "etcd://host:port,host:port.",
     )
+    enable_slave_acting_master: bool = option(
+        False,
+        "Name servers with supportActingMaster show a replica without a master as one, for reading.",
+    )
+    broker_heartbeat_interval: int = option(
+        1_000,
+        "A broker of a group that elects, or with enableSlaveActingMaster, tells name servers that it lives each, ms.",
+        least=100,
+    )
+    broker_not_active_timeout_millis: int = option(
+        10_000,
+        "With enableSlaveActingMaster name servers forget the broker after this silence, ms.",
+    )

@@ -284,6 +284,14 @@ class TopicTable:
         """Move the data version without a change of a topic: what is announced of all of them changed."""
         self.data_version = self.data_version.next(now_ms)
 
+    def begin_epoch(self, epoch: int, now_ms: int) -> None:
+        """The version says from now on in which epoch of the group the broker speaks (stateVersion)."""
+        version = self.data_version
+        if version.state_version != epoch:
+            self.data_version = DataVersion(
+                counter=version.counter + 1, state_version=epoch, timestamp=now_ms
+            )
+
     def to_table(self) -> dict[str, TopicConfig]:
         """Name -> settings, as topics.json and registrations carry them."""
         return {name: topic.shown for name, topic in self._topics.items()}
