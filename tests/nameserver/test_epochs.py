@@ -109,6 +109,14 @@ def test_an_epoch_counts_in_its_own_group_only(identity: BrokerIdentity) -> None
     assert table.rival(identity, connection=2, now_ms=1, claim=claim) == 1
 
 
+def test_nobody_is_deposed_for_an_address_that_another_name_has_in_another_cluster() -> None:
+    table = RouteTable()
+    register(table, topics("T", "U"), connection=5)
+    register(table, topics("V", "W"), name="evil", cluster="d", connection=8)
+    register(table, topics("V", "W"), name="evil", address=B, connection=8)
+    assert len(table.connection_lost(5)) == 1
+
+
 @pytest.mark.parametrize(
     ("names", "epoch", "claimed"), [("T", 9, None), ("", 9, None), ("TU", 0, None), ("TU", 9, 9)]
 )

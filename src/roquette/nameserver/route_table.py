@@ -91,8 +91,13 @@ class RouteTable:
 
     def epoch(self, cluster: str, broker_name: str) -> int:
         """The highest epoch that a registered member of a group names; 0: none."""
-        members = (self.live.find(cluster, a) for a in self.find_members(broker_name).values())
+        addresses = self.find_members(broker_name).values()
+        members = (self._member(cluster, broker_name, address) for address in addresses)
         return max((live.epoch for live in members if live is not None), default=0)
+
+    def _member(self, cluster: str, broker_name: str, address: str) -> LiveBroker | None:
+        live = self.live.find(cluster, address)
+        return live if live is not None and live.identity.broker_name == broker_name else None
 
     def check_epoch(self, said: Registration) -> None:
         """Raise Refused for a master that others of its group know to be deposed."""
@@ -128,7 +133,7 @@ class RouteTable:
         holder = self.find_members(identity.broker_name).get(identity.broker_id)
         other = None
         if holder is not None and holder != identity.address:
-            other = self.live.find(identity.cluster, holder)
+            other = self._member(identity.cluster, identity.broker_name, holder)
         if other is not None and other.data_version.state_version > said.data_version.state_version:
             why = "an older epoch"
             log.warning("registration ignored broker=%s holder=%s why=%s", identity, holder, why)
