@@ -72,7 +72,7 @@ def namesrv(
         typer.Option(
             "--controller",
             metavar="WHERE",
-            help="Keep the records of broker groups: embedded, in a file of this name server.",
+            help="Keep the records of broker groups: embedded (in a file), or etcd://host:port,host:port.",
         ),
     ] = None,
     settings: Settings = None,

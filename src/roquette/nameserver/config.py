@@ -49,7 +49,8 @@ class NamesrvConfig:
     controller: str = option(
         "",
         "Keep the records of broker groups: embedded (in a file of this name server; brokers then name "
-        "it alone as controllerAddr). Empty: no controller.",
+        "it alone as controllerAddr), or etcd://host:port,host:port/prefix (docs/howto/controller.md). "
+        "Empty: no controller.",
     )
     controller_store_path: str = option(
         "~/namesrv/controller", "The directory of an embedded controller."

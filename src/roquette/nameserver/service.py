@@ -17,6 +17,7 @@ from roquette.nameserver.processors.routes import RouteProcessor
 from roquette.nameserver.processors.settings import SettingsProcessor
 from roquette.nameserver.processors.topics import TopicProcessor
 from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import Peer, Row
 from roquette.remoting.server import Server
@@ -128,11 +129,13 @@ class NameServer:
         log.info("name server stopped port=%d", self.port)
 
 
-def registers_of(config: NamesrvConfig, files: Files) -> RegisterFile | None:
-    """Where the records of groups stand; None: this is no controller."""
+def registers_of(config: NamesrvConfig, files: Files) -> RegisterFile | EtcdAgreement | None:
+    """Where the records of groups stand; None: this is no controller. Raises ConfigError."""
     match config.controller:
         case "":
             return None
         case "embedded":
             return RegisterFile(files, config.controller_store_path)
-    raise ConfigError(f"controller={config.controller!r} is neither empty nor embedded")
+        case where if where.startswith(SCHEME):
+            return EtcdAgreement(parse_etcd(where), files)
+    raise ConfigError(f"controller={config.controller!r} is neither embedded nor {SCHEME}...")

@@ -3,13 +3,37 @@
 import asyncio
 from collections.abc import Sequence
 
-from roquette.errors import AgreementError, ClientError
-from roquette.remoting.client import RemotingClient
-from roquette.replication.agreement import Stored
+from roquette.base.files import Files
+from roquette.base.options import split_addresses
+from roquette.errors import AgreementError, ClientError, ConfigError, ConnectError
+from roquette.remoting.client import RemotingClient, split_address
+from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
+from roquette.replication.agreement import Agreement, Stored
 from roquette.wire import headers
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import decode_ext, encode_ext
+
+
+async def open_agreement(where: str, client: RemotingClient, files: Files) -> Agreement:
+    """What the setting controllerAddr names: `etcd://...`, or name servers, `host:port;host:port`.
+
+    Raises:
+        ConfigError: it is neither, or names a file that cannot be used.
+    """
+    if where.startswith(SCHEME):
+        etcd = EtcdAgreement(parse_etcd(where), files)
+        await etcd.load()
+        return etcd
+    addresses = split_addresses(where)
+    try:
+        for address in addresses:
+            split_address(address)
+    except ConnectError as error:
+        raise ConfigError(f"controllerAddr={where!r}: {error}") from None
+    if not addresses:
+        raise ConfigError("controllerAddr names no address")
+    return RemoteAgreement(client, addresses)
 
 
 class RemoteAgreement:
