@@ -1,4 +1,4 @@
-"""The Go and the Node.js client as processes the tests drive, built once from go/ and node/.
+"""The Go and the Node.js client as processes the tests drive, built once from go/ and node/; and etcd, from ../peers/etcd.
 
 Both are Apache's protocol spoken by other hands: github.com/apache/rocketmq-client-go/v2 and npm's ali-ons.
 What is built stays in `.cache/interop` under a hash of its sources and lock file.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.interop.driver import LineClient
-from tests.interop.peers import CACHE, HERE, Process, absent, alone, digest, failure
+from tests.interop.peers import CACHE, HERE, ROOT, Process, absent, alone, digest, failure
 
 GO_VERSION = "2.1.2"
 NODE_VERSION = "3.12.0"
@@ -18,18 +18,26 @@ NODE_VERSION = "3.12.0"
 
 def go_program() -> Path:
     """The Go driver; modules are downloaded on first use, and go.sum says what they must be."""
+    return _built_by_go("go", HERE / "go", "the Go client")
+
+
+def etcd_program() -> Path:
+    """etcd's server, of the module that peers/etcd/go.mod pins."""
+    return _built_by_go("etcd", ROOT / "tests" / "peers" / "etcd", "etcd")
+
+
+def _built_by_go(name: str, folder: Path, what: str) -> Path:
     if shutil.which("go") is None:
-        absent("needs the Go toolchain for the Go client; not found: go")
-    folder = HERE / "go"
+        absent(f"needs the Go toolchain for {what}; not found: go")
     sources = [folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go"))]
-    built = CACHE / f"go-{digest(*(source.read_bytes() for source in sources))}"
-    with alone("go"):
+    built = CACHE / f"{name}-{digest(*(source.read_bytes() for source in sources))}"
+    with alone(name):
         if not built.exists():
             # One toolchain, the one that is here; no other is downloaded.
             env = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
             said = failure("go", "mod", "download", folder=folder, **env)
             if said:
-                absent(f"the Go client's modules could not be had: {said}")
+                absent(f"the modules of {what} could not be had: {said}")
             fresh = built.with_suffix(f".{os.getpid()}")
             build = ("go", "build", "-buildvcs=false", "-o", str(fresh), ".")
             said = failure(*build, folder=folder, **env)

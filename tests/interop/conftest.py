@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.interop.clients import GoClient, NodeClient, go_program, node_program
+from tests.interop.clients import GoClient, NodeClient, etcd_program, go_program, node_program
 from tests.interop.driver import CLASS_PATHS, Driver
 from tests.interop.features import CLIENTS, FEATURES, Recorder, shown
 from tests.interop.peers import (
@@ -56,6 +56,7 @@ BUILDS: tuple[tuple[set[str], Callable[[], object]], ...] = (
     ({"mixed", "peer", "made", "yard", "ward", "apache"}, java_servers),
     ({"go"}, go_program),
     ({"node"}, node_program),
+    ({"etcd", "etcd_binary"}, etcd_program),
 )
 
 

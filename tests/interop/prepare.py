@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.interop.clients import go_program, node_program
+from tests.interop.clients import etcd_program, go_program, node_program
 from tests.interop.conftest import java_clients, java_servers
 
 
@@ -28,7 +28,7 @@ def prepared(build: Callable[[], object]) -> None:
 
 def main() -> None:
     with ThreadPoolExecutor() as pool, contextlib.suppress(KeyboardInterrupt):
-        list(pool.map(prepared, (java, go_program, node_program)))
+        list(pool.map(prepared, (java, go_program, node_program, etcd_program)))
 
 
 if __name__ == "__main__":
