@@ -145,6 +145,11 @@ class Workload:
         self.files.mark(("acked", report.max_physical_offset))
 
     @property
+    def writer(self) -> MessageStore:
+        """Who appends: the store that is looked at, unless it follows another one."""
+        return self.store
+
+    @property
     def life(self) -> Life:
         return self.lives[-1]
 
@@ -183,7 +188,7 @@ class Workload:
             properties += "P\x01" + "v" * rng.randrange(1500) + "\x02"
         sys_flag = int(str(more.get("sys_flag", 0)))
         born = BORN_V6 if rng.random() < 0.1 else BORN
-        done = append_message(self.store, topic, queue_id, 0, sys_flag, self.now_ms, born, 0, properties, tags_code, body,
+        done = append_message(self.writer, topic, queue_id, 0, sys_flag, self.now_ms, born, 0, properties, tags_code, body,
             self.now_ms, "a b", key, int(str(more.get("prepared_offset", 0))),
         )  # fmt: skip
         in_queue = sys_flag & 0xC not in (0x4, 0xC)
@@ -227,10 +232,10 @@ class Workload:
         encoded = encode_batch(
             [(0, body, f"UNIQ_KEY\x01{key}\x02".encode()) for key, body in parts]
         )
-        first = self.store.max_offset(topic, queue_id)
+        first = self.writer.max_offset(topic, queue_id)
         try:
             done = append_batch(
-                self.store, topic, queue_id, 0, self.now_ms, BORN, 0, encoded, self.now_ms
+                self.writer, topic, queue_id, 0, self.now_ms, BORN, 0, encoded, self.now_ms
             )
         except StoreError:  # some may be in, and readers will see them
             count = self.store.max_offset(topic, queue_id) - first
@@ -317,7 +322,7 @@ class Workload:
                 self.message(topic, rng.randrange(2))
             return
         self.life.gone.add(topic)
-        self.store.delete_topic(topic)
+        self.writer.delete_topic(topic)
         self.doomed += rng.randrange(2)
 
     def step(self) -> None:

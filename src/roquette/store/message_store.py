@@ -24,6 +24,7 @@ from roquette.store.limits import raise_illegal
 from roquette.store.log.batch_appender import BatchAppender
 from roquette.store.log.commit_log import PENDING_LIMIT
 from roquette.store.log.log_mark import begin_mark
+from roquette.store.log.raw_appender import RawAppender
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.recovery import Recovery, RecoveryReport
 from roquette.store.results import Appended, Arrival, BatchAppended
@@ -48,6 +49,7 @@ class MessageStore(StoredMessages):
         self._batches: BatchAppender = BatchAppender(
             self._log, self._queues, self._index, store_host
         )
+        self._raw: RawAppender = RawAppender(self._log, self._queues, self._index, config)
         self._spans: KeySpans = KeySpans()
         self._arrivals: list[Arrival] = []
         self._sync_flush: bool = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -273,6 +275,49 @@ class MessageStore(StoredMessages):
             self.write_pending()
         return done
 
+    def begin_log(self, offset: int) -> None:
+        """Let the empty log of a replica begin at the start of a file.
+
+        Offset 1 stands for 0: that byte, the first of a length and always zero, is taken as received. A slave of
+        Apache's protocol that reports 0 would get the master's last file only.
+
+        Raises:
+            StoreError: the log has bytes, or a file elsewhere; `cut.drop_log` lets it begin anew. And as `append`.
+        """
+        if self._refusal is not None:
+            self._raise_refusal()
+        try:
+            self._raw.begin_at(offset)
+        except OSError as error:
+            raise self._no_room(error) from error
+
+    @property
+    def raw_end(self) -> int:
+        """Where the next piece for `append_raw` begins: the log's end, and what is held of a record behind it."""
+        return self._log.end_offset + self._raw.held
+
+    def append_raw(self, offset: int, data: bytes) -> None:
+        """Append bytes of a master's log, a piece of one of its files; whole records become readable as by `append`.
+
+        What follows the last whole record is held in memory until the rest of it comes. So after a restart, or when
+        the master is asked again, the next piece begins at the log's end.
+
+        Raises:
+            OffsetOutOfRange: it begins neither at `raw_end` nor at the log's end, or crosses a file's end.
+            CorruptRecord: a record is not sound. StoreFull, StoreShort, StoreClosed: as `append`. Of what the last
+            four refuse, the whole records before that point were appended; the next piece begins at the log's end.
+        """
+        if self._refusal is not None:
+            self._raise_refusal()
+        try:
+            self._raw.append(offset, data, self._arrivals)
+        except OSError as error:
+            raise self._no_room(error) from error
+        finally:
+            self._last_store_ms = max(self._last_store_ms, self._raw.last_ms)
+        if self._log.pending_bytes >= PENDING_LIMIT:
+            self.write_pending()
+
     def write_pending(self) -> None:
         """Hand what was appended to the system: before replies leave and before a sync.
 
@@ -287,21 +332,24 @@ class MessageStore(StoredMessages):
             self._index.write_entries()
 
     def take_arrivals(self) -> list[Arrival]:
-        """What readers can see since the last call: under SYNC_FLUSH, only what is on the disk.
+        """What readers can see since the last call: under SYNC_FLUSH, only what is on the disk; in a group of
+        replicas, only what is confirmed.
 
-        A message that a power cut may still take back is shown to nobody, since its queue offset would then
-        be given to another one.
+        A message that a power cut or another master may still take back is shown to nobody, since its queue offset
+        would then be given to another one.
         """
         arrivals = self._arrivals
-        if not self._sync_flush or not arrivals:
+        visible = self._log.visible_end(self._sync_flush)
+        if not arrivals or arrivals[-1].physical_offset + arrivals[-1].size <= visible:
             self._arrivals = []
             return arrivals
-        synced: i64 = self._log.synced
         count = 0
         for arrival in arrivals:
-            if arrival.physical_offset + arrival.size > synced:
+            if arrival.physical_offset + arrival.size > visible:
                 break
             count += 1
+        if not count:
+            return []
         self._arrivals = arrivals[count:]
         return arrivals[:count]
 

@@ -9,18 +9,18 @@ from roquette.message.record_view import RecordView
 from roquette.store.config import StoreConfig
 from roquette.store.index.index import Index, KeySearch
 from roquette.store.layout import StoreLayout
-from roquette.store.log.commit_log import CommitLog
+from roquette.store.log.commit_log import NO_LIMIT, CommitLog
 from roquette.store.log.log_reader import LogReader
 from roquette.store.log.log_walk import log_readers
 from roquette.store.queues import reading
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.queues.queue_read import QueueRead, QueueReader, ReadRequest
-from roquette.store.queues.reading import FileSource, LogSource, SpansRead
+from roquette.store.queues.reading import FileSource, LogSource, RawRead, SpansRead
 from roquette.store.results import Found
 
 
 class StoredMessages:
-    """The reading half of `MessageStore`; changes nothing."""
+    """The reading half of `MessageStore`; changes nothing of what is stored."""
 
     def __init__(self, config: StoreConfig, files: Files) -> None:
         self.config: StoreConfig = config
@@ -76,6 +76,16 @@ class StoredMessages:
     def read_log(self, start: int, end: int) -> bytes:
         """The log's bytes of a range within one file; shorter (or empty) where it has no more of them."""
         return self._log.read(start, end)
+
+    def read_raw(self, start: int, max_bytes: int) -> bytes:
+        """The log's bytes from an offset on, of one file, for a replica; empty where it has none. For warm bytes."""
+        return self._log.read(start, min(start + max_bytes, self._log.end_offset))
+
+    def plan_raw(self, start: int, max_bytes: int) -> Callable[[], bytes]:
+        """The same by pread in the executor, as far as the log was handed to the system."""
+        end: i64 = min(start + max_bytes, self._log.wrote_offset)
+        segment_end: i64 = start - start % self._log.segment_size + self._log.segment_size
+        return RawRead(FileSource(self._log, end), start, min(end, segment_end)).run
 
     def log_readers(self, start: int) -> Iterator[LogReader]:
         """A reader of each file of the log from a record boundary on; they check no CRC."""
@@ -142,8 +152,23 @@ class StoredMessages:
 
     def records_of(self, offsets: list[int]) -> list[bytes]:
         """What a look-up found, in log order (DefaultMessageStore.queryMessage sorts); what is gone is left out."""
-        records = (self.record_at(offset) for offset in sorted(set(offsets)))
+        visible: i64 = self._log.confirmed
+        records = (self.record_at(offset) for offset in sorted(set(offsets)) if offset < visible)
         return [record for record in records if record is not None]
+
+    @property
+    def confirmed(self) -> int:
+        """Readers see no record that ends behind this offset."""
+        return self._log.confirmed
+
+    def set_confirmed(self, offset: int) -> None:
+        """Show readers what ends up to an offset of the log, from now on; later it only grows.
+
+        `take_arrivals` hands out what has become visible.
+        """
+        known = self._log.confirmed
+        if known == NO_LIMIT or offset > known:
+            self._log.confirmed = offset
 
     @property
     def index_last_timestamp_ms(self) -> int:

@@ -17,6 +17,7 @@ from roquette.store.log.log_mark import LogMark
 from roquette.store.log.segment import Segment
 
 PENDING_LIMIT: Final = 1 << 20
+NO_LIMIT: Final = 1 << 62  # behind every log
 
 
 class CommitLog:
@@ -28,6 +29,7 @@ class CommitLog:
         "_first_index",
         "active",
         "broken",
+        "confirmed",
         "directory",
         "directory_dirty",
         "mark",
@@ -56,6 +58,7 @@ class CommitLog:
         self.pending_bytes: i64 = 0
         self.mark: LogMark | None = None  # of an open store
         self.broken: bool = False  # a file could not be written to its end
+        self.confirmed: i64 = NO_LIMIT  # readers see nothing that ends behind it
 
     @property
     def min_offset(self) -> i64:
@@ -67,6 +70,11 @@ class CommitLog:
         """The byte after the last one appended."""
         active = self.active
         return self.min_offset if active is None else active.base_offset + active.appended
+
+    def visible_end(self, synced_only: bool) -> i64:
+        """Records that end behind it are not there yet for readers."""
+        end: i64 = self.synced if synced_only else self.end_offset
+        return end if end <= self.confirmed else self.confirmed
 
     @property
     def wrote_offset(self) -> i64:
@@ -83,6 +91,17 @@ class CommitLog:
         self._first_index = segments[0].base_offset // self.segment_size if segments else 0
         self.synced = self.end_offset
 
+    def begin(self, base: i64) -> None:
+        """Let a log without files begin with the one at `base`. Raises OSError."""
+        assert not self.segments
+        self._first_index = base // self.segment_size
+        if (
+            self.mark is not None
+        ):  # first: a log that begins later must not look as if files were gone
+            self.mark.note_begin(base)
+            self.mark.sync()
+        self.roll()
+
     def place(self, size: i64) -> i64:
         """The physical offset at which a record of `size` bytes will stand; rolls when needed.
 
@@ -91,7 +110,7 @@ class CommitLog:
         """
         active = self.active
         if active is None or active.appended + size + BLANK_SIZE > active.size:
-            active = self._roll()
+            active = self.roll()
         return active.base_offset + active.appended
 
     def next_place(self, physical: i64, size: i64) -> i64:
@@ -115,7 +134,8 @@ class CommitLog:
             if self.mark is not None:
                 self.mark.note_wrote(active.base_offset + active.wrote)
 
-    def _roll(self) -> Segment:
+    def roll(self) -> Segment:
+        """Go on in the next file; a blank fills the one before. Raises OSError."""
         last = self.active
         base: i64 = self.min_offset
         if last is not None:
@@ -124,14 +144,14 @@ class CommitLog:
         self.directory_dirty = True
         if last is not None:
             remaining: int = last.size - last.appended
-            if remaining > 0:  # 0 when recovery found a full file and no next one
+            if (
+                remaining > 0
+            ):  # 0: of a replica; and when recovery found a full file and no next one
                 assert remaining >= BLANK_SIZE
                 last.append(encode_blank(i32(remaining)))
-                self.broken = (
-                    True  # unless this succeeds: nothing may follow the blank in this file
-                )
-                last.fill()
-                self.broken = False
+            self.broken = True  # unless this succeeds: nothing may follow the blank in this file
+            last.fill()
+            self.broken = False
             last.file.rest()
             self.pending_bytes = 0
         else:

@@ -136,7 +136,7 @@ class QueueReader:
             return Found(GetStatus.OFFSET_OVERFLOW_BADLY, last, first, last)
         cold = self.is_cold(queue.physical_at(offset))
         deferred = cold and defer_cold
-        visible_end: i64 = self._log.synced if self._sync_flush else self._log.end_offset
+        visible_end = self._log.visible_end(self._sync_flush)
         source = (
             FileSource(self._log, visible_end) if deferred else LogSource(self._log, visible_end)
         )

@@ -82,6 +82,21 @@ class SpansRead:
         return found
 
 
+class RawRead:
+    """Reads a stretch of one file of the log in the executor."""
+
+    __slots__ = ("_end", "_source", "_start")
+
+    def __init__(self, source: FileSource, start: i64, end: i64) -> None:
+        self._source: FileSource = source
+        self._start: i64 = start
+        self._end: i64 = end
+
+    def run(self) -> bytes:
+        """Block until the bytes are here; empty when the log has lost them."""
+        return self._source.read(self._start, self._end)
+
+
 def record_at(commit_log: CommitLog, offset: int, size: int | None) -> bytes | None:
     """The record that begins at a physical offset; None when none does."""
     if offset < 0:
