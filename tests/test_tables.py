@@ -72,6 +72,9 @@ BOUNDED: dict[str, str] = {
     "broker/transactions/half_state.py:_pages": "the half queue from its oldest open message on",
     "broker/transactions/half_state.py:_copies": "MAX_COPIES",
     "broker/records/set_aside.py:counts entries": "the tasks; the newest 1,000",
+    "broker/replication/metadata_copy.py:_files _wanted": "the files and tables that are copied",
+    "broker/replication/table_feed.py:_changes": "KEPT changes, KEPT_ROWS offsets",
+    "broker/replication/table_feed.py:_waiting": "MOST_WAITING of each kind",
     "broker/timers/delivery.py:_recalled": "recalls of the slot that is delivered",
     "broker/sending/send.py:_own": "three properties",
     # client: caches, and what the application holds

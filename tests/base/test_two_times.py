@@ -60,6 +60,7 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/timers/feature.py": (PROMISED, "__init__ save_now"),
     "broker/records/steps.py": (STORED, "run_steps"),
     "broker/records/stored_times.py": ("it watches the wall clock", "__init__ now_ms"),
+    "broker/replication/metadata_copy.py": (VERSIONS, "_copy_topics _drop_topic"),
     "broker/timers/timer_loop.py": (
         PROMISED,
         "_do _flush _pause_s _save_metrics _turn metrics_body recover",

@@ -72,6 +72,8 @@ WIRE_NAMES = {
     "GetConsumeStatsInBrokerHeader": "isOrder!",
     "GetConsumeStatsRequestHeader": "consumerGroup! topic topicList",
     "GetConsumerConnectionListRequestHeader": "consumerGroup!",
+    "FollowTablesRequestHeader": "what! since",
+    "FollowTablesResponseHeader": "since! whole logEnd",
     "GetRegisterRequestHeader": "key!",
     "PutRegisterIfRequestHeader": "key! revision!",
     "RegisterResponseHeader": "revision!",

@@ -22,8 +22,10 @@ from roquette.broker.operation.topic_admin import TopicProcessor
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
+from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.broker.replication.role import ReplicaRole
 from roquette.broker.replication.source import MasterSource
+from roquette.broker.replication.table_feed import TableFeed
 from roquette.broker.sending.feature import SendFeature
 from roquette.broker.tables.deletions import Deletions
 from roquette.broker.timers.delay_feature import DelayFeature
@@ -43,6 +45,8 @@ def broker_features(core: BrokerCore) -> list[Feature]:
     delays = DelayFeature(core)
     transactions = TransactionFeature(core)
     pulls = PullFeature(core)
+    pops = PopFeature(core, saved)
+    assignment = AssignmentFeature(core, saved, cluster.queues)
     stats = StatsFeature(core, deletions)
     return [
         saved,
@@ -51,8 +55,8 @@ def broker_features(core: BrokerCore) -> list[Feature]:
         StoreMaintenance(core),
         SendFeature(core, saved, transactions.transactions, auto_creation),
         pulls,
-        PopFeature(core, saved),
-        AssignmentFeature(core, saved, cluster.queues),
+        pops,
+        assignment,
         transactions,
         HeartbeatProcessor(core),
         LockProcessor(core),
@@ -67,6 +71,7 @@ def broker_features(core: BrokerCore) -> list[Feature]:
         ConsumeStatsProcessor(core, stats.items),
         UpkeepProcessor(core, saved, deletions),
         AdminProcessor(core),
+        TableFeed(core, saved, assignment, pops.pop),
         cluster,
     ]
 
@@ -86,19 +91,22 @@ def replica_features(core: BrokerCore, source: MasterSource | None = None) -> li
     delays = DelayFeature(core)
     transactions = TransactionFeature(core)
     creation = AutoCreation(core, cluster.outbound, saved)
+    assignment = AssignmentFeature(core, saved, cluster.queues)
+    pops = PopFeature(core, saved)
     absent = [
         delays,
         TimerFeature(core, delays.levels),
         SendFeature(core, saved, transactions.transactions, creation),
-        PopFeature(core, saved),
+        pops,
         transactions,
+        TableFeed(core, saved, assignment, pops.pop),
     ]
     return [
         ReplicaRole(core, absent, master),
         saved,
         StoreMaintenance(core),
         pulls,
-        AssignmentFeature(core, saved, cluster.queues),
+        assignment,
         HeartbeatProcessor(core),
         LockProcessor(core),
         SubscriptionProcessor(core),
@@ -112,5 +120,6 @@ def replica_features(core: BrokerCore, source: MasterSource | None = None) -> li
         ConsumeStatsProcessor(core, stats.items),
         UpkeepProcessor(core, saved, deletions),
         AdminProcessor(core),
+        MetadataCopy(core, master, cluster.outbound, assignment),
         cluster,
     ]

@@ -17,6 +17,7 @@ from roquette.wire.bodies import (
     encode_register_broker_body,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_dict, encode_ext, ext_dict
 from roquette.wire.headers import (
     BrokerHeartbeatRequestHeader,
@@ -82,6 +83,13 @@ class Outbound:
             told.get("masterAddr", ""),
             told.get("haServerAddr", ""),
         )
+
+    async def ask(self, broker: str, code: int, ext: bytes = b"", *, timeout_ms: int) -> Command:
+        """A request of a replica to its master; raises ClientError, BrokerError when it is refused."""
+        reply = await self._client.invoke(broker, code, ext, timeout_ms=timeout_ms)
+        if reply.code != ResponseCode.SUCCESS:
+            raise BrokerError(reply.code, reply.remark or "", address=broker)
+        return reply
 
     def heartbeat(self, name_server: str, header: BrokerHeartbeatRequestHeader) -> None:
         """BROKER_HEARTBEAT at one name server that is connected, without an answer."""

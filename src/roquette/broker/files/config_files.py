@@ -27,6 +27,7 @@ GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
 MODES = "messageRequestMode.json"
+ORDERS = "consumerOrderInfo.json"
 PAUSE_S = 0.4e-6  # for each byte of a file that was written, about four times what it cost,
 LONGEST_PAUSE_S = 1.0  # but not more than that when somebody waits
 

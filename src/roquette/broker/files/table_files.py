@@ -14,7 +14,7 @@ from roquette.broker.feature import Beat, Feature, Start
 from roquette.broker.files import config_files
 from roquette.broker.files.config_files import Saver, SaveSteps
 from roquette.broker.files.lost_topics import restore_topics
-from roquette.broker.files.offset_journal import OffsetJournal
+from roquette.broker.files.offset_journal import Change, OffsetJournal
 from roquette.broker.records import set_aside
 from roquette.broker.tables.deleted_topics import DeletedTopics
 from roquette.broker.tables.deletions import Deletions
@@ -37,7 +37,12 @@ ASIDE_BEAT_S = 0.1
 
 
 class TablePersistence(Feature):
-    """Loads the four tables, and follows their changes."""
+    """Loads the four tables, and follows their changes.
+
+    Attributes:
+        followers: called with each change of the offsets that the journal has taken, and whether it has words of the
+            broker's own (`OffsetTable.own_words`).
+    """
 
     def __init__(self, core: BrokerCore, registration: Registration, deletions: Deletions) -> None:
         files, tables = core.files, core.tables
@@ -74,6 +79,7 @@ class TablePersistence(Feature):
         )
         self._deletions = deletions
         self._early = False  # the file of offsets is written before its beat
+        self.followers: list[Callable[[Change, bool], None]] = []
 
     def _topic_wrapper(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(
@@ -227,7 +233,10 @@ class TablePersistence(Feature):
         offsets, journal = self._offsets, self._journal
         if not offsets.moved:
             return True
-        if journal.append(offsets.change(log_end)):
+        change = offsets.change(log_end)
+        if journal.append(change):
+            for follow in self.followers:
+                follow(change, offsets.own_words)
             offsets.told()
             offsets.unsafe = None
             if journal.full and not self._early:

@@ -47,6 +47,8 @@ log = logging.getLogger("roquette.broker.topics")
 PEER_SETTLE_S = 0.25  # another broker's sender waits for us
 
 
+LOG_END = "logEnd"
+"""Field of ours in answers for replicas: where the log ended when the answer was true."""
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
@@ -186,11 +188,14 @@ class TopicProcessor(Feature):
 
     async def _all_topics(self) -> Reply:
         version = self._topics.data_version  # the older one: who goes by it asks again
+        log_end = (
+            self._store.max_physical_offset
+        )  # later records of topics not listed are of later ones
         table = {topic.name: topic.to_config() async for topic in paced(self._topics.all())}
         wrapper = TopicConfigAndMappingSerializeWrapper(
             topic_config_table=table, data_version=version
         )
-        ext = encode_dict({"totalTopicNum": str(len(table))})
+        ext = encode_dict({"totalTopicNum": str(len(table)), LOG_END: str(log_end)})
         return Reply(ext, await encode_rows(wrapper, len(table)))
 
     def one_topic(

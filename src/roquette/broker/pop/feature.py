@@ -5,7 +5,7 @@ import asyncio
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane, Start
-from roquette.broker.files.config_files import Saver
+from roquette.broker.files.config_files import ORDERS, Saver
 from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.pop.acknowledge import AckProcessor
 from roquette.broker.pop.checks import PopChecks
@@ -22,7 +22,6 @@ from roquette.wire import headers as h
 from roquette.wire.bodies import ConsumerOrderInfoSerializeWrapper
 from roquette.wire.codes import RequestCode
 
-ORDERS = "consumerOrderInfo.json"
 EXPIRY_BEAT_S = 0.1
 CLEAN_BEAT_S = 10.0
 

@@ -20,12 +20,17 @@ ANY_QUEUE = -1
 
 
 class RequestModes:
-    """Topic -> group -> mode; who sets a mode has checked that both exist."""
+    """Topic -> group -> mode; who sets a mode has checked that both exist.
+
+    Attributes:
+        changes: how often modes were set or forgotten.
+    """
 
     def __init__(self, bound: Bound | None = None) -> None:
         self.bound = bound or unbounded()
         self._count = 0
         self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
+        self.changes = 0
 
     def put(self, mode: SetMessageRequestModeRequestBody) -> None:
         """Set the mode of a topic and group; raises Refused when there is no room for one more."""
@@ -33,6 +38,7 @@ class RequestModes:
             self.bound.check(self._count, ResponseCode.SYSTEM_ERROR, "the request mode is not set")
             self._count += 1
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
+        self.changes += 1
 
     def find(
         self, topic: str, group: str, *, default_mode: str, default_share: int
@@ -57,6 +63,7 @@ class RequestModes:
         else:
             for groups in self._modes.values():
                 self._count -= groups.pop(group or "", None) is not None
+        self.changes += self._count != before
         return self._count != before
 
     def load(self, modes: Mapping[str, Mapping[str, SetMessageRequestModeRequestBody]]) -> None:

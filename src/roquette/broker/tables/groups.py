@@ -34,7 +34,7 @@ class GroupTable:
 
     Args:
         auto_create: whether an unknown group is created when first seen (autoCreateSubscriptionGroup).
-        changed: called with the group's name after each change. The broker persists then.
+        changed: called with the group's name after each change, empty: after one of all. The broker persists then.
         bounds: of the groups, and of the topics they may not read.
     """
 
@@ -167,6 +167,16 @@ class GroupTable:
         self._forbidden_count = sum(map(len, self._forbidden.values()))
         if version is not None:
             self.data_version = version
+
+    def replace(self, table: SubscriptionGroupWrapper) -> list[str]:
+        """Become another broker's table; returns the groups that are gone."""
+        before, self._groups = self._groups, dict(table.subscription_group_table)
+        self._forbidden = {group: dict(topics) for group, topics in table.forbidden_table.items()}
+        self._forbidden_count = sum(map(len, self._forbidden.values()))
+        self.data_version = table.data_version
+        for follow in self.changed:
+            follow("")
+        return [name for name in before if name not in self._groups]
 
     def to_wrapper(self) -> SubscriptionGroupWrapper:
         """The shape of subscriptionGroup.json and of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""

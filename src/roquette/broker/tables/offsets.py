@@ -39,6 +39,8 @@ class OffsetTable:
         overruled: how often somebody else than consumers moved offsets: resets, clones, deletions.
         log_end: the log up to there is in what was loaded, besides what the file says.
         unsafe: why changes cannot be written down now; None when they can.
+        own_words: the next change holds words of the broker's own, which speak of its log; else clients' only.
+        followed: of a replica: the end of its master's log that its offsets speak of; -1: it has none yet.
         bound, pulled: of the committed offsets, and of the pairs of topic and group with a last pull.
     """
 
@@ -64,6 +66,8 @@ class OffsetTable:
         self.overruled = 0
         self.log_end = 0
         self.unsafe: str | None = None
+        self.own_words = False
+        self.followed: int | None = None
         self._dropped: dict[str, None] = {}  # what the journal does not know yet: see `Change`
         self._moved: Queues = {}
         self._reset_moved: Queues = {}
@@ -108,6 +112,8 @@ class OffsetTable:
             if moved is None:
                 moved = self._moved[key] = {}
             moved[queue_id] = offset
+            if not client:
+                self.own_words = True
         self._changed(now_ms)
         return True
 
@@ -160,6 +166,7 @@ class OffsetTable:
             table.setdefault(key, {})[queue_id] = offset
         self._put(key, queue_id, offset)
         self.overruled += 1
+        self.own_words = True
         self._changed(now_ms)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
@@ -177,7 +184,7 @@ class OffsetTable:
         if not queues:
             del self._resets[key]
         self.pending_resets -= 1
-        self.dirty = True
+        self.own_words = self.dirty = True
         return offset
 
     def count(self) -> None:
@@ -214,6 +221,7 @@ class OffsetTable:
         self._moved[key] = dict(queues)
         self._reset_moved[key] = dict(self._resets.get(key, {}))
         self.overruled += 1
+        self.own_words = True
         self._changed(now_ms)
         return True
 
@@ -276,6 +284,7 @@ class OffsetTable:
                 self._moved.pop(key, None)
                 self._reset_moved.pop(key, None)
         self.overruled += 1
+        self.own_words = True
         self.count()
         self.dirty = True
 
@@ -288,11 +297,60 @@ class OffsetTable:
 
     def change(self, log_end: int) -> Change:
         """The next entry of the journal, when the log ends at `log_end`."""
+        if self.followed is not None:
+            log_end = max(0, self.followed)
         return Change(log_end, list(self._dropped), self._moved, self._reset_moved)
 
     def told(self) -> None:
         """It has taken the last change."""
         self._dropped, self._moved, self._reset_moved = {}, {}, {}
+        self.own_words = False
+
+    # A replica's table is its master's.
+
+    def follow(self, change: Change) -> None:
+        """Make a change of the master's; the journal gets it, too."""
+        for key in change.dropped:
+            self._count -= len(self._offsets.pop(key, ()))
+            self._resets.pop(key, None)
+            self._moved.pop(key, None)
+            self._reset_moved.pop(key, None)
+            self._dropped[key] = None
+        for key, queues in change.offsets.items():
+            own = self._of_key(key)
+            self._count += len(queues.keys() - own.keys())
+            own.update(queues)
+            self._moved.setdefault(key, {}).update(queues)
+        for key, queues in change.resets.items():
+            resets = self._resets.pop(key, {}) | queues
+            if left := {queue: offset for queue, offset in resets.items() if offset >= 0}:
+                self._resets[key] = left
+            self._reset_moved.setdefault(key, {}).update(queues)
+        if change.resets or change.dropped:
+            self.pending_resets = sum(map(len, self._resets.values()))
+        self.followed = max(change.log_end, self.followed or 0)
+        self.dirty = True
+
+    def difference(self, key: str, queues: dict[int, int], resets: dict[int, int]) -> Change | None:
+        """What makes one key's offsets and resets those of the master; None: they are."""
+        own, reset = self._offsets.get(key, {}), self._resets.get(key, {})
+        if own == queues and reset == resets:
+            return None
+        return Change(0, [key], {key: queues} if queues else {}, {key: resets} if resets else {})
+
+    def cut(self, end_of: Callable[[str, int], int]) -> int:
+        """Offsets that point behind their queues' ends go back to them; returns how many did."""
+        count = 0
+        for key in list(self._offsets):
+            topic = key.partition("@")[0]
+            for queue_id, offset in list(self._offsets[key].items()):
+                end = end_of(topic, queue_id)
+                if offset > end:
+                    self._of_key(key)[queue_id] = end
+                    self._moved.setdefault(key, {})[queue_id] = end
+                    count += 1
+        self.dirty = self.dirty or count > 0
+        return count
 
     def apply(self, change: Change) -> None:
         """Make a change again that it had. What it did is counted when all are made: `count`."""

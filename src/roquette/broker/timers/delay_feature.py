@@ -50,8 +50,9 @@ class DelayFeature(Feature):
         ]
 
     def all_delay_offsets(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
-        """GET_ALL_DELAY_OFFSET: delayOffset.json as it would be written now, for a replica."""
-        return Reply(b"", encode_body(self.levels.to_wrapper(), java_keys=True))
+        """GET_ALL_DELAY_OFFSET: delayOffset.json of now, for a replica."""
+        picture = self.levels.picture(self._core.store.max_physical_offset)
+        return Reply(b"", encode_body(picture, java_keys=True))
 
     def beats(self) -> list[Beat]:
         """The file."""

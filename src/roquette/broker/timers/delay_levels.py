@@ -107,12 +107,16 @@ class DelayLevels:
 
     def capture(self, log_offset: int) -> None:
         """Take the picture that is written next: of now, when the log ends at `log_offset`."""
-        self._captured = DelayProgress(
+        self._captured = self.picture(log_offset)
+        self.dirty = False
+
+    def picture(self, log_offset: int) -> DelayProgress:
+        """The progress of now, when the log ends at `log_offset`."""
+        return DelayProgress(
             offset_table=dict(self._offsets),
             data_version=self.data_version,
             log_offset=log_offset,
         )
-        self.dirty = False
 
     def to_wrapper(self) -> DelayOffsetSerializeWrapper:
         """The content of delayOffset.json: the last picture taken."""

@@ -10,6 +10,7 @@ from roquette.wire.headers.pop import *
 from roquette.wire.headers.pull import *
 from roquette.wire.headers.query import *
 from roquette.wire.headers.registration import *
+from roquette.wire.headers.replica import *
 from roquette.wire.headers.route import *
 from roquette.wire.headers.send import *
 from roquette.wire.headers.topic import *

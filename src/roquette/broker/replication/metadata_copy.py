@@ -1,0 +1,311 @@
+"""A replica copies what its master keeps besides the log: topics, groups, request modes, consumer offsets, progress.
+
+From a master of ours at once, by requests that wait there for changes (`table_feed`); from Apache's every ten seconds,
+by the requests of its slaves (SlaveSynchronize). A table is taken over whole, deletions included, and never empty. What
+speaks of the log is taken when this log is as long as the master's was: a replica that becomes master must not pass over
+what it lacks. All of it goes to this broker's own tables and files, so that a restart as master finds it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from roquette.base.executor import run_blocking
+from roquette.base.lifecycle import Health, Tasks, Work
+from roquette.base.logs import RateLimited
+from roquette.broker.cluster.outbound import Outbound
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature
+from roquette.broker.files.config_files import DELAYS, ORDERS
+from roquette.broker.files.offset_journal import Change
+from roquette.broker.operation.topic_admin import LOG_END
+from roquette.broker.pop.assignment import AssignmentFeature
+from roquette.broker.records.steps import paced
+from roquette.broker.replication.source import MasterSource
+from roquette.broker.tables.topics import Topic
+from roquette.broker.timers.delay_levels import DelayProgress
+from roquette.broker.timers.timer_metrics import FILE as TIMER_METRICS
+from roquette.errors import BrokerError, ClientError
+from roquette.wire.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    ConsumerOrderInfoSerializeWrapper,
+    MessageRequestModeSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TimerMetricsSerializeWrapper,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
+from roquette.wire.header_codec import decode_ext, encode_ext, ext_dict
+from roquette.wire.headers import FollowTablesRequestHeader, FollowTablesResponseHeader
+from roquette.wire.json_body import decode_body
+
+log = logging.getLogger("roquette.broker.replication")
+
+TIMEOUT_MS: Final = 10_000
+LOOK_S: Final = 0.2  # for a master, while there is none
+RETRY_S: Final = 1.0
+PROGRESS_S: Final = 2.0  # delivered delay levels, orderly pops
+APACHE_S: Final = 10.0
+A_TURN: Final = 1_000  # keys of the offsets
+LOG_S: Final = 0.05  # the own log is looked at so often at least
+TABLES: Final = ("topics", "groups", "modes", "offsets")
+_decode_change: Final = msgspec.msgpack.Decoder(Change).decode
+_NOT_SERVED: Final = frozenset(
+    (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
+)
+
+
+class _Moved(Exception):
+    """The master is another one, or none: what was asked is of no interest any more."""
+
+
+class MetadataCopy(Feature):
+    """Follows the tables of a master.
+
+    Attributes:
+        missing: which of `TABLES` have not been taken over yet from the present master.
+    """
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        source: MasterSource,
+        outbound: Outbound,
+        assignment: AssignmentFeature,
+    ) -> None:
+        self._core = core
+        self._source = source
+        self._outbound = outbound
+        self._assignment = assignment
+        self._noise = RateLimited(log, core.clock)
+        self._log_moved = asyncio.Event()
+        self._files: dict[str, bytes] = {}  # what was written last
+        self._of = ""  # whose tables `missing` counts
+        self._wanted = set(TABLES)
+        core.tables.offsets.followed = -1
+
+    @property
+    def missing(self) -> set[str]:
+        """See above."""
+        return self._wanted if self._of == self._source.master_address else set(TABLES)
+
+    async def start(self, tasks: Tasks) -> None:
+        """Copy for as long as the broker runs."""
+        for name, copy in (
+            ("tables", self._follow_tables),
+            ("offsets", self._follow_offsets),
+            ("progress", self._copy_progress),
+        ):
+            tasks.keep(f"copy-{name}", self._loop(name, copy))
+
+    def turn_written(self, log_end: int) -> bool:
+        """The log may have grown."""
+        self._log_moved.set()
+        return True
+
+    def health(self) -> dict[str, str]:
+        """What a take-over now would lack."""
+        return {"tablesNotCopied": ",".join(sorted(self.missing)) or "none"}
+
+    # One loop for each kind of thing: one that waits does not keep the others.
+
+    def _loop(self, name: str, copy: Callable[[str, str], Awaitable[str]]) -> Work:
+        own = str(self._core.address)
+
+        async def run(health: Health) -> None:
+            master = since = ""
+            while True:
+                if master != self._source.master_address:
+                    master, since = self._source.master_address, ""
+                if not master or master == own:
+                    await asyncio.sleep(LOOK_S)
+                    continue
+                try:
+                    since = await copy(master, since)
+                    health.worked()
+                except _Moved:
+                    pass
+                except (ClientError, OSError, msgspec.MsgspecError) as error:
+                    words = "%s not copied master=%s error=%s"
+                    self._noise.warning(name, words, name, master, error)
+                    since = ""
+                    await asyncio.sleep(RETRY_S)
+
+        return run
+
+    async def _ask(self, master: str, code: int, ext: bytes = b"") -> Command:
+        reply = await self._outbound.ask(master, code, ext, timeout_ms=TIMEOUT_MS)
+        if self._source.master_address != master:
+            raise _Moved
+        return reply
+
+    async def _follow(self, master: str, what: str, since: str) -> Command | None:
+        """FOLLOW_TABLES; None: the master is not one of ours."""
+        header = FollowTablesRequestHeader(what=what, since=since)
+        try:
+            return await self._ask(master, RequestCode.FOLLOW_TABLES, encode_ext(header))
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+
+    def _took(self, master: str, table: str) -> None:
+        if self._of != master:
+            self._of, self._wanted = master, set(TABLES)
+        self._wanted.discard(table)
+
+    # Topics, groups, request modes
+
+    async def _follow_tables(self, master: str, since: str) -> str:
+        copies = {
+            "topics": self._copy_topics,
+            "groups": self._copy_groups,
+            "modes": self._copy_modes,
+        }
+        answer = await self._follow(master, "tables", since)
+        if answer is None:
+            for name, copy in copies.items():
+                await copy(master)
+                self._took(master, name)
+            await asyncio.sleep(APACHE_S)
+            return ""
+        told = decode_ext(FollowTablesResponseHeader, answer.ext).since
+        known = set(since.split(";"))
+        for version in told.split(";"):
+            name = version.partition("=")[0]
+            if version not in known and name in copies:
+                await copies[name](master)
+                self._took(master, name)
+        return told
+
+    async def _copy_topics(self, master: str) -> None:
+        answer = await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG)
+        table = decode_body(TopicConfigAndMappingSerializeWrapper, answer.body)
+        if not table.topic_config_table:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "no topics in its table", address=master)
+        topics, now_ms = self._core.tables.topics, self._core.clock.now_ms()
+        async for config in paced(table.topic_config_table.values()):
+            known = topics.find(config.topic_name)
+            if known is None or known.shown != Topic(config).shown:
+                topics.put(config, now_ms)
+        end = ext_dict(answer.ext).get(LOG_END, "")
+        async for topic in paced(topics.all()):
+            if topic.name not in table.topic_config_table:
+                self._drop_topic(topic.name, int(end) if end.isdecimal() else -1)
+        topics.data_version = table.data_version
+
+    def _drop_topic(self, name: str, log_end: int) -> None:
+        """The master has deleted a topic. What the log has of it is gone, what came behind `log_end` is of a later
+        topic of the same name; -1: it does not say, and the queues stay, as with Apache's slaves."""
+        core = self._core
+        core.tables.topics.delete(name, core.clock.now_ms())
+        core.stats.forget_topic(name)
+        store = core.store
+        ends = [
+            units[-1][0]
+            for queue in store.queues_of(name)
+            if (units := store.queue_units(name, queue, store.max_offset(name, queue) - 1, 1))
+        ]
+        if max(ends, default=0) < log_end:
+            store.delete_topic(name)
+        core.shell.forget_topic(name)
+        log.info("topic deleted as at the master topic=%s", name)
+
+    async def _copy_groups(self, master: str) -> None:
+        answer = await self._ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        table = decode_body(SubscriptionGroupWrapper, answer.body)
+        if not table.subscription_group_table:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "no groups in its table", address=master)
+        groups = self._core.tables.groups
+        for name in groups.replace(table):
+            self._core.stats.forget_group(name)
+            self._core.shell.forget_group(name, False)
+
+    async def _copy_modes(self, master: str) -> None:
+        answer = await self._ask(master, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        table = decode_body(MessageRequestModeSerializeWrapper, answer.body)
+        self._assignment.modes.load(table.message_request_mode_map)
+        self._assignment.file.mark()
+        await self._assignment.file.try_save()
+
+    # Consumer offsets
+
+    async def _follow_offsets(self, master: str, since: str) -> str:
+        answer = await self._follow(master, "offsets", since)
+        if answer is None:
+            whole = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
+            await self._take_offsets(whole.body, -1)
+            self._took(master, "offsets")
+            await asyncio.sleep(APACHE_S)
+            return ""
+        header = decode_ext(FollowTablesResponseHeader, answer.ext)
+        await self._reached(master, header.log_end)
+        if header.whole:
+            await self._take_offsets(answer.body, header.log_end)
+            self._took(master, "offsets")
+        elif answer.body:
+            self._core.tables.offsets.follow(_decode_change(answer.body))
+            self._core.shell.end_turn()
+        return header.since
+
+    async def _take_offsets(self, body: bytes, log_end: int) -> None:
+        """Make the table the master's."""
+        table = decode_body(ConsumerOffsetSerializeWrapper, body)
+        offsets = self._core.tables.offsets
+        resets = table.reset_offset_table or {}
+        keys = dict.fromkeys([*table.offset_table, *resets, *offsets.keys()])
+        changes = 0
+        async for key in paced(keys):
+            change = offsets.difference(key, table.offset_table.get(key, {}), resets.get(key, {}))
+            if change is not None:
+                offsets.follow(change)
+                changes += 1
+                if changes % A_TURN == 0:
+                    self._core.shell.end_turn()
+        offsets.followed = max(log_end, offsets.followed or 0)
+        offsets.data_version = table.data_version
+        self._core.shell.end_turn()
+
+    async def _reached(self, master: str, log_end: int) -> None:
+        """Wait until the own log is as long as the master's was."""
+        while self._core.store.max_physical_offset < log_end:
+            if self._source.master_address != master:
+                raise _Moved
+            self._log_moved.clear()
+            try:
+                async with asyncio.timeout(LOG_S):
+                    await self._log_moved.wait()
+            except TimeoutError:
+                pass
+
+    # Progress of deliveries: files that a master reads at its start
+
+    async def _copy_progress(self, master: str, since: str) -> str:
+        answer = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
+        progress = decode_body(DelayProgress, answer.body)
+        await self._reached(master, progress.log_offset)
+        await self._write(DELAYS, self._core.files.encode(DELAYS, progress))
+        orders = await self._follow(master, "orders", "")
+        if orders is not None:
+            decode_body(ConsumerOrderInfoSerializeWrapper, orders.body)
+            await self._reached(master, decode_ext(FollowTablesResponseHeader, orders.ext).log_end)
+            await self._write(ORDERS, orders.body)
+        try:
+            metrics = await self._ask(master, RequestCode.GET_TIMER_METRICS)
+        except BrokerError as error:
+            if error.code not in _NOT_SERVED:  # it has no timer
+                raise
+        else:
+            decode_body(TimerMetricsSerializeWrapper, metrics.body)
+            await self._write(TIMER_METRICS, metrics.body)
+        await asyncio.sleep(APACHE_S if orders is None else PROGRESS_S)
+        return ""
+
+    async def _write(self, name: str, data: bytes) -> None:
+        if self._files.get(name) != data:
+            await run_blocking(self._core.files.write, name, data)
+            self._files[name] = data

@@ -1,0 +1,194 @@
+"""A master's tables for replicas of ours: a request waits here until something has changed (FOLLOW_TABLES).
+
+`tables`: the answer names the versions of topics, groups and request modes; the replica then asks for those that are
+new to it, by Apache's codes. `offsets`: the answer is what has changed of the consumer offsets since the last one, as
+their journal has it, or the whole table. `orders`: the orderly pops, at once. The body of `offsets` is MessagePack, that
+of a whole table and of `orders` is the file's JSON.
+
+An answer goes out 5 ms after the one before at the earliest, so that a commit costs a part of a request, not one.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature, Lane, Start
+from roquette.broker.files.offset_journal import Change, merged
+from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.pop.assignment import AssignmentFeature
+from roquette.broker.pop.state import PopState
+from roquette.broker.records.steps import encode_rows
+from roquette.errors import Refused
+from roquette.remoting.outcomes import Reply, Task
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
+from roquette.wire.bodies import DataVersion
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.header_codec import encode_ext
+from roquette.wire.headers import FollowTablesRequestHeader, FollowTablesResponseHeader
+
+HOLD_S: Final = 5.0  # a request waits so long at most: then it is answered with what there is
+LINGER_S: Final = 0.005
+KEPT: Final = 10_000  # changes that a replica may be behind; further ones get the whole table,
+KEPT_ROWS: Final = 100_000  # and offsets in them
+MOST_WAITING: Final = 64
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class OffsetFeed:
+    """The newest changes of the consumer offsets, numbered. Pure."""
+
+    def __init__(self) -> None:
+        self._changes: deque[tuple[Change, int]] = deque()  # with its rows
+        self._rows = 0
+        self.next = 0  # number of the next change
+
+    def put(self, change: Change) -> None:
+        """One more change."""
+        rows = len(change.dropped) + sum(map(len, change.offsets.values())) + len(change.resets)
+        self._changes.append((change, rows))
+        self._rows += rows
+        self.next += 1
+        while len(self._changes) > KEPT or self._rows > KEPT_ROWS:
+            self._rows -= self._changes.popleft()[1]
+
+    def since(self, number: int) -> Change | None:
+        """What has changed from a number on, in one; None when that is not known any more."""
+        count = self.next - number
+        if not 0 < count <= len(self._changes):
+            return None
+        return merged([self._changes[place][0] for place in range(-count, 0)])
+
+
+class TableFeed(Feature):
+    """Serves what replicas follow."""
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        saved: TablePersistence,
+        assignment: AssignmentFeature,
+        pop: PopState,
+    ) -> None:
+        self._core = core
+        self._topics, self._groups = core.tables.topics, core.tables.groups
+        self._offsets = core.tables.offsets
+        self._modes = assignment.modes
+        self._orders = pop.orders
+        self._life = core.entropy.token(4)
+        self._feed = OffsetFeed()
+        self._told: tuple[DataVersion, DataVersion, int] | None = None  # seen by who waits
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {"tables": [], "offsets": []}
+        self._sent_s = 0.0  # loop time of the last answer with offsets
+        self._ended = False
+        self._saved = saved
+
+    def load(self, start: Start) -> None:
+        """Begin to listen."""
+        self._saved.followers.append(self._offsets_changed)
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        header = FollowTablesRequestHeader
+        return [
+            row(RequestCode.FOLLOW_TABLES, self.follow, header, Lane.ADMIN, Promise.NOTHING),
+        ]
+
+    def follow(self, ctx: RequestContext, header: FollowTablesRequestHeader, body: bytes) -> Task:
+        """FOLLOW_TABLES."""
+        if header.what == "orders":
+            return Task(self._orderly())
+        if header.what not in self._waiting:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"what[{header.what}] is not followed")
+        if len(self._waiting[header.what]) >= MOST_WAITING:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MOST_WAITING} replicas wait already")
+        follow = self._follow_tables if header.what == "tables" else self._follow_offsets
+        return Task(follow(header.since))
+
+    # Versions
+
+    def _seen(self) -> tuple[DataVersion, DataVersion, int]:
+        return self._topics.data_version, self._groups.data_version, self._modes.changes
+
+    def _versions(self) -> str:
+        topics, groups, modes = self._seen()
+        return f"topics={_words(topics)};groups={_words(groups)};modes={self._life}.{modes}"
+
+    async def _follow_tables(self, since: str) -> Reply:
+        if self._versions() == since and not self._ended:
+            self._told = self._seen()
+            await self._wait("tables")
+        return Reply(encode_ext(FollowTablesResponseHeader(since=self._versions())))
+
+    def turn_written(self, log_end: int) -> bool:
+        """Answer those who wait for another version."""
+        if self._told is not None and self._seen() != self._told:
+            self._told = None
+            self._wake("tables")
+        return True
+
+    # Offsets
+
+    def _offsets_changed(self, change: Change, own_words: bool) -> None:
+        self._feed.put(change)
+        if self._waiting["offsets"]:
+            self._wake("offsets")
+
+    async def _follow_offsets(self, since: str) -> Reply:
+        life, _, text = since.partition(".")
+        number = int(text) if life == self._life and text.isdecimal() else -1
+        if number == self._feed.next and not self._ended:
+            await self._wait("offsets")
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(max(0.0, self._sent_s + LINGER_S - loop.time()))
+            self._sent_s = loop.time()
+        header = FollowTablesResponseHeader(since=f"{self._life}.{self._feed.next}")
+        if number == self._feed.next:
+            return Reply(encode_ext(header))
+        change = self._feed.since(number)
+        if change is not None:
+            header.log_end = change.log_end
+            return Reply(encode_ext(header), _encode(change))
+        header.whole, header.log_end = True, self._core.store.max_physical_offset
+        table = self._offsets.to_wrapper()
+        rows = sum(map(len, table.offset_table.values()))
+        return Reply(encode_ext(header), await encode_rows(table, rows, java_keys=True))
+
+    async def _orderly(self) -> Reply:
+        header = FollowTablesResponseHeader(
+            since="", whole=True, log_end=self._core.store.max_physical_offset
+        )
+        return Reply(encode_ext(header), await encode_rows(self._orders.to_wrapper(), 0))
+
+    # Waiting
+
+    async def _wait(self, what: str) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[what].append(future)
+        try:
+            async with asyncio.timeout(HOLD_S):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            if future in self._waiting[what]:
+                self._waiting[what].remove(future)
+
+    def _wake(self, what: str) -> None:
+        waiting, self._waiting[what] = self._waiting[what], []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def drain(self) -> None:
+        """Answer all that wait."""
+        self._ended = True
+        for what in self._waiting:
+            self._wake(what)
+
+
+def _words(version: DataVersion) -> str:
+    return f"{version.state_version}.{version.timestamp}.{version.counter}"

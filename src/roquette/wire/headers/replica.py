@@ -1,0 +1,21 @@
+"""What a replica of ours asks of its master: 13003."""
+
+import msgspec
+
+from roquette.wire.numbers import Int64
+
+
+class FollowTablesRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """what: `tables`, `offsets` or `orders`. since: of the last answer; empty: the first request."""
+
+    what: str
+    since: str = ""
+
+
+class FollowTablesResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """since: for the next request. whole: the body is a table, not changes of it. log_end: it is to be taken when the
+    replica's log reaches up to there."""
+
+    since: str
+    whole: bool = False
+    log_end: Int64 = 0
