@@ -227,8 +227,8 @@ def test_users_and_tls(tmp_path: Path, etcd_binary: Path) -> None:
         agreement = await opened(f"{url}&caFile={tmp_path}/ca.pem&{ours}")
         first = await agreement.put_if("k", 0, b"1")
         assert first
-        for _ in range(3):  # tokens end after a second
-            await asyncio.sleep(1.3)
+        for _ in range(2):  # tokens end after a second
+            await asyncio.sleep(1.1)
             assert await agreement.get("k") == Stored(first, b"1")
         await agreement.close()
         (tmp_path / "password").write_text("wrong")

@@ -72,7 +72,8 @@ def namesrv(
         typer.Option(
             "--controller",
             metavar="WHERE",
-            help="Keep the records of broker groups: embedded (in a file), or etcd://host:port,host:port.",
+            help="Keep the records of broker groups: embedded (in a file), etcd://HOST:PORT,HOST:PORT, or "
+            "managed (in an etcd that the name servers run).",
         ),
     ] = None,
     settings: Settings = None,

@@ -6,6 +6,7 @@ import os.path
 from collections.abc import Mapping
 
 from roquette.apps import running
+from roquette.apps.managed_etcd import ManagedEtcd
 from roquette.base.clock import SystemClock
 from roquette.base.config import Sources
 from roquette.base.files import OsFiles
@@ -36,11 +37,20 @@ def namesrv_main(
     config = namesrv_settings(running.sources_of(config_file, flags, environ))
 
     async def body(stop: asyncio.Event) -> int:
-        server = await start_namesrv(config)
-        running.settle_memory()
-        running.print_ready(namesrv=shown_address(config, server.port))
-        await stop.wait()
-        await server.stop()
+        etcd = ManagedEtcd(config, OsFiles()) if config.controller == "managed" else None
+        if etcd is not None:
+            await etcd.start()
+        try:
+            server = await start_namesrv(
+                config if etcd is None else dataclasses.replace(config, controller=etcd.url)
+            )
+            running.settle_memory()
+            running.print_ready(namesrv=shown_address(config, server.port))
+            await stop.wait()
+            await server.stop()
+        finally:
+            if etcd is not None:
+                await etcd.stop()
         return 0
 
     return running.run(body)

@@ -49,12 +49,18 @@ class NamesrvConfig:
     controller: str = option(
         "",
         "Keep the records of broker groups: embedded (in a file of this name server; brokers then name "
-        "it alone as controllerAddr), or etcd://host:port,host:port/prefix (docs/howto/controller.md). "
-        "Empty: no controller.",
+        "it alone as controllerAddr), in etcd://host:port,host:port/prefix, or managed: in an etcd whose "
+        "members the name servers run. docs/howto/controller.md. Empty: no controller.",
     )
     controller_store_path: str = option(
-        "~/namesrv/controller", "The directory of an embedded controller."
+        "~/namesrv/controller", "The directory of an embedded controller, or of a managed etcd."
     )
+    controller_peers: str = option(
+        "n0=127.0.0.1:2380:2379",
+        "The members of a managed etcd, NAME=HOST:PEERPORT:CLIENTPORT;..., the same at all name servers.",
+    )
+    controller_self: str = option("n0", "Which of controllerPeers this name server runs.")
+    controller_program: str = option("etcd", "The program of a managed etcd, 3.5.9 or newer.")
     max_unfinished_frame_bytes: int = option(
         128 << 20,
         "What frames that have not arrived whole may hold together; beyond it the oldest are refused.",
@@ -71,6 +77,7 @@ class NamesrvConfig:
 _LOCKED_KEYS = (
     "configBlackList",
     "configStorePath",
+    "controllerProgram",
     "controllerStorePath",
     "kvConfigPath",
     "rocketmqHome",

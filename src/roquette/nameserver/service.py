@@ -138,4 +138,10 @@ def registers_of(config: NamesrvConfig, files: Files) -> RegisterFile | EtcdAgre
             return RegisterFile(files, config.controller_store_path)
         case where if where.startswith(SCHEME):
             return EtcdAgreement(parse_etcd(where), files)
-    raise ConfigError(f"controller={config.controller!r} is neither embedded nor {SCHEME}...")
+        case "managed":
+            raise ConfigError(
+                "controller=managed: only the command `roquette namesrv` runs an etcd"
+            )
+    raise ConfigError(
+        f"controller={config.controller!r} is neither embedded nor managed nor {SCHEME}..."
+    )

@@ -1,0 +1,265 @@
+"""A member of etcd as a child of the name server: started, watched, ended with it.
+
+The members of `controllerPeers` are one etcd cluster; each name server has one of them. What the members agree on stands
+below `controllerStorePath`.
+"""
+
+import asyncio
+import ipaddress
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from roquette.base.executor import run_blocking
+from roquette.base.files import Files
+from roquette.base.lifecycle import Health, Tasks
+from roquette.errors import ConfigError, RemoteProtocolError, RoquetteError
+from roquette.nameserver.config import NamesrvConfig
+from roquette.remoting.etcd import SCHEME
+from roquette.remoting.http import connect_http
+
+log = logging.getLogger("roquette.apps")
+
+OLDEST: Final = (3, 5, 9)
+"""Before it, a leader that hung could end or prolong what it no longer led (etcd 15247)."""
+STOP_S: Final = 10.0
+ASK_S: Final = 1.0
+WELL_S: Final = 10.0  # a member that has run so long starts without a pause when it ends
+_FORM: Final = "NAME=HOST:PEERPORT:CLIENTPORT;..."
+_TIMES: Final = ("--heartbeat-interval", "50", "--election-timeout", "500")
+_KEPT: Final = ("--auto-compaction-mode", "revision", "--auto-compaction-retention", "1000")
+
+
+class Place(NamedTuple):
+    """Where a member is reached, by its fellows and by name servers."""
+
+    name: str
+    host: str
+    peer_port: int
+    client_port: int
+
+    @property
+    def peer_url(self) -> str:
+        """As etcd writes it."""
+        return f"http://{self._shown}:{self.peer_port}"
+
+    @property
+    def client(self) -> str:
+        """host:port."""
+        return f"{self._shown}:{self.client_port}"
+
+    @property
+    def _shown(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
+    def bound(self) -> str:
+        """What it listens on: etcd binds addresses, not names."""
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            return "0.0.0.0"
+        return self._shown
+
+
+def parse_places(text: str) -> list[Place]:
+    """The members of `controllerPeers`; raises ConfigError."""
+    found = []
+    for word in filter(None, (part.strip() for part in text.replace(",", ";").split(";"))):
+        match = re.fullmatch(r"([\w.-]+)=(\[[^\]]+\]|[^:=]+):(\d{1,5}):(\d{1,5})", word)
+        if match is None or not all(0 < int(port) < 65_536 for port in match.groups()[2:]):
+            raise ConfigError(f"controllerPeers: {word!r} is not of the form {_FORM}")
+        name, host, peer, client = match.groups()
+        found.append(Place(name, host.strip("[]"), int(peer), int(client)))
+    if not found or len({place.name for place in found}) != len(found):
+        raise ConfigError(f"controllerPeers names each member once, in the form {_FORM}")
+    return found
+
+
+class ManagedEtcd:
+    """The member of this name server.
+
+    Attributes:
+        url: of all members, its own first, for the name server's `controller`.
+
+    Raises:
+        ConfigError: controllerPeers or controllerSelf is wrong, or there is no etcd, or one below 3.5.9.
+    """
+
+    def __init__(self, config: NamesrvConfig, files: Files) -> None:
+        places = parse_places(config.controller_peers)
+        mine = [place for place in places if place.name == config.controller_self]
+        if not mine:
+            names = ", ".join(place.name for place in places)
+            raise ConfigError(
+                f"controllerSelf={config.controller_self!r} is none of controllerPeers: {names}"
+            )
+        self._self = mine[0]
+        self._others = [place for place in places if place is not self._self]
+        self.url = SCHEME + ",".join(place.client for place in (self._self, *self._others))
+        self._cluster = ",".join(f"{place.name}={place.peer_url}" for place in places)
+        self._files = files
+        self._data = f"{config.controller_store_path}/etcd"
+        self._pid_file = f"{config.controller_store_path}/etcd.pid"
+        self._joins_file = f"{config.controller_store_path}/etcd.joins"
+        program = shutil.which(config.controller_program)
+        if program is None:
+            raise ConfigError(
+                f"controller=managed needs etcd 3.5.9 or newer: no program {config.controller_program!r} is "
+                "found. Install it, or name it by controllerProgram"
+            )
+        self._program = program
+        self._tasks = Tasks()
+
+    async def start(self) -> None:
+        """Begin to run the member; it need not be there yet on return. Raises ConfigError."""
+        child = await asyncio.create_subprocess_exec(self._program, "--version", stdout=PIPE)
+        said = (await child.communicate())[0].decode("utf-8", "replace")
+        match = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", said)
+        if match is None or tuple(map(int, match.groups())) < OLDEST:
+            raise ConfigError(
+                f"controller=managed needs etcd 3.5.9 or newer: {self._program} says {said[:80]!r}"
+            )
+        await run_blocking(self._files.make_dirs, os.path.dirname(self._data))
+        self._tasks.keep("etcd", self._run)
+
+    async def _run(self, health: Health) -> None:
+        await self._end_orphan()
+        child = await asyncio.create_subprocess_exec(
+            self._program,
+            *await self._arguments(),
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the name server, which ends it
+            env={k: text for k, text in os.environ.items() if not k.startswith("ETCD_")},
+        )
+        log.info("etcd started member=%s pid=%d", self._self.name, child.pid)
+        await run_blocking(self._files.write_atomic, self._pid_file, b"%d" % child.pid, False)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WELL_S):
+                    await child.wait()
+            if child.returncode is None:
+                health.worked()
+                await child.wait()
+        finally:
+            if child.returncode is None:
+                await _end(child)
+        raise MemberEnded(f"etcd member {self._self.name} ended with {child.returncode}")
+
+    async def _arguments(self) -> list[str]:
+        me, bound = self._self, self._self.bound
+        state = await self._state()
+        return [
+            *("--name", me.name, "--data-dir", self._data, "--log-level", "warn"),
+            *("--listen-peer-urls", f"http://{bound}:{me.peer_port}"),
+            *("--initial-advertise-peer-urls", me.peer_url),
+            *("--listen-client-urls", f"http://{bound}:{me.client_port}"),
+            *("--advertise-client-urls", f"http://{me.client}"),
+            *("--initial-cluster", self._cluster, "--initial-cluster-state", state),
+            *_TIMES,
+            *_KEPT,
+        ]
+
+    async def _state(self) -> str:
+        """Does the member begin a cluster (new), or join one (existing)?
+
+        One that has run and has no data any more may have voted and forgotten it: it must not come back. It leaves
+        the cluster, and a new one takes its place.
+        """
+        if await run_blocking(self._files.exists, f"{self._data}/member"):
+            return "new"  # or whatever: the data say what it is
+        joins = await run_blocking(self._files.exists, self._joins_file)
+        found = await self._listed()
+        if found is None:
+            if joins:
+                raise MemberEnded(f"etcd member {self._self.name} waits for those it is to join")
+            return "new"
+        other, members = found
+        ours = [each for each in members if self._self.peer_url in each["peerURLs"]]
+        if ours and not ours[0].get("name"):  # it has never run
+            return "existing" if joins else "new"
+        for each in ours:
+            log.warning(
+                "etcd member has no data and leaves the cluster, a new one takes its place member=%s id=%s data=%s",
+                self._self.name,
+                each["ID"],
+                self._data,
+            )
+            await _ask(other, "/v3/cluster/member/remove", {"ID": each["ID"]})
+        await run_blocking(self._files.write_atomic, self._joins_file, b"", False)
+        await _ask(other, "/v3/cluster/member/add", {"peerURLs": [self._self.peer_url]})
+        return "existing"
+
+    async def _listed(self) -> tuple[Place, list[dict[str, Any]]] | None:
+        """Another member, and whom it knows as members; None when no cluster answers."""
+        for other in self._others:
+            with suppress(MemberEnded):
+                return other, (await _ask(other, "/v3/cluster/member/list", {}))["members"]
+        return None
+
+    async def _end_orphan(self) -> None:
+        """End the member that a name server has left which was killed: this one has its port and its data."""
+        try:
+            pid = int(await run_blocking(self._files.read_bytes, self._pid_file))
+        except (OSError, ValueError):
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for _ in range(int(STOP_S * 20)):
+                if not await run_blocking(self._is_ours, pid):
+                    return
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+                await asyncio.sleep(0.05)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Is the process a member with our data? Where the system does not tell it is taken for none."""
+        try:
+            words = self._files.read_bytes(f"/proc/{pid}/cmdline").split(b"\0")
+        except OSError:
+            return False
+        return os.fsencode(self._data) in words
+
+    async def stop(self) -> None:
+        """End the member."""
+        await self._tasks.stop()
+
+
+class MemberEnded(RoquetteError):
+    """The child is gone, or cannot start yet: it is started again, after a pause."""
+
+
+async def _ask(place: Place, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """A request about the cluster's members. Raises MemberEnded: no answer, or a refusal."""
+    try:
+        async with asyncio.timeout(ASK_S):
+            connection = await connect_http(place.host, place.client_port, None)
+            try:
+                answer = await connection.post(path, json.dumps(body).encode())
+            finally:
+                connection.abort()
+        if answer.status != 200:
+            raise RemoteProtocolError(f"HTTP {answer.status} {answer.body[:200]!r}")
+        found: dict[str, Any] = json.loads(answer.body)
+        return found
+    except (OSError, EOFError, TimeoutError, RemoteProtocolError, ValueError) as error:
+        raise MemberEnded(f"etcd at {place.client} did not do {path}: {error!r}") from None
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    """SIGTERM, later SIGKILL."""
+    with suppress(ProcessLookupError):
+        child.terminate()
+    try:
+        async with asyncio.timeout(STOP_S):
+            await child.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()

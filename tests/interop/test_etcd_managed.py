@@ -1,0 +1,214 @@
+"""Name servers that run an etcd among them: `--controller managed`."""
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.interop.clients import etcd_program
+from tests.interop.etcd import HOST, ask
+from tests.interop.peers import START_TIMEOUT_S, Server, free_port, start_roquette_namesrv
+
+from roquette.apps.managed_etcd import ManagedEtcd
+from roquette.apps.running import load_settings
+from roquette.base.clock import SystemClock
+from roquette.base.config import Sources
+from roquette.base.files import OsFiles
+from roquette.base.foreign_keys import NAMESRV
+from roquette.errors import AgreementError, ConfigError
+from roquette.nameserver.config import NamesrvConfig
+from roquette.remoting.agreements import open_agreement
+from roquette.remoting.client import RemotingClient
+from roquette.replication.agreement import Stored
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+
+def until(what: Callable[[], bool], server: Server | None = None) -> None:
+    end = time.monotonic() + START_TIMEOUT_S
+    while not what():
+        assert time.monotonic() < end, server and server.process.tail()
+        time.sleep(0.05)
+
+
+class Three:
+    """Three name servers, each with a member."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folders = [folder / f"n{i}" for i in range(3)]
+        self.ports = [free_port() for _ in range(3)]
+        self.clients = [free_port() for _ in range(3)]
+        self.servers: list[Server | None] = [None] * 3
+
+    def start(self, number: int) -> None:
+        peers = (f"n{i}={HOST}:{self.ports[i]}:{self.clients[i]}" for i in range(3))
+        settings = {
+            "controller": "managed",
+            "controllerPeers": ";".join(peers),
+            "controllerSelf": f"n{number}",
+            "controllerStorePath": str(self.folders[number] / "c"),
+            "controllerProgram": str(etcd_program()),
+        }
+        self.servers[number] = start_roquette_namesrv(self.folders[number], settings)
+
+    def start_all(self) -> None:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self.start, range(3)))
+        self.wait(0, 1, 2)
+
+    def server(self, number: int) -> Server:
+        server = self.servers[number]
+        assert server is not None
+        return server
+
+    def pid(self, number: int) -> int:
+        """Of the member."""
+        return int((self.folders[number] / "c" / "etcd.pid").read_text())
+
+    def alive(self, number: int) -> bool:
+        """Does the member answer, so that there is a majority behind it?"""
+        try:
+            asyncio.run(ask(self.clients[number], "/v3/kv/range", {"key": "eA=="}))
+        except (OSError, EOFError, AssertionError):
+            return False
+        return True
+
+    def wait(self, *numbers: int) -> None:
+        for number in numbers:
+            until(lambda number=number: self.alive(number), self.server(number))  # type: ignore[misc]
+
+    def read(self, *numbers: int) -> Stored:
+        """The record, by each of these name servers alike."""
+
+        async def ask_all() -> Stored:
+            client = RemotingClient(SystemClock())
+            found = set()
+            for number in numbers:
+                address = self.server(number).address
+                agreement = await open_agreement(address, client, OsFiles())
+                found.add(await agreement.get("k"))
+            await client.close()
+            (one,) = found
+            return one
+
+        return asyncio.run(ask_all())
+
+    def write(self, number: int, value: bytes) -> Stored:
+        """Replace the record, by one name server."""
+
+        async def put() -> Stored:
+            client = RemotingClient(SystemClock())
+            agreement = await open_agreement(self.server(number).address, client, OsFiles())
+            while True:
+                try:
+                    before = await agreement.get("k")
+                    new = await agreement.put_if("k", before.revision, value)
+                except AgreementError:
+                    continue
+                await client.close()
+                assert new or before.value == value
+                return Stored(new or before.revision, value)
+
+        return asyncio.run(put())
+
+    def stop(self) -> None:
+        for server in self.servers:
+            if server is not None:
+                server.process.stop()
+
+
+@pytest.fixture
+def three(tmp_path: Path, etcd_binary: Path) -> Iterator[Three]:
+    """Started, with a majority behind each."""
+    found = Three(tmp_path)
+    try:
+        found.start_all()
+        yield found
+    finally:
+        found.stop()
+
+
+def gone(pid: int) -> bool:
+    try:
+        return not Path(f"/proc/{pid}/cmdline").read_bytes()  # a zombie that nobody has looked at
+    except FileNotFoundError:
+        return True
+
+
+def test_the_record_outlives_members_and_name_servers(three: Three) -> None:
+    record = three.write(0, b"1")
+    assert three.read(0, 1, 2) == record
+
+    killed = three.pid(0)  # a member is killed: its name server starts it again
+    os.kill(killed, signal.SIGKILL)
+    assert three.read(1, 2) == record
+    record = three.write(1, b"2")
+    until(lambda: three.pid(0) != killed and three.alive(0), three.server(0))
+    assert three.read(0, 1, 2) == record
+
+    orphan = three.pid(1)  # a name server is killed: the next one ends what it has left
+    three.server(1).process.kill()
+    assert not gone(orphan)
+    record = three.write(0, b"3")
+    three.start(1)
+    until(lambda: three.pid(1) != orphan and three.alive(1), three.server(1))
+    assert gone(orphan)
+    assert three.read(0, 1, 2) == record
+
+    member = three.pid(2)  # a name server is stopped: its member ends with it
+    assert three.server(2).stop() == 0
+    assert gone(member)
+    record = three.write(0, b"4")
+
+    shutil.rmtree(three.folders[2] / "c")  # and its disk is lost: a new member takes its place
+    three.start(2)
+    three.wait(2)
+    assert three.read(2) == record
+    assert "a new one takes its place" in three.server(2).process.tail(100_000)
+
+    pids = [three.pid(i) for i in range(3)]
+    for number in range(3):  # all of them at once
+        three.server(number).process.popen.terminate()
+    for number in range(3):
+        assert three.server(number).stop() == 0
+    assert all(gone(pid) for pid in pids)
+    three.start_all()
+    assert three.read(0, 1, 2) == record
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"controllerProgram": "no-such-etcd"}, "needs etcd 3.5.9 or newer: no program"),
+        ({"controllerProgram": "OLD"}, "needs etcd 3.5.9 or newer: OLD says"),
+        ({"controllerProgram": "/bin/true"}, "needs etcd 3.5.9 or newer: /bin/true says"),
+        ({"controllerSelf": "n9"}, "controllerSelf='n9' is none of controllerPeers: n0"),
+        ({"controllerPeers": "n0=a:1"}, "'n0=a:1' is not of the form NAME=HOST:PEERPORT:CLIENT"),
+        ({"controllerPeers": "n0=a:1:2;n0=b:1:2"}, "names each member once"),
+    ],
+)
+def test_what_it_cannot_run_is_told(tmp_path: Path, settings: dict[str, str], words: str) -> None:
+    old = tmp_path / "etcd"
+    old.write_text("#!/bin/sh\necho etcd Version: 3.5.8\n")
+    old.chmod(0o755)
+    given = {"controllerStorePath": str(tmp_path / "c"), "controllerProgram": "/bin/true"}
+    given |= {key: text.replace("OLD", str(old)) for key, text in settings.items()}
+
+    async def start() -> None:
+        (config,) = load_settings((NamesrvConfig,), NAMESRV, Sources(overrides=given, environ={}))
+        await ManagedEtcd(config, OsFiles()).start()
+
+    with pytest.raises(ConfigError) as error:
+        asyncio.run(start())
+    assert words.replace("OLD", str(old)) in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def etcd_binary() -> Path:
+    """Skips without it."""
+    return etcd_program()
