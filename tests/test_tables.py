@@ -71,6 +71,8 @@ BOUNDED: dict[str, str] = {
     "broker/timers/delay_levels.py:_offsets _wake_ms": "the delay levels",
     "broker/transactions/half_state.py:_pages": "the half queue from its oldest open message on",
     "broker/transactions/half_state.py:_copies": "MAX_COPIES",
+    "broker/replication/master.py:_feeds": "connections of the door: 64",
+    "broker/replication/quorum.py:_ends _numbers": "connections of the door: 64",
     "broker/records/set_aside.py:counts entries": "the tasks; the newest 1,000",
     "broker/replication/metadata_copy.py:_files _wanted": "the files and tables that are copied",
     "broker/replication/table_feed.py:_changes": "KEPT changes, KEPT_ROWS offsets",

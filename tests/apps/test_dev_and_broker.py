@@ -133,7 +133,7 @@ def test_a_broker_takes_files_environment_and_flags_in_that_order(tmp_path):
         (["--set", "listenPort=abc"], "listenPort in --set must be a whole number"),
         (["--listen", "nowhere"], "--listen 'nowhere' is not of the form HOST:PORT"),
         (["-c", "/no/such/file"], "cannot be read"),
-        (["--set", "brokerRole=SLAVE"], "asks for replication, which Roquette does not have"),
+        (["--set", "brokerRole=SLAVE"], "a master has 0, a SLAVE another one"),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_exit_code_1(tmp_path, arguments, words):

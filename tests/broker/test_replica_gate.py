@@ -7,7 +7,7 @@ from tests.broker.test_transactions import COMMIT, end, prepare
 from roquette.store.config import FlushDiskType
 from roquette.wire.codes import ResponseCode
 
-SYNC_MASTER = {"broker_role": "SYNC_MASTER", "slave_timeout": 400}
+SYNC_MASTER = {"broker_role": "SYNC_MASTER", "in_sync_replicas": 2, "slave_timeout": 400}
 
 
 def test_an_answer_leaves_when_replicas_have_it(run_broker):

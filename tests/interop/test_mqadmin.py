@@ -65,12 +65,12 @@ OUR_STATUS_KEYS |= {
     "roquetteForm",
     "refusedNames",
 }
-OUR_STATUS_KEYS |= {"setAside", "setAsideLast"}
+OUR_STATUS_KEYS |= {"setAside", "setAsideLast", "replicas", "replicasInStep", "replicaLagBytes"}
 OUR_TASKS = "task_"  # one line for each task of the broker
 APACHES_SETTINGS = {key for each in json.loads(GOLDEN.read_text()).values() for key in each}
 OUR_SETTINGS = {*options_of(BrokerConfig), *options_of(StoreConfig)} - APACHES_SETTINGS
 # Settings whose default deviates from Apache's on purpose.
-OUR_DEFAULTS = {"enablePropertyFilter"}
+OUR_DEFAULTS = {"enablePropertyFilter", "haTransferBatchSize"}
 
 
 class Cluster:

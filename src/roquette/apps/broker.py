@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from roquette.apps import running
-from roquette.apps.features import broker_features
+from roquette.apps.features import broker_features, replica_features
 from roquette.base.clock import SystemClock
 from roquette.base.config import Sources
 from roquette.base.entropy import Entropy
@@ -57,12 +57,16 @@ async def serve_broker(
     Raises:
         ConfigError: a setting is wrong.
     """
-    if config.broker_role == "SLAVE" or config.broker_id != 0:
-        raise ConfigError("replicas are not served yet: brokerRole must be a master's, brokerId 0")
+    slave = config.broker_role == "SLAVE"
+    if slave != (config.broker_id > 0):
+        raise ConfigError(
+            f"brokerRole={config.broker_role} does not go with brokerId={config.broker_id}: "
+            "a master has 0, a SLAVE another one"
+        )
     broker = Broker(
         config,
         store_config,
-        broker_features,
+        replica_features if slave else broker_features,
         files=OsFiles(),
         clock=SystemClock(),
         entropy=Entropy(),

@@ -22,7 +22,11 @@ from roquette.broker.operation.topic_admin import TopicProcessor
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
+from roquette.broker.replication.classic_source import ClassicSource
+from roquette.broker.replication.follower import SlaveReplication, Source
+from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.metadata_copy import MetadataCopy
+from roquette.broker.replication.quorum import ClassicQuorum
 from roquette.broker.replication.role import ReplicaRole
 from roquette.broker.replication.source import MasterSource
 from roquette.broker.replication.table_feed import TableFeed
@@ -72,15 +76,19 @@ def broker_features(core: BrokerCore) -> list[Feature]:
         UpkeepProcessor(core, saved, deletions),
         AdminProcessor(core),
         TableFeed(core, saved, assignment, pops.pop),
+        MasterReplication(core, ClassicQuorum(core)),
         cluster,
     ]
 
 
-def replica_features(core: BrokerCore, source: MasterSource | None = None) -> list[Feature]:
+def replica_features(
+    core: BrokerCore, source: MasterSource | None = None, followed: Source | None = None
+) -> list[Feature]:
     """Every feature of a replica: it serves what changes neither its log nor its tables, and refuses the rest.
 
     Args:
         source: where its master is; without, what the name servers answer to its registration.
+        followed: whose log it follows, and what it may do with it; without, that of `source`, as Apache's default.
     """
     cluster = ClusterFeature(core)
     master = source or cluster.registration
@@ -121,5 +129,6 @@ def replica_features(core: BrokerCore, source: MasterSource | None = None) -> li
         UpkeepProcessor(core, saved, deletions),
         AdminProcessor(core),
         MetadataCopy(core, master, cluster.outbound, assignment),
+        SlaveReplication(core, followed or ClassicSource(core, cluster.outbound, master)),
         cluster,
     ]

@@ -21,6 +21,7 @@ MOST_UNSENT: Final = 4 << 20
 """Bytes that wait for one slave; with more, nothing is added (`HaSide.room` says when there is room again)."""
 
 CONNECT_S: Final = 3.0
+LEAVE_S: Final = 1.0
 
 
 class Silence:
@@ -118,6 +119,16 @@ class HaConnection(asyncio.Protocol):
             side.lost()
 
     @property
+    def silent_ms(self) -> int:
+        """How long nothing was heard."""
+        return int((self._loop.time() - self._heard_s) * 1000)
+
+    @property
+    def mute_ms(self) -> int:
+        """How long nothing was said."""
+        return int((self._loop.time() - self._wrote_s) * 1000)
+
+    @property
     def closing(self) -> bool:
         """Whether it has ended, or is about to."""
         return self._transport.is_closing()
@@ -131,8 +142,11 @@ class HaConnection(asyncio.Protocol):
             self._transport.abort()
 
     def leave(self) -> None:
-        """End it at once, without a word."""
-        self._transport.abort()
+        """End it in order: what was sent still goes, if the other end takes it."""
+        if not self._transport.is_closing():
+            self._transport.close()
+            if self._transport.get_write_buffer_size():
+                self._loop.call_later(LEAVE_S, self._transport.abort)
 
     def look(self, silence: Silence) -> None:
         """The beat: end it when the other end is silent, say something when we are."""

@@ -24,19 +24,18 @@ def advertised_host(config: BrokerConfig) -> str:
 
 
 async def free_ports(bind: str) -> tuple[int, int]:
-    """A free port whose second neighbour below is free too: the main and the fast port."""
+    """A free main port and the fast port, two below it; the one above it, for replicas, is free as well."""
     loop = asyncio.get_running_loop()
     for _ in range(PORT_TRIES):
-        probe = await loop.create_server(asyncio.Protocol, bind, 0)
-        port = int(probe.sockets[0].getsockname()[1])
-        second = None
+        probes = [await loop.create_server(asyncio.Protocol, bind, 0)]
+        port = int(probes[0].sockets[0].getsockname()[1])
         try:
-            second = await loop.create_server(asyncio.Protocol, bind, port - 2)
-        except OSError:
+            for other in (port - 2, port + 1):
+                probes.append(await loop.create_server(asyncio.Protocol, bind, other))
+        except (OSError, OverflowError):
             continue
         finally:
-            probe.close()
-            if second is not None:
-                second.close()
+            for probe in probes:
+                probe.close()
         return port, port - 2
-    raise OSError(f"no two free ports two apart on {bind} in {PORT_TRIES} tries")
+    raise OSError(f"no free ports with their neighbours on {bind} in {PORT_TRIES} tries")

@@ -107,6 +107,15 @@ class Outbound:
         if reply.code != ResponseCode.SUCCESS:
             raise BrokerError(reply.code, reply.remark or "", address=name_server)
 
+    async def runtime_info(self, broker: str, timeout_ms: int) -> dict[str, str]:
+        """GET_BROKER_RUNTIME_INFO at another broker. Raises ClientError."""
+        reply = await self._client.invoke(
+            broker, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_ms=timeout_ms
+        )
+        if reply.code != ResponseCode.SUCCESS:
+            raise BrokerError(reply.code, reply.remark or "", address=broker)
+        return decode_body(KVTable, reply.body).table
+
     async def topic_config(
         self, broker: str, topic: str, timeout_ms: int
     ) -> tuple[TopicConfig | None, bool]:

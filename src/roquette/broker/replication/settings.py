@@ -48,7 +48,10 @@ class ReplicationSettings:
         20_000, "A replication connection that is silent so long is closed, ms.", least=500
     )
     ha_transfer_batch_size: int = option(
-        32_768, "Bytes of the log in one unit to Apache's replicas.", least=1_024, most=1 << 20
+        1 << 20,
+        "Bytes of the log in one unit to a replica (Apache: 32 KiB, with which its replicas are slower).",
+        least=1_024,
+        most=1 << 20,
     )
     ha_max_gap_not_in_sync: int = live(
         256 << 20, "A replica further behind, bytes, is not in step.", kind=INT64

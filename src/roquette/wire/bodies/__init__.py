@@ -6,5 +6,6 @@ from roquette.wire.bodies.group_config import *
 from roquette.wire.bodies.pop import *
 from roquette.wire.bodies.progress import *
 from roquette.wire.bodies.registration import *
+from roquette.wire.bodies.replication import *
 from roquette.wire.bodies.route import *
 from roquette.wire.bodies.topic_config import *

@@ -1,0 +1,259 @@
+"""The replica's side of replication: follows a master, appends its bytes as they are, reports how far it has come.
+
+One report a turn, after the write that ends it (ASYNC_FLUSH) or after the sync (SYNC_FLUSH), and one at once when the
+connection is made: Apache's replica may stay silent for 5 s then, and its master sends nothing before the first report.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from roquette.base.lifecycle import Health, Tasks
+from roquette.base.logs import RateLimited
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature, Lane
+from roquette.errors import ConnectError, StoreError
+from roquette.remoting.ha import HaConnection, Silence, call_master
+from roquette.remoting.outcomes import Reply
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
+from roquette.store.config import FlushDiskType
+from roquette.wire.bodies import FollowerStatus, HaStatus
+from roquette.wire.codes import RequestCode
+from roquette.wire.ha import Piece, SlaveWire, Welcome, hello, report
+from roquette.wire.json_body import encode_body
+
+log = logging.getLogger("roquette.broker.replication")
+
+
+class Source(Protocol):
+    """Whom a replica follows, and what it may do with what it gets.
+
+    Attributes:
+        member: our id in the group; None: the classic protocol.
+        retry_s: pause after a connection that failed or ended.
+    """
+
+    member: int | None
+    retry_s: float
+
+    @property
+    def address(self) -> str:
+        """Where the master's door is, host:port; empty while nobody knows. A change ends the connection."""
+
+    async def prepare(self) -> bool:
+        """Before each call: bring the log into a state that can follow. False: not now."""
+
+    def welcomed(self, answer: Welcome) -> bool:
+        """The master has told its epochs and its end. False: its log is not to be followed from our end on."""
+
+    def epoch_begins(self, epoch: int, start: int) -> None:
+        """Bytes of an epoch come that none before had: note it on the disk. Raises OSError, StoreError."""
+
+    def confirmed(self, offset: int) -> None:
+        """What the master calls confirmed; our log may end before it."""
+
+    def heard(self) -> None:
+        """The master lives."""
+
+    def behind(self, begin: int) -> None:
+        """The master's log begins at `begin`, and ours ends before that: it must begin anew."""
+
+
+class SlaveReplication(Feature):
+    """Follows a master as long as the broker lives."""
+
+    def __init__(self, core: BrokerCore, source: Source) -> None:
+        config = core.live.current
+        self._core = core
+        self._source = source
+        self._silence = Silence(config.ha_send_heartbeat_interval, config.ha_housekeeping_interval)
+        self._noise = RateLimited(log, core.clock)
+        self._link: _Link | None = None
+        self._calls = 0
+        self._tasks = Tasks()
+
+    def rows(self) -> Iterable[Row]:
+        """GET_BROKER_HA_STATUS."""
+        return [
+            row(RequestCode.GET_BROKER_HA_STATUS, self.status, None, Lane.ADMIN, Promise.NOTHING)
+        ]
+
+    def beats(self) -> Iterable[Beat]:
+        """Silence, and another master's address."""
+        return [Beat("replication-silence", self._silence.beat_s, self._look)]
+
+    async def start(self, tasks: Tasks) -> None:
+        """Begin to follow."""
+        self._tasks.keep("follow-master", self._follow)
+
+    async def _follow(self, health: Health) -> None:
+        source = self._source
+        while True:
+            address = source.address
+            if address and await source.prepare():
+                try:
+                    await self._follow_once(address)
+                    health.worked()
+                except ConnectError as error:
+                    self._noise.warning("connect", "the master is not reached error=%s", error)
+            await asyncio.sleep(source.retry_s)
+
+    async def _follow_once(self, address: str) -> None:
+        """Follow until the connection ends. Raises ConnectError."""
+        core, ended = self._core, asyncio.Event()
+        made: list[_Link] = []
+
+        def side(connection: HaConnection) -> "_Link":
+            made.append(_Link(connection, core, self._source, self._tasks, ended))
+            return made[0]
+
+        self._calls += 1
+        await call_master(address, side, core.clock, number=self._calls)
+        link = self._link = made[0]
+        link.address = address
+        log.info("following master=%s from=%d", address, core.store.max_physical_offset)
+        try:
+            await ended.wait()
+        finally:
+            self._link = None
+            link.connection.leave()
+        log.info("the master's connection has ended master=%s", address)
+
+    def _look(self) -> None:
+        link = self._link
+        if link is None:
+            return
+        if link.address != self._source.address:
+            link.connection.close(f"the master is at {self._source.address or 'no place'} now")
+        link.rate, link.counted = link.connection.taken - link.counted, link.connection.taken
+        link.connection.look(self._silence)
+
+    def status(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_BROKER_HA_STATUS."""
+        link, end = self._link, self._core.store.max_physical_offset
+        known = FollowerStatus(master_addr=self._source.address or None, max_offset=end)
+        if link is not None:
+            known.is_activated = True
+            known.transferred_byte_in_second = int(link.rate / self._silence.beat_s)
+            known.last_read_timestamp = ctx.now_ms - link.connection.silent_ms
+            known.last_write_timestamp = ctx.now_ms - link.connection.mute_ms
+        return Reply(b"", encode_body(HaStatus(master=False, ha_client_runtime_info=known)))
+
+    def health(self) -> dict[str, str]:
+        """Whom it follows, and whether they are connected."""
+        return {
+            "followsMaster": self._source.address or "unknown",
+            "followsConnected": str(self._link is not None).lower(),
+        }
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        await self._tasks.stop()
+
+
+class _Link:
+    """One connection to the master: `remoting.ha.HaSide`."""
+
+    def __init__(
+        self,
+        connection: HaConnection,
+        core: BrokerCore,
+        source: Source,
+        tasks: Tasks,
+        ended: asyncio.Event,
+    ) -> None:
+        self.connection = connection
+        self.address = ""
+        self.rate = self.counted = 0
+        self._core = core
+        self._store = core.store
+        self._source = source
+        self._tasks = tasks
+        self._ended = ended
+        self._handshake = source.member is not None
+        self._wire = SlaveWire(self._handshake, core.store.config.segment_size)
+        self._synced_only = core.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._syncing = False
+        self._epoch = -1
+        self._reported = -1  # nothing yet: the master sends nothing either
+        if source.member is not None:
+            connection.send([hello(source.member)])
+        else:  # of an empty log: where it is to begin
+            self._report(core.store.max_physical_offset or core.store.raw_end)
+
+    def received(self, data: bytes) -> None:
+        """Append what has come, end the turn, report. Raises RemoteProtocolError."""
+        connection = self.connection
+        self._source.heard()
+        try:
+            for one in self._wire.receive(data):
+                if isinstance(one, Piece):
+                    if not self._take(one):
+                        break
+                elif not self._source.welcomed(one):
+                    connection.leave()
+                    break
+                else:
+                    self._report(self._safe_end())
+        except (OSError, StoreError) as error:
+            connection.close(f"the master's bytes cannot be taken: {error}")
+        self._core.shell.end_turn()
+        if not connection.closing and self._store.writable:
+            self._after_turn()
+
+    def _take(self, piece: Piece) -> bool:
+        """Append a piece; False: the connection is of no use."""
+        store = self._store
+        if piece.data:
+            if piece.offset > store.raw_end and store.max_physical_offset:
+                self._source.behind(piece.offset)
+                self.connection.close(
+                    f"the master's log begins at {piece.offset}, ours ends at {store.raw_end}"
+                )
+                return False
+            if piece.epoch > self._epoch:
+                self._source.epoch_begins(piece.epoch, piece.epoch_start)
+                self._epoch = piece.epoch
+            store.append_raw(piece.offset, piece.data)
+        if self._handshake:
+            self._source.confirmed(piece.confirmed)
+        return True
+
+    def _safe_end(self) -> int:
+        return self._store.synced_offset if self._synced_only else self._store.wrote
+
+    def _after_turn(self) -> None:
+        if self._reported < 0:
+            return  # no answer to our greeting yet
+        if self._safe_end() > self._reported:
+            self._report(self._safe_end())
+        if self._synced_only and not self._syncing and self._store.wrote > self._reported:
+            self._syncing = True
+            self._tasks.start("report-synced", self._report_synced())
+
+    async def _report_synced(self) -> None:
+        """Report after the sync that is under way, and after the next, until all is reported."""
+        try:
+            while not self.connection.closing and self._store.wrote > self._reported:
+                if await self._core.log_sync.on_disk(self._store.wrote):
+                    self._report(self._safe_end())
+        finally:
+            self._syncing = False
+
+    def _report(self, end: int) -> None:
+        self._reported = end
+        self.connection.send([report(end, handshake=self._handshake)])
+
+    def room(self) -> None:
+        """Reports are small."""
+
+    def sign(self) -> None:
+        """A sign of life: the last report again."""
+        if self._reported >= 0:
+            self._report(self._reported)
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        self._ended.set()

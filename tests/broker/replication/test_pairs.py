@@ -1,0 +1,338 @@
+"""A master and its replicas in virtual time: every byte arrives, whoever comes when; what replies wait for."""
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from roquette.apps.features import broker_features, replica_features
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature
+from roquette.broker.replication.master import MasterReplication
+from roquette.broker.replication.quorum import ClassicQuorum
+from roquette.broker.service import Broker
+from roquette.remoting.ha import HaConnection, call_master
+from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.ha import Epochs, Piece, SlaveWire, Welcome, hello, report
+
+MASTER, FIRST, SECOND, OTHER = "10.0.1.1", "10.0.1.2", "10.0.1.3", "10.0.1.4"
+SEGMENT = 1 << 16
+STORE: dict[str, Any] = {"segment_size": SEGMENT}
+
+
+class Known:
+    """A source that knows all; `member`: it greets with epochs."""
+
+    retry_s = 0.5
+
+    def __init__(self, core: BrokerCore, member: int | None = None) -> None:
+        self.core = core
+        self.member = member
+        self.address = f"{MASTER}:10912"
+        self.epochs: list[tuple[int, int]] = []
+        self.welcomes: list[Welcome] = []
+        self.confirms = [0]
+        self.gone = 0
+
+    async def prepare(self) -> bool:
+        return True
+
+    def welcomed(self, answer: Welcome) -> bool:
+        self.welcomes.append(answer)
+        return True
+
+    def epoch_begins(self, epoch: int, start: int) -> None:
+        self.epochs.append((epoch, start))
+
+    def confirmed(self, offset: int) -> None:
+        self.confirms.append(offset)
+
+    def heard(self) -> None:
+        pass
+
+    def behind(self, begin: int) -> None:
+        self.gone = begin
+
+
+class WithEpochs(ClassicQuorum):
+    """A master's in epoch 4."""
+
+    @property
+    def marks(self) -> Epochs:
+        return ((1, 0), (3, 5000), (4, 40_000))
+
+
+async def master(cluster: SimCluster, *, epochs: bool = False, **settings: Any) -> Broker:
+    def features(core: BrokerCore) -> list[Feature]:
+        made = broker_features(core)
+        quorum = WithEpochs(core) if epochs else ClassicQuorum(core)
+        return [
+            MasterReplication(core, quorum) if isinstance(one, MasterReplication) else one
+            for one in made
+        ]
+
+    return await cluster.add_broker(MASTER, "broker-a", store=STORE, features=features, **settings)
+
+
+async def replica(
+    cluster: SimCluster,
+    ip: str,
+    member: int | None = None,
+    flush: str = "ASYNC_FLUSH",
+    **source: Any,
+) -> tuple[Broker, Known]:
+    made: list[Known] = []
+
+    def features(core: BrokerCore) -> list[Feature]:
+        if member is None:
+            return replica_features(core)
+        made.append(Known(core, member))
+        return replica_features(core, followed=made[-1])
+
+    broker = await cluster.add_broker(
+        ip,
+        "broker-a",
+        broker_id=int(ip[-1]),
+        broker_role="SLAVE",
+        store=STORE | {"flush_disk_type": flush},
+        features=features,
+    )
+    return broker, made[-1] if made else Known(broker.core)
+
+
+def log_of(broker: Broker) -> bytes:
+    store = broker.store
+    data, place = [], store.min_physical_offset
+    while part := store.read_raw(place, SEGMENT):
+        data.append(part)
+        place += len(part)
+    assert place == store.max_physical_offset
+    return b"".join(data)
+
+
+async def send(cluster: SimCluster, count: int, size: int = 1000) -> None:
+    if "10.0.2.1" not in cluster.hosts:
+        await cluster.client("10.0.2.1")
+    client = cluster.hosts["10.0.2.1"].service
+    for number in range(count):
+        await client.send("orders", Random(number).randbytes(size))
+
+
+async def in_step(*brokers: Broker) -> None:
+    """Wait until all logs end where the first does."""
+    async with asyncio.timeout(60):
+        while len({one.store.max_physical_offset for one in brokers}) > 1:
+            await asyncio.sleep(0.05)
+
+
+def run(scenario: Any, seed: int = 1) -> None:
+    async def whole(cluster: SimCluster) -> None:
+        await cluster.add_namesrv("10.0.0.1")
+        await scenario(cluster)
+
+    simulate(whole, seed)
+
+
+@pytest.mark.parametrize("member", [None, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_replicas_get_all_bytes_early_and_late_and_go_on(member: int | None, seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        ours = await master(cluster, epochs=member is not None)
+        first, source = await replica(cluster, FIRST, member)
+        await send(cluster, 150)  # three files of the log
+        second, late = await replica(cluster, SECOND, None if member is None else 3, "SYNC_FLUSH")
+        await in_step(ours, first, second)
+        await send(cluster, 20)
+        await in_step(ours, first, second)
+
+        assert log_of(ours) == log_of(first) == log_of(second)
+        assert len(log_of(ours)) > 2 * SEGMENT
+        feeds = list(ours.feature(MasterReplication)._feeds.values())
+        await asyncio.sleep(1)
+        assert [feed.acked for feed in feeds] == [ours.store.max_physical_offset] * 2
+        if member is not None:
+            assert source.welcomes[0].epochs == ((1, 0), (3, 5000), (4, 40_000))
+            assert late.epochs == [(1, 0), (3, 5000), (4, 40_000)]
+            assert late.confirms[-1] == ours.store.max_physical_offset
+
+    run(scenario, seed)
+
+
+def test_a_replica_goes_on_after_cuts_kills_and_resets() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        ours = await master(cluster)
+        first, _ = await replica(cluster, FIRST)
+        for fault in range(6):
+            await send(cluster, 15)
+            if fault % 3 == 0:
+                cluster.partition(MASTER, FIRST)
+                await asyncio.sleep(30)
+                cluster.heal()
+            elif fault % 3 == 1:
+                cluster.kill(FIRST)
+                await send(cluster, 10)
+                first = await cluster.restart(FIRST)
+            else:
+                cluster.reset(FIRST)
+        await in_step(ours, first)
+
+        assert log_of(ours) == log_of(first)
+
+    run(scenario)
+
+
+def test_a_replica_that_comes_again_takes_the_place_of_its_older_connection() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        ours = await master(cluster, epochs=True)
+        older = await bare(cluster, hello(7))
+        await bare_reports(older, 0)
+        newer = await bare(cluster, hello(7))
+        await asyncio.sleep(1)
+
+        assert older.ended and not newer.ended
+        assert ours.feature(MasterReplication).health()["replicas"] == "1"
+
+    run(scenario)
+
+
+class Bare:
+    """A replica that does nothing by itself."""
+
+    def __init__(self, connection: HaConnection) -> None:
+        self.connection = connection
+        self.ended = False
+        self.data = b""
+
+    def received(self, data: bytes) -> None:
+        self.data += data
+
+    def room(self) -> None:
+        pass
+
+    def sign(self) -> None:
+        pass
+
+    def lost(self) -> None:
+        self.ended = True
+
+
+async def bare(cluster: SimCluster, first: bytes = b"") -> Bare:
+    made: list[Bare] = []
+
+    def side(connection: HaConnection) -> Bare:
+        made.append(Bare(connection))
+        return made[0]
+
+    async def dial() -> None:
+        await call_master(f"{MASTER}:10912", side, cluster.clock)
+
+    await cluster.run_on(OTHER, dial())
+    if first:
+        made[0].connection.send([first])
+        await asyncio.sleep(0.5)
+    return made[0]
+
+
+async def bare_reports(one: Bare, end: int, handshake: bool = True) -> None:
+    one.connection.send([report(end, handshake=handshake)])
+    await asyncio.sleep(0.5)
+
+
+def test_a_report_of_what_was_never_sent_ends_the_connection() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        ours = await master(cluster, broker_role="SYNC_MASTER", in_sync_replicas=2)
+        for end in (1 << 40, 1):
+            one = await bare(cluster)
+            await bare_reports(one, end, handshake=False)
+            assert one.ended
+        one = await bare(cluster)
+        await bare_reports(one, 0, handshake=False)
+        await bare_reports(one, 5, handshake=False)
+        assert one.ended
+        assert ours.feature(MasterReplication).quorum.confirmed == 0
+
+    run(scenario)
+
+
+def test_an_empty_classic_replica_that_reports_0_gets_the_last_file_as_from_apache() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        ours = await master(cluster)
+        await send(cluster, 150)
+        one = await bare(cluster)
+        await bare_reports(one, 0, handshake=False)
+        await asyncio.sleep(1)
+        pieces = [p for p in SlaveWire(False, SEGMENT).receive(one.data) if isinstance(p, Piece)]
+
+        assert pieces[0].offset == 2 * SEGMENT
+        assert b"".join(p.data for p in pieces) == log_of(ours)[2 * SEGMENT :]
+
+    run(scenario)
+
+
+def test_a_greeting_with_epochs_is_refused_where_there_are_none() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await master(cluster)
+        assert (await bare(cluster, hello(7))).ended
+
+    run(scenario)
+
+
+def test_what_a_slow_replica_does_not_take_is_bounded_and_it_gets_all_in_the_end() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        ours = await master(cluster, ha_housekeeping_interval=600_000)
+        one = await bare(cluster)
+        await bare_reports(one, 0, handshake=False)
+        one.connection._transport.pause_reading()
+        await send(cluster, 180, 60_000)  # 10.8 MB
+        (feed,) = ours.feature(MasterReplication)._feeds.values()
+        assert feed.connection._transport.get_write_buffer_size() < (5 << 20) + SEGMENT
+        assert feed.sent < ours.store.max_physical_offset
+        one.connection._transport.resume_reading()
+        await asyncio.sleep(20)
+        pieces = [p for p in SlaveWire(False, SEGMENT).receive(one.data) if isinstance(p, Piece)]
+
+        assert b"".join(p.data for p in pieces) == log_of(ours)
+
+    run(scenario)
+
+
+async def timed(work: Coroutine[Any, Any, Any]) -> tuple[Any, float]:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    return await work, loop.time() - began
+
+
+def test_a_synchronous_master_waits_for_replicas_and_says_when_they_are_late() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await master(cluster, broker_role="SYNC_MASTER", in_sync_replicas=2)
+        client = await cluster.client("10.0.2.1")
+        alone, took = await timed(client.send("orders", b"0"))
+        assert alone.status == "FLUSH_SLAVE_TIMEOUT" and 3 <= took < 5
+        first, _ = await replica(cluster, FIRST)
+        await asyncio.sleep(3)
+        both, took = await timed(client.send("orders", b"1"))
+        assert both.status == "SEND_OK" and took < 0.1
+        assert (
+            first.store.max_physical_offset
+            == cluster.hosts[MASTER].service.store.max_physical_offset
+        )
+        cluster.kill(FIRST)
+        gone, took = await timed(client.send("orders", b"2"))
+        assert gone.status == "FLUSH_SLAVE_TIMEOUT" and 3 <= took < 5
+
+    run(scenario)
+
+
+def test_a_synchronous_master_refuses_when_too_few_are_in_step() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await master(cluster, broker_role="SYNC_MASTER", in_sync_replicas=2, min_in_sync_replicas=2)
+        client = await cluster.client("10.0.2.1")
+        with pytest.raises(Exception, match="in-sync replicas not enough"):
+            await client.send("orders", b"0")
+        await replica(cluster, FIRST)
+        await asyncio.sleep(3)
+        assert (await client.send("orders", b"1")).status == "SEND_OK"
+
+    run(scenario)
