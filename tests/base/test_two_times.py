@@ -20,6 +20,7 @@ READERS: dict[str, tuple[str, str]] = {
         "the hour of deletion (deleteWhen); ages count from `retention.SteadyTime`",
         "_clean_once look",
     ),
+    "broker/replication/follower.py": (SHOWN, "status"),
     "broker/pop/checks.py": (VERSIONS, "topic_and_group"),
     "broker/operation/settings.py": (SHOWN, "show_runtime_info"),
     "broker/pop/assignment.py": (VERSIONS, "set_request_mode"),
