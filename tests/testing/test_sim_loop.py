@@ -261,3 +261,140 @@ def test_manual_clock_moves_when_told() -> None:
     clock = ManualClock(100)
     assert clock.advance(5) == 105
     assert clock.now_ms() == 105
+
+
+def test_a_paused_process_runs_nothing_and_then_all_of_it() -> None:
+    async def main(loop: SimLoop) -> None:
+        done: list[tuple[str, float]] = []
+
+        def note(what: str) -> None:
+            done.append((what, loop.now))
+
+        async def work() -> None:
+            await asyncio.start_server(echo, "0.0.0.0", 9000)
+            loop.call_later(2, note, "timer")
+            loop.call_later(3, note, "later timer")
+            cancelled = loop.call_later(3.5, note, "cancelled by one that waited too")
+            loop.call_later(2.5, cancelled.cancel)
+            loop.call_later(1, lambda: loop.create_task(blocking()))
+
+        async def blocking() -> None:
+            await run_blocking(note, "file call")
+
+        process = loop.new_process(SERVER)
+        await loop.run_in(process, work())
+        reader, writer = await asyncio.open_connection(SERVER, 9000)
+        loop.pause(process, 10)
+        loop.pause(process, 4)  # the longer one counts
+        writer.write(b"before")
+        await asyncio.sleep(5)
+        second, other = await asyncio.open_connection(SERVER, 9000)  # the system accepts
+        other.write(b"after")
+        await asyncio.sleep(4)
+        assert done == []
+
+        assert await reader.readexactly(6) == b"before"
+        assert await second.readexactly(5) == b"after"
+        assert 10 <= loop.now < 10.1
+        await asyncio.sleep(1)
+        assert sorted(what for what, _ in done) == ["file call", "later timer", "timer"]
+        assert all(10 <= at < 10.1 for _, at in done)
+
+    for seed in range(1, 5):
+        run(main, seed)
+
+
+def test_a_paused_process_can_be_killed() -> None:
+    async def main(loop: SimLoop) -> None:
+        process = await serve(loop)
+        reader, writer = await asyncio.open_connection(SERVER, 9000)
+        loop.pause(process, 3)
+        writer.write(b"one")
+        await asyncio.sleep(1)
+        loop.kill(process)
+        with pytest.raises(ConnectionResetError):
+            await reader.read(3)
+        await asyncio.sleep(5)
+
+    run(main)
+
+
+def test_one_way_is_cut_and_the_other_is_not() -> None:
+    async def main(loop: SimLoop) -> None:
+        got: list[bytes] = []
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(100):
+                got.append(data)
+                writer.write(data)
+
+        await loop.run_in(loop.new_process(SERVER), asyncio.start_server(take, "0.0.0.0", 9000))
+        reader, writer = await asyncio.open_connection(SERVER, 9000)
+        loop.network.cut_way(SERVER, "10.0.0.254")
+        writer.write(b"one")
+        await asyncio.sleep(1)
+        assert got == [b"one"]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3):
+                await asyncio.open_connection(SERVER, 9000)  # the answer to a SYN is lost too
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3):
+                await reader.read(3)
+
+        loop.network.heal("10.0.0.254", SERVER)
+        assert await reader.readexactly(3) == b"one"
+
+        loop.network.cut_way("10.0.0.254", SERVER)
+        writer.write(b"two")
+        await asyncio.sleep(5)
+        assert b"".join(got) == b"one"
+        loop.network.heal(SERVER)
+        assert await reader.readexactly(3) == b"two"
+
+    run(main)
+
+
+def test_clocks_and_timers_run_at_the_rate_of_their_host() -> None:
+    async def main(loop: SimLoop) -> None:
+        seen: list[float] = []
+
+        async def work() -> None:
+            clock = LoopClock(loop, 0)
+            began = clock.steady_ms()
+            await asyncio.sleep(100)
+            assert 99_999 <= clock.steady_ms() - began <= 100_001
+            seen.append(loop.now)
+
+        loop.set_rate(SERVER, 1.01)
+        await loop.run_in(loop.new_process(SERVER), work())
+        loop.set_rate(SERVER, 0.99)
+        await loop.run_in(loop.new_process(SERVER), work())
+        await asyncio.sleep(100)
+
+        assert seen == [pytest.approx(100 / 1.01), pytest.approx(100 / 1.01 + 100 / 0.99)]
+        assert loop.now == pytest.approx(seen[1] + 100)
+
+    run(main)
+
+
+def test_a_slow_disk_is_slow() -> None:
+    async def main(loop: SimLoop) -> None:
+        done: list[float] = []
+
+        async def work() -> None:
+            await run_blocking(lambda: done.append(loop.now))
+            with pytest.raises(OSError, match="disk"):
+                await run_blocking(fail)
+
+        def fail() -> None:
+            raise OSError("disk")
+
+        loop.slow_disk(SERVER, 2.0)
+        await loop.run_in(loop.new_process(SERVER), work())
+        assert 4.0 < loop.now < 4.1
+        assert 0 < done[0] < 2.1
+        loop.slow_disk(SERVER, 0)
+        await loop.run_in(loop.new_process(SERVER), work())
+        assert loop.now < 4.2
+
+    run(main)

@@ -219,6 +219,22 @@ class SimCluster:
         """Nothing passes between two hosts until `heal`."""
         self.network.partition(a, b)
 
+    def cut_way(self, a: str, b: str) -> None:
+        """What host `a` sends to host `b` is lost until `heal`; the other way all passes."""
+        self.network.cut_way(a, b)
+
+    def pause(self, ip: str, seconds: float) -> None:
+        """SIGSTOP for so long: what arrives waits in the sockets, timers are late, nobody else notices."""
+        self.loop.pause(self.hosts[ip].process, seconds)
+
+    def set_rate(self, ip: str, rate: float) -> None:
+        """A host's clocks and timers run so fast from now on: 1.01 is one per cent too fast."""
+        self.loop.set_rate(ip, rate)
+
+    def slow_disk(self, ip: str, seconds: float) -> None:
+        """Each sync, and each other file call in a thread of that host, takes so long from now on (0: as usual)."""
+        self.loop.slow_disk(ip, seconds)
+
     def isolate(self, ip: str) -> None:
         """Nothing passes between a host and all others until `heal`."""
         self.network.isolate(ip)

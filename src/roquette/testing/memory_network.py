@@ -86,6 +86,12 @@ class NetworkLoop(asyncio.AbstractEventLoop):
         """Add an event to the run's fingerprint."""
         raise NotImplementedError
 
+    def call_when(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """As `call_at`, in virtual seconds whatever the clocks of hosts show."""
+        raise NotImplementedError
+
 
 class MemoryNetwork:
     """All hosts, their listeners and the links between them."""
@@ -97,6 +103,7 @@ class MemoryNetwork:
         self.links: dict[int, tuple[MemoryTransport, MemoryTransport]] = {}
         self._delays: dict[tuple[str, str], tuple[float, float]] = {}
         self._cut: dict[tuple[str, str], None] = {}
+        self._cut_ways: dict[tuple[str, str], None] = {}
         self._isolated: dict[str, None] = {}
         self._next_link = 0
         self._next_port = 40_000
@@ -108,6 +115,11 @@ class MemoryNetwork:
         self._cut[_pair(a, b)] = None
         self.loop.trace("partition", a, b)
 
+    def cut_way(self, a: str, b: str) -> None:
+        """What `a` sends to `b` is lost, until `heal`; the other way it passes."""
+        self._cut_ways[a, b] = None
+        self.loop.trace("cut way", a, b)
+
     def isolate(self, host: str) -> None:
         """Nothing passes between `host` and any other host until `heal`."""
         self._isolated[host] = None
@@ -115,22 +127,21 @@ class MemoryNetwork:
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
         """End every partition, or those of one host, or that of one pair."""
+        for cuts in (self._cut, self._cut_ways):
+            for pair in [pair for pair in cuts if a in (None, *pair) and b in (None, *pair)]:
+                del cuts[pair]
         if a is None:
-            self._cut.clear()
             self._isolated.clear()
         elif b is None:
             self._isolated.pop(a, None)
-            for pair in [pair for pair in self._cut if a in pair]:
-                del self._cut[pair]
-        else:
-            self._cut.pop(_pair(a, b), None)
         self.loop.trace("heal", a, b)
 
     def is_cut(self, a: str, b: str) -> bool:
-        """Whether nothing passes between two hosts."""
+        """Whether what `a` sends to `b` is lost."""
         if a == b:
             return False
-        return _pair(a, b) in self._cut or a in self._isolated or b in self._isolated
+        lost = (a, b) in self._cut_ways or _pair(a, b) in self._cut
+        return lost or a in self._isolated or b in self._isolated
 
     def set_delay(self, a: str, b: str, shortest_s: float, longest_s: float) -> None:
         """How long a chunk travels between two hosts, either way."""
@@ -178,7 +189,7 @@ class MemoryNetwork:
         there = address[0]
         waited = 0.0
         await asyncio.sleep(self.draw(here, there))
-        while self.is_cut(here, there):
+        while self.is_cut(here, there) or self.is_cut(there, here):
             if waited >= CONNECT_GIVES_UP_S:
                 raise TimeoutError(110, f"{here} cannot reach {there}:{address[1]}")
             await asyncio.sleep(0.5)
@@ -284,7 +295,7 @@ class MemoryTransport(asyncio.Transport):
         peer = self.peer
         # Timers of one instant fire in any order, so the bytes queue here and a timer takes the first.
         peer._travelling.append(data)
-        self.loop.call_at(self._arrives, peer._receive, context=peer.context)
+        self.loop.call_when(self._arrives, peer._receive, context=peer.context)
 
     def _taken(self, size: int) -> None:
         """The other end has read: flow control."""
@@ -325,7 +336,7 @@ class MemoryTransport(asyncio.Transport):
         if self.protocol is None:
             return
         while self._inbox and not (self._closing or self._reading_paused or self._retrying):
-            if self.network.is_cut(self.here[0], self.there[0]):
+            if self.network.is_cut(self.there[0], self.here[0]):
                 self._retrying = True
                 self.loop.call_later(RETRANSMIT_S, self._retransmit, context=self.context)
                 return
@@ -377,10 +388,10 @@ class MemoryTransport(asyncio.Transport):
         """A reset travels to the other end, behind the bytes already under way."""
         delay = self.network.draw(self.here[0], self.there[0])
         self._arrives = max(self._arrives, self.loop.now + delay)
-        self.loop.call_at(self._arrives, self.peer._reset_arrives, context=self.peer.context)
+        self.loop.call_when(self._arrives, self.peer._reset_arrives, context=self.peer.context)
 
     def _reset_arrives(self) -> None:
-        if self.network.is_cut(self.here[0], self.there[0]):
+        if self.network.is_cut(self.there[0], self.here[0]):
             self.loop.call_later(RETRANSMIT_S, self._reset_arrives, context=self.context)
         else:
             self.lose(ConnectionResetError(104, "connection reset"))

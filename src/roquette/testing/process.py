@@ -13,11 +13,13 @@ class Process:
     starts carry it, and the simulated loop skips whatever belongs to the dead.
     """
 
-    __slots__ = ("alive", "context", "host", "tasks")
+    __slots__ = ("alive", "context", "host", "stopped_until", "tasks", "waiting")
 
     def __init__(self, host: str) -> None:
         self.host = host
         self.alive = True
+        self.stopped_until = 0.0  # virtual seconds
+        self.waiting: list[asyncio.Handle] = []  # what would have run since it was stopped
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.context = contextvars.copy_context()
         self.context.run(_owner.set, self)
@@ -34,7 +36,29 @@ def process_of(context: contextvars.Context | None = None) -> Process | None:
     return _owner.get() if context is None else context.get(_owner)
 
 
-def run_if_alive(process: Process, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """What the loop runs in place of `callback`."""
-    if process.alive:
-        callback(*args)
+class Call:
+    """What the loop runs in place of a callback of a process."""
+
+    __slots__ = ("args", "callback", "handle", "process")
+
+    def __init__(
+        self, process: Process, callback: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        self.process = process
+        self.callback = callback
+        self.args = args
+        self.handle: asyncio.Handle | None = None
+
+    def __call__(self) -> None:
+        """Run it, unless the process is dead; a stopped one runs it when it goes on."""
+        process, handle = self.process, self.handle
+        if not process.alive:
+            return
+        if process.stopped_until and handle is not None:
+            process.waiting.append(handle)
+            return
+        self.handle = None
+        self.callback(*self.args)
+
+    def __repr__(self) -> str:
+        return f"<Call {self.callback!r} of {self.process!r}>"

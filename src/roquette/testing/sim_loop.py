@@ -21,12 +21,29 @@ from roquette.testing.memory_network import (
     MemoryTransport,
     NetworkLoop,
 )
-from roquette.testing.process import Process, process_of, run_if_alive
+from roquette.testing.process import Call, Process, process_of
 from roquette.testing.thrown import Thrower
 
 T = TypeVar("T")
 
 EXECUTOR_LATENCY_S = (0.0001, 0.005)
+
+
+class _Rate:
+    """A clock that runs fast or slow: what it shows for virtual seconds, and back."""
+
+    __slots__ = ("began", "rate", "shown")
+
+    def __init__(self, began: float, shown: float, rate: float) -> None:
+        self.began = began
+        self.shown = shown
+        self.rate = rate
+
+    def shows(self, now: float) -> float:
+        return self.shown + (now - self.began) * self.rate
+
+    def reached(self, shown: float) -> float:
+        return self.began + (shown - self.shown) / self.rate
 
 
 class _NoSelector(selectors.BaseSelector):
@@ -70,6 +87,8 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         self._digest = hashlib.sha256()
         self._frozen: str | None = None
         self._dead: list[Process] = []
+        self._rates: dict[str, _Rate] = {}
+        self._disks: dict[str, float] = {}
         self.set_exception_handler(self._remember_crash)
 
     def _remember_crash(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -79,7 +98,12 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
             self.default_exception_handler(context)
 
     def time(self) -> float:
-        return self.now
+        """Seconds, by the clock of the host whose code asks."""
+        if not self._rates:
+            return self.now
+        process = process_of()
+        rate = self._rates.get(process.host) if process is not None else None
+        return self.now if rate is None else rate.shows(self.now)
 
     def _process_events(self, event_list: list[Any]) -> None:
         pass
@@ -96,7 +120,9 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         process = process_of(context)
         if process is None:
             return super().call_soon(callback, *args, context=context)
-        return super().call_soon(run_if_alive, process, callback, args, context=context)
+        call = Call(process, callback, args)
+        call.handle = super().call_soon(call, context=context)
+        return call.handle
 
     def call_soon_threadsafe(  # type: ignore[override]
         self,
@@ -113,10 +139,21 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
+        if self._rates:
+            asks = process_of()
+            rate = self._rates.get(asks.host) if asks is not None else None
+            when = when if rate is None else rate.reached(when)
+        return self.call_when(when, callback, *args, context=context)
+
+    def call_when(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         process = process_of(context)
         if process is None:
             return super().call_at(when, callback, *args, context=context)
-        return super().call_at(when, run_if_alive, process, callback, args, context=context)
+        call = Call(process, callback, args)
+        handle = call.handle = super().call_at(when, call, context=context)
+        return handle
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         context: contextvars.Context | None = options.get("context")
@@ -150,17 +187,24 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         The call of a process that died before does not happen.
         """
         future: asyncio.Future[T] = self.create_future()
+        process = process_of()
+        slow = self._disks.get(process.host, 0.0) if process is not None else 0.0
+        before = self.random.uniform(0.0, slow) if slow else 0.0
 
         def run() -> None:
             if future.cancelled():
                 return
             self.trace("executor", getattr(func, "__qualname__", type(func).__name__))
             try:
-                future.set_result(func(*args))
+                settle, what = future.set_result, func(*args)
             except Exception as error:  # noqa: BLE001 - the caller's, as a thread pool gives it
-                future.set_exception(error)
+                settle, what = future.set_exception, error  # type: ignore[assignment]
+            if slow:
+                self.call_later(slow - before, lambda: future.done() or settle(what))
+            else:
+                settle(what)
 
-        self.call_later(self.random.uniform(*EXECUTOR_LATENCY_S), run)
+        self.call_later(before + self.random.uniform(*EXECUTOR_LATENCY_S), run)
         return future
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
@@ -201,6 +245,38 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
             self.trace("kill", process.host)
             self.network.kill(process)
             self._dead.append(process)
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after so long: until then nothing of `process` runs, and its clock goes on.
+
+        The other ends of its connections see nothing; what arrives waits. On waking all that waited runs, timers in
+        their order or behind what the sockets hold.
+        """
+        process.stopped_until = max(process.stopped_until, self.now + seconds)
+        self.trace("pause", process.host, seconds)
+        self.call_when(process.stopped_until, self._go_on, process, context=contextvars.Context())
+
+    def _go_on(self, process: Process) -> None:
+        if not process.alive or not 0 < process.stopped_until <= self.now:
+            return
+        process.stopped_until = 0.0
+        self.trace("goes on", process.host)
+        waiting, process.waiting = process.waiting, []
+        if self.random.random() < 0.5:
+            waiting.sort(key=lambda handle: isinstance(handle, asyncio.TimerHandle))
+        self._ready.extend(waiting)  # type: ignore[attr-defined]
+
+    def set_rate(self, host: str, rate: float) -> None:
+        """From now on a host's clocks and timers run `rate` times as fast as they should."""
+        old = self._rates.get(host)
+        shown = self.now if old is None else old.shows(self.now)
+        self._rates[host] = _Rate(self.now, shown, rate)
+        self.trace("rate", host, rate)
+
+    def slow_disk(self, host: str, seconds: float) -> None:
+        """From now on each call in a thread of a host takes so long; its effect comes at some time in between."""
+        self._disks[host] = seconds
+        self.trace("disk", host, seconds)
 
     async def unwind(self) -> None:
         """End what the run left behind: close the dead's coroutines, cancel the living's tasks."""
