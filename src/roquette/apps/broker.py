@@ -5,14 +5,15 @@ import dataclasses
 from collections.abc import Mapping
 
 from roquette.apps import running
-from roquette.apps.features import broker_features, replica_features
-from roquette.base.clock import SystemClock
+from roquette.apps.features import GROUP_FEATURES, broker_features, replica_features
+from roquette.base.clock import Clock, SystemClock
 from roquette.base.config import Sources
 from roquette.base.entropy import Entropy
-from roquette.base.files import OsFiles
+from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import BROKER
 from roquette.base.logs import configure
 from roquette.broker.config import BrokerConfig
+from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.remoting.address import host_name, local_address
@@ -57,26 +58,34 @@ async def serve_broker(
     Raises:
         ConfigError: a setting is wrong.
     """
-    slave = config.broker_role == "SLAVE"
-    if slave != (config.broker_id > 0):
-        raise ConfigError(
-            f"brokerRole={config.broker_role} does not go with brokerId={config.broker_id}: "
-            "a master has 0, a SLAVE another one"
-        )
-    broker = Broker(
-        config,
-        store_config,
-        replica_features if slave else broker_features,
-        files=OsFiles(),
-        clock=SystemClock(),
-        entropy=Entropy(),
-    )
+    broker = make_broker(config, store_config, (OsFiles(), SystemClock(), Entropy()))
     await broker.start()
     running.settle_memory()
     running.print_ready(namesrv=namesrv, broker=broker.address)
     failure = await running.wait_end(stop, broker.wait_failed)
     await broker.stop()
     return 0 if failure is None else 1
+
+
+def make_broker(
+    config: BrokerConfig, store_config: StoreConfig, world: tuple[Files, Clock, Entropy]
+) -> Broker | GroupMember:
+    """What the settings ask for: a member of a group, a replica of a master that is told, or a master.
+
+    Raises:
+        ConfigError: they do not fit together.
+    """
+    files, clock, entropy = world
+    if config.enable_controller_mode:
+        return GroupMember(config, store_config, GROUP_FEATURES, world)
+    slave = config.broker_role == "SLAVE"
+    if slave != (config.broker_id > 0):
+        raise ConfigError(
+            f"brokerRole={config.broker_role} does not go with brokerId={config.broker_id}: "
+            "a master has 0, a SLAVE another one"
+        )
+    features = replica_features if slave else broker_features
+    return Broker(config, store_config, features, files=files, clock=clock, entropy=entropy)
 
 
 def broker_settings(sources: Sources) -> tuple[BrokerConfig, StoreConfig]:

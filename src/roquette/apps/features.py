@@ -1,5 +1,7 @@
 """What a broker does: the list of a master's features, and that of a replica's."""
 
+from typing import Final
+
 from roquette.broker.clients.client_calls import ClientCallProcessor
 from roquette.broker.clients.heartbeat import HeartbeatProcessor
 from roquette.broker.clients.queue_locks import LockProcessor
@@ -24,7 +26,10 @@ from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
 from roquette.broker.replication.classic_source import ClassicSource
 from roquette.broker.replication.follower import SlaveReplication, Source
+from roquette.broker.replication.group_master import GroupMaster, GroupQuorum
+from roquette.broker.replication.group_source import GroupSource
 from roquette.broker.replication.master import MasterReplication
+from roquette.broker.replication.member import GroupMember
 from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.broker.replication.quorum import ClassicQuorum
 from roquette.broker.replication.role import ReplicaRole
@@ -37,7 +42,9 @@ from roquette.broker.timers.feature import TimerFeature
 from roquette.broker.transactions.feature import TransactionFeature
 
 
-def broker_features(core: BrokerCore) -> list[Feature]:
+def broker_features(
+    core: BrokerCore, replication: MasterReplication | None = None
+) -> list[Feature]:
     """Every feature of a master, made from its core and from those it works with.
 
     In this order they load, begin, hear of messages, forget topics and write their files; they stop in reverse order.
@@ -76,7 +83,7 @@ def broker_features(core: BrokerCore) -> list[Feature]:
         UpkeepProcessor(core, saved, deletions),
         AdminProcessor(core),
         TableFeed(core, saved, assignment, pops.pop),
-        MasterReplication(core, ClassicQuorum(core)),
+        replication or MasterReplication(core, ClassicQuorum(core)),
         cluster,
     ]
 
@@ -132,3 +139,17 @@ def replica_features(
         SlaveReplication(core, followed or ClassicSource(core, cluster.outbound, master)),
         cluster,
     ]
+
+
+def _group_master(member: GroupMember, core: BrokerCore) -> list[Feature]:
+    replication = MasterReplication(core, GroupQuorum(core, member))
+    return [GroupMaster(core, member, replication), *broker_features(core, replication)]
+
+
+def _group_replica(member: GroupMember, core: BrokerCore) -> list[Feature]:
+    source = GroupSource(core, member)
+    return replica_features(core, source, source)
+
+
+GROUP_FEATURES: Final = (_group_master, _group_replica)
+"""What a member of a group does as master, and as replica."""

@@ -19,6 +19,15 @@ class Clock(Protocol):
         """Steady time: milliseconds since an arbitrary moment. Nobody can set it, it never goes back."""
         ...
 
+    def lease_ms(self) -> int:
+        """Steady time for what others may take over: it goes on while the machine sleeps, where the system can tell."""
+        ...
+
+
+def _lease_ns() -> int:
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic_ns() if boot is None else time.clock_gettime_ns(boot)
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -30,6 +39,10 @@ class SystemClock:
     def steady_ms(self) -> int:
         """Steady time."""
         return time.monotonic_ns() // 1_000_000
+
+    def lease_ms(self) -> int:
+        """Steady time, sleep included (CLOCK_BOOTTIME)."""
+        return _lease_ns() // 1_000_000
 
 
 class LoopClock:
@@ -51,3 +64,7 @@ class LoopClock:
     def steady_ms(self) -> int:
         """Steady time."""
         return int(self._loop.time() * 1000)
+
+    def lease_ms(self) -> int:
+        """Steady time."""
+        return self.steady_ms()

@@ -39,6 +39,7 @@ class Broker:
 
     Attributes:
         identity: may be set before the start; None: what the settings say.
+        handed: may be set before the start: the open store of a broker of another role.
         core, store: there once it has started.
         failure: why it cannot go on; None while it can.
     """
@@ -62,6 +63,7 @@ class Broker:
         self.live = LiveConfig(config, store_config, clock.now_ms())
         self.tables = BrokerTables(self.live, clock)
         self.identity: Identity | None = None
+        self.handed: MessageStore | None = None
         self.failure: str | None = None
         self._failed = asyncio.Event()
 
@@ -90,12 +92,10 @@ class Broker:
         Raises:
             StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
         """
-        files, clock, _ = self._world
+        clock = self._world[1]
         address = await self._choose_address()
-        self.store = MessageStore(self.live.store, files, address.store_host)
-        report = await run_blocking(self.store.open, clock.now_ms())
+        found = await self._open_store(address)
         clock.watch(self.store)
-        log.info("store open root=%s report=%s", self.store.layout.root, report)
         self.core = build_core(
             self.live, self.tables, self.store, address, self._world, self, self.identity
         )
@@ -112,13 +112,6 @@ class Broker:
         self._listeners = Listeners(rows, self.core, self._connection_lost)
         started = False
         try:
-            found = Start(
-                clock.now_ms(),
-                clock.steady_ms(),
-                report.last_record_offset,
-                report.abnormal,
-                bool(report.damaged_bytes),
-            )
             for feature in self._features:
                 feature.load(found)
             for feature in self._features:
@@ -142,6 +135,18 @@ class Broker:
             self.address,
             address.fast_port,
         )
+
+    async def _open_store(self, address: Address) -> Start:
+        files, clock, _ = self._world
+        now_ms, steady_ms = clock.now_ms(), clock.steady_ms()
+        if self.handed is not None:
+            self.store = self.handed
+            return Start(now_ms, steady_ms, self.store.last_record_offset, False, False)
+        self.store = MessageStore(self.live.store, files, address.store_host)
+        report = await run_blocking(self.store.open, now_ms)
+        log.info("store open root=%s report=%s", self.store.layout.root, report)
+        damaged = bool(report.damaged_bytes)
+        return Start(now_ms, steady_ms, report.last_record_offset, report.abnormal, damaged)
 
     async def _choose_address(self) -> Address:
         config = self.live.current
@@ -237,12 +242,11 @@ class Broker:
 
     # End.
 
-    async def stop(self, *, leave: bool = True) -> None:
-        """Leave the name servers (`leave`), stop to accept, finish what is in hand, persist, close the store."""
+    async def stop(self) -> None:
+        """Leave the name servers, stop to accept, finish what is in hand, persist, close the store."""
         log_sync = self.core.log_sync
-        if leave:
-            for feature in self._features:
-                await feature.leave()
+        for feature in self._features:
+            await feature.leave()
         for feature in self._features:
             feature.drain()
         await asyncio.sleep(0)
@@ -253,12 +257,28 @@ class Broker:
         await self._end(self._close)
         log.info("broker stopped name=%s", self.name)
 
+    async def hand_over(self) -> MessageStore:
+        """Stop in order, for a broker of another role that goes on with the open store."""
+        self.core.identity.stays = True
+        for feature in self._features:
+            feature.drain()
+        await asyncio.sleep(0)
+        await self._end(self._save)
+        self.store.show_all()
+        log.info("broker stopped, its store is handed over name=%s", self.name)
+        return self.store
+
+    def _save(self) -> None:
+        for feature in self._features:
+            feature.save_now()
+
     def fall_silent(self) -> None:
         """Cut all connections, with the answers that wait in them."""
         self._listeners.drop_replies()
 
     async def abandon(self) -> None:
         """End as if killed: nothing is answered or saved any more, and the next start recovers."""
+        self.failure = self.failure or "abandoned"
         self.fall_silent()
         self.core.log_sync.abandon("the broker is not master any more")
         await self._end(self.store.abandon)
@@ -275,6 +295,5 @@ class Broker:
     def _close(self) -> None:
         if self.failure is None:
             self.store.flush_all()  # progress files speak of what is on the disk only
-            for feature in self._features:
-                feature.save_now()
+            self._save()
         self.store.close(self.core.clock.now_ms())

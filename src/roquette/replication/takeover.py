@@ -225,6 +225,11 @@ class TakeOver:
             return self._advance(now_ms)
         return []
 
+    def wrote(self, now_ms: int, own_end: int) -> list[Effect]:
+        """Our log has grown."""
+        self._end = own_end
+        return self._advance(now_ms)
+
     def lost(self, who: int, connection: object) -> list[Effect]:
         """A slave's connection is gone."""
         self._slaves.lost(who, connection)

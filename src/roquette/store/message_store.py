@@ -56,6 +56,7 @@ class MessageStore(StoredMessages):
         self._max_body: i64 = config.max_message_size
         self._max_record: i64 = config.segment_size - BLANK_SIZE
         self._last_store_ms: i64 = 0
+        self._opened_last: i64 = -1
         self._refusal: str | None = "the store is not open"
         self._full: bool = False  # the refusal is for want of space, and may pass
         self.failure: str | None = None  # why it cannot go on, for good
@@ -105,6 +106,7 @@ class MessageStore(StoredMessages):
             if self._lock is None:
                 lock.release()
         self._last_store_ms = report.last_store_ms
+        self._opened_last = report.last_record_offset
         self.disk.reconfigure(self.config)
         self._upkeep.started(report.last_store_ms)
         files.open_file(layout.abort, create=True).close()  # before anything can be written
@@ -290,6 +292,11 @@ class MessageStore(StoredMessages):
             self._raw.begin_at(offset)
         except OSError as error:
             raise self._no_room(error) from error
+
+    @property
+    def last_record_offset(self) -> int:
+        """Where the log's last record began when it was opened, or the last one that `append_raw` took; -1: none."""
+        return max(self._opened_last, self._raw.last_offset)
 
     @property
     def raw_end(self) -> int:

@@ -161,6 +161,10 @@ class StoredMessages:
         """Readers see no record that ends behind this offset."""
         return self._log.confirmed
 
+    def show_all(self) -> None:
+        """Take the limit of `set_confirmed` away: another broker goes on with the open store."""
+        self._log.confirmed = NO_LIMIT
+
     def set_confirmed(self, offset: int) -> None:
         """Show readers what ends up to an offset of the log, from now on; later it only grows.
 

@@ -17,10 +17,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from roquette.apps.features import broker_features
+from roquette.apps.features import GROUP_FEATURES, broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.broker.config import BrokerConfig
+from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker, Features
 from roquette.client.client import Client
 from roquette.client.config import ClientConfig
@@ -118,14 +119,8 @@ class SimCluster:
         **settings: Any,
     ) -> Broker:
         """Start a broker; `settings` are fields of BrokerConfig, `store` of StoreConfig."""
-        values: dict[str, Any] = {
-            "broker_name": name or f"broker-{ip}",
-            "bind_address": ip,
-            "listen_port": BROKER_PORT,
-            "namesrv_addr": self.name_servers if name_servers is None else name_servers,
-        }
-        config = BrokerConfig(**values | settings)
-        store_config = StoreConfig(**SMALL_STORE | (store or {}))
+        servers = self.name_servers if name_servers is None else name_servers
+        config, store_config = _settings(ip, name or f"broker-{ip}", servers, settings, store)
         host = self.host(ip)
 
         async def begin() -> Broker:
@@ -139,6 +134,28 @@ class SimCluster:
             )
             await broker.start()
             return broker
+
+        return await self._begin(host, begin)
+
+    async def add_member(
+        self, ip: str, name: str, *, store: dict[str, Any] | None = None, **settings: Any
+    ) -> GroupMember:
+        """Start a broker of the group `name`; its record stands at the first name server, which must be a controller
+        (`controller="embedded"`), unless `controller_addr` says otherwise."""
+        servers = self.name_servers
+        group: dict[str, Any] = {
+            "enable_controller_mode": True,
+            "controller_addr": servers.split(";")[0],
+            "broker_role": "SYNC_MASTER",
+        }
+        config, store_config = _settings(ip, name, servers, group | settings, store)
+        host = self.host(ip)
+
+        async def begin() -> GroupMember:
+            world = host.files, host.clock, self._entropy()
+            member = GroupMember(config, store_config, GROUP_FEATURES, world)
+            await member.start()
+            return member
 
         return await self._begin(host, begin)
 
@@ -259,6 +276,18 @@ class SimCluster:
     def reset(self, ip: str) -> None:
         """Break every connection of a host."""
         self.network.reset(ip)
+
+
+def _settings(
+    ip: str, name: str, servers: str, settings: dict[str, Any], store: dict[str, Any] | None
+) -> tuple[BrokerConfig, StoreConfig]:
+    values: dict[str, Any] = {
+        "broker_name": name,
+        "bind_address": ip,
+        "listen_port": BROKER_PORT,
+        "namesrv_addr": servers,
+    }
+    return BrokerConfig(**values | settings), StoreConfig(**SMALL_STORE | (store or {}))
 
 
 async def _as_coroutine(begin: Callable[[], Awaitable[T]]) -> T:

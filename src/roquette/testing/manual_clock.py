@@ -16,6 +16,10 @@ class ManualClock:
         """Milliseconds since the clock was made."""
         return self._steady_ms
 
+    def lease_ms(self) -> int:
+        """Steady time, sleep included."""
+        return self._steady_ms
+
     def advance(self, milliseconds: int) -> int:
         """Let time pass; returns the new wall time."""
         assert milliseconds >= 0, "time does not go back: use `jump`"

@@ -95,3 +95,7 @@ class BrokerClock:
     def steady_ms(self) -> int:
         """Steady time."""
         return self._clock.steady_ms()
+
+    def lease_ms(self) -> int:
+        """Steady time, sleep included."""
+        return self._clock.lease_ms()

@@ -143,6 +143,12 @@ class MasterReplication(Feature):
             self.quorum.lost(feed.who, feed.connection.number)
             self.moved()
 
+    def drop(self, who: int | str) -> None:
+        """Close a replica's connection: it comes again, and says what it has."""
+        for feed in list(self._feeds.values()):
+            if feed.who == who:
+                feed.connection.close(f"replica {who} must say anew what it has")
+
     # What operators see.
 
     def _measure(self) -> None:

@@ -44,12 +44,12 @@ class RawAppender:
 
     Attributes:
         held: bytes behind the log's end, of a record that is not whole yet.
-        last_ms: the store time of the last record.
+        last_ms: the store time of the last record; last_offset: where it begins, -1: there was none.
     """
 
     __slots__ = (
         "_index", "_log", "_name", "_need", "_pieces", "_queues", "_reput", "_spans", "_topic", "_view", "_whole",
-        "held", "last_ms",
+        "held", "last_ms", "last_offset",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,7 @@ class RawAppender:
         self._whole: i64 = 0  # records before this position are dispatched
         self.held: i64 = 0
         self.last_ms: i64 = 0
+        self.last_offset: i64 = -1
 
     def begin_at(self, offset: i64) -> None:
         """See `MessageStore.begin_log`."""
@@ -208,6 +209,7 @@ class RawAppender:
         if kind != TRANSACTION_ROLLBACK and index is not None:
             index.put_batch(keys.getvalue(), view.store_ms)
         self.last_ms = view.store_ms
+        self.last_offset = physical
 
     def _put_unit(self, entry: TopicQueues, physical: i64, code: i64) -> i64:
         """Append the unit; returns its queue offset, -1 when the record belongs to another queue than it says."""

@@ -1,0 +1,160 @@
+"""Carries out what the take-over table decides: calls to the agreement, one of each kind at a time, and orders to the
+member. All of it on the event loop; time is the member's clock that goes on while the machine sleeps."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from roquette.base.clock import Clock
+from roquette.base.lifecycle import Health, Tasks
+from roquette.base.logs import RateLimited
+from roquette.errors import AgreementError
+from roquette.replication.agreement import Agreement
+from roquette.replication.effects import (
+    Confirmed,
+    Deposed,
+    Drop,
+    Effect,
+    Follow,
+    Leave,
+    Read,
+    SetChanged,
+    Won,
+    Write,
+)
+from roquette.replication.record import decode_record
+from roquette.replication.takeover import TakeOver
+
+log = logging.getLogger("roquette.broker.replication")
+
+
+class Orders(Protocol):
+    """What the table wants of the member."""
+
+    def won(self, epoch: int) -> None:
+        """Become master."""
+
+    def deposed(self, why: str) -> None:
+        """Acknowledge nothing from now on, and be a replica again."""
+
+    def follow(self, order: Follow) -> None:
+        """Connect to that master; no order before it counts."""
+
+    def leave(self) -> None:
+        """Take nothing from the master any more."""
+
+    def drop(self, who: int) -> None:
+        """Close the connection of a replica of ours."""
+
+    def confirmed(self, offset: int) -> None:
+        """All of the set has the log up to here."""
+
+    def own_end(self) -> int:
+        """Where our log ends."""
+
+
+class TakeOverDriver:
+    """Runs one table.
+
+    Args:
+        key: of the group's record.
+    """
+
+    def __init__(
+        self,
+        table: TakeOver,
+        agreement: Agreement,
+        key: str,
+        clock: Clock,
+        orders: Orders,
+    ) -> None:
+        self.table = table
+        self._agreement = agreement
+        self._key = key
+        self._clock = clock
+        self._orders = orders
+        self._tasks = Tasks()
+        self._reading = self._writing = False
+        self._noise = RateLimited(log, clock)
+
+    @property
+    def now_ms(self) -> int:
+        """The time of leases."""
+        return self._clock.lease_ms()
+
+    def start(self, look_ms: int) -> None:
+        """Look at the record each `look_ms`, for ever."""
+
+        async def look(health: Health) -> None:
+            while True:
+                self.act(self.table.tick(self.now_ms, self._orders.own_end()))
+                health.worked()
+                await asyncio.sleep(look_ms / 1000)
+
+        self._tasks.keep("take-over", look)
+
+    async def stop(self) -> None:
+        """End all calls."""
+        await self._tasks.stop()
+
+    def act(self, effects: Iterable[Effect]) -> None:
+        """Carry out, in this order."""
+        orders = self._orders
+        for effect in effects:
+            match effect:
+                case Read():
+                    self._read()
+                case Write():
+                    self._write(effect)
+                case Won():
+                    orders.won(effect.epoch)
+                case Deposed():
+                    orders.deposed(effect.why)
+                case Follow():
+                    orders.follow(effect)
+                case Leave():
+                    orders.leave()
+                case Drop():
+                    orders.drop(effect.who)
+                case Confirmed():
+                    orders.confirmed(effect.offset)
+                case SetChanged():
+                    log.info("brokers in step: %s key=%s", effect.members, self._key)
+
+    def _read(self) -> None:
+        if not (self._reading or self._writing):
+            self._reading = True
+            self._tasks.start("read-record", self._get())
+
+    async def _get(self) -> None:
+        sent_ms = self.now_ms
+        try:
+            stored = await self._agreement.get(self._key)
+            record = decode_record(stored.value) if stored.revision else None
+        except AgreementError as error:
+            self._noise.warning("record", "the group's record is out of reach: %s", error)
+            return
+        finally:
+            self._reading = False
+        self.act(self.table.saw(self.now_ms, stored.revision, record, sent_ms))
+
+    def _write(self, order: Write) -> None:
+        if not self._writing:
+            self._writing = True
+            self._tasks.start("write-record", self._put(order))
+
+    async def _put(self, order: Write) -> None:
+        sent_ms = self.now_ms
+        try:
+            value = order.record.encode()
+            revision = await self._agreement.put_if(self._key, order.revision, value)
+        except AgreementError as error:
+            self._noise.warning("record", "the group's record may not be written: %s", error)
+            return
+        finally:
+            self._writing = False
+        if revision is None:
+            self._read()
+        else:
+            self.act(self.table.saw(self.now_ms, revision, order.record, sent_ms))

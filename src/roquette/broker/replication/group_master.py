@@ -1,0 +1,109 @@
+"""A group's master: who must have a message is the record's set, and without the lease nothing leaves."""
+
+import asyncio
+
+from roquette.base.lifecycle import Tasks
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature
+from roquette.broker.replication.master import MasterReplication
+from roquette.broker.replication.member import GroupMember
+from roquette.wire.ha import Epochs
+
+
+class GroupQuorum:
+    """The in-sync set of the record: `broker.replication.quorum.Quorum` by the take-over table."""
+
+    def __init__(self, core: BrokerCore, member: GroupMember) -> None:
+        self._core = core
+        self._member = member
+        self._store = core.store
+        self._table = member.table
+        self._driver = member.driver
+        marks = member.marks.seen_from(core.store.min_physical_offset)
+        self.marks: Epochs = marks.entries()
+
+    def hello(self, who: int | str, connection: int) -> None:
+        """A replica has connected."""
+        if isinstance(who, int):
+            self._driver.act(self._table.hello(self._driver.now_ms, who, connection))
+
+    def report(self, who: int | str, connection: int, end: int) -> None:
+        """A replica has the log up to `end`."""
+        if isinstance(who, int):
+            now_ms, wrote = self._driver.now_ms, self._store.wrote
+            self._driver.act(self._table.report(now_ms, who, connection, end, wrote))
+
+    def lost(self, who: int | str, connection: int) -> None:
+        """A connection has ended."""
+        if isinstance(who, int):
+            self._driver.act(self._table.lost(who, connection))
+
+    @property
+    def confirmed(self) -> int:
+        """What all of the set has."""
+        self._driver.act(self._table.wrote(self._driver.now_ms, self._store.wrote))
+        return self._table.confirmed
+
+    @property
+    def header_confirm(self) -> int:
+        """What replicas may show their readers."""
+        return self._table.confirmed
+
+    @property
+    def enough(self) -> str | None:
+        """Why messages are refused: only where answers wait for replicas."""
+        if self._member.leaving:
+            return "the broker stops: another one becomes master"
+        return (self._table.shortage or None) if self._core.replicas.waits else None
+
+    def in_step(self, who: int | str) -> bool:
+        """Whether a replica is in the set."""
+        record = self._table.record
+        return record is not None and who in record.members
+
+
+class GroupMaster(Feature):
+    """What leaves a group's master, and what its readers see. The first of the features: they start in order."""
+
+    def __init__(
+        self, core: BrokerCore, member: GroupMember, replication: MasterReplication
+    ) -> None:
+        self._core = core
+        self._member = member
+        self._table = member.table
+        self._driver = member.driver
+        self._replication = replication
+        self._waking = False
+
+    async def start(self, tasks: Tasks) -> None:
+        """From now on readers see what the set has, and no more."""
+        self._core.store.set_confirmed(0)
+        self._member.on_confirmed = self._confirmed
+        self._member.on_drop = self._replication.drop
+        self._member.master_runs(self._core.store)
+
+    def turn_written(self, log_end: int) -> bool:
+        """The lease, by the clock, at the write that ends the turn: without it no answer leaves."""
+        return self._table.may_acknowledge(self._driver.now_ms)
+
+    def _confirmed(self, offset: int) -> None:
+        core = self._core
+        core.store.set_confirmed(offset)
+        core.log_sync.replicated(offset)
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        self._core.shell.wake()
+
+    def health(self) -> dict[str, str]:
+        """The group as this master sees it."""
+        table = self._table
+        members = table.record.members if table.record else ()
+        return {
+            "groupMembersInStep": ",".join(map(str, members)),
+            "groupEpoch": str(table.epoch),
+            "groupLeaseLeftMs": str(table.lease_left_ms(self._driver.now_ms)),
+        }

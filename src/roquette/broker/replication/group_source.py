@@ -1,0 +1,89 @@
+"""A group's replica: whom it follows, and what the group's history lets it do with its log."""
+
+import asyncio
+import logging
+
+from roquette.base.logs import RateLimited
+from roquette.broker.core import BrokerCore
+from roquette.broker.replication.member import GroupMember
+from roquette.errors import StoreError
+from roquette.replication.epochs import EpochMarks
+from roquette.replication.join import Go, Refuse
+from roquette.wire.ha import Welcome
+
+log = logging.getLogger("roquette.broker.replication")
+
+RETRY_S = 0.1
+
+
+class GroupSource:
+    """`broker.replication.follower.Source` and `MasterSource` by the take-over table."""
+
+    retry_s = RETRY_S
+
+    def __init__(self, core: BrokerCore, member: GroupMember) -> None:
+        self._core = core
+        self._member = member
+        self._noise = RateLimited(log, core.clock)
+        self._waking = False
+        self.member: int | None = member.id
+
+    @property
+    def address(self) -> str:
+        """Where the master's door is; empty while nobody is followed."""
+        followed = self._member.followed
+        return followed.place.ha_address if followed is not None else ""
+
+    ha_address = address
+
+    @property
+    def master_address(self) -> str:
+        """Where the master answers requests."""
+        followed = self._member.followed
+        return followed.place.address if followed is not None else ""
+
+    async def prepare(self) -> bool:
+        """Any log can follow: the handshake says from where."""
+        return True
+
+    def welcomed(self, answer: Welcome) -> bool:
+        """Compare the histories; raises StoreError when the master's is none."""
+        member, store = self._member, self._core.store
+        theirs = EpochMarks.of(answer.epochs)
+        own_end, own_begin = store.wrote, store.min_physical_offset
+        join = member.table.welcome(
+            answer.epoch, theirs, answer.end, member.marks, own_end, own_begin
+        )
+        if isinstance(join, Go):
+            member.save_marks(join.kept)
+            return True
+        if isinstance(join, Refuse):
+            self._noise.warning("refused", "the master is not followed: %s", join.why)
+        else:
+            member.rejoin(join)
+        return False
+
+    def epoch_begins(self, epoch: int, start: int) -> None:
+        """The mark is on the disk before the bytes. Raises OSError, StoreError."""
+        self._member.save_marks(self._member.marks.marked(epoch, start))
+
+    def confirmed(self, offset: int) -> None:
+        """Readers may see so much."""
+        store = self._core.store
+        if offset > store.confirmed:
+            store.set_confirmed(offset)
+            if not self._waking:
+                self._waking = True
+                asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        self._core.shell.wake()
+
+    def heard(self) -> None:
+        """The master lives."""
+        self._member.table.news(self._member.driver.now_ms)
+
+    def behind(self, begin: int) -> None:
+        """The handshake has compared the logs' begins already."""
+        raise StoreError(f"the master's log begins at {begin}, and it did not say so")

@@ -1,0 +1,411 @@
+"""A member of a group: one process that is the master's broker or a replica's, as the group decides.
+
+A broker is born one or the other: a change of role ends one `Broker` and begins another one over the same store.
+Becoming master: the replica's broker ends in order, the epoch's mark is synced, the master's broker starts and finds
+what it needs in files and log, as after any start. Losing the office: the master's broker ends as if it were killed,
+nothing leaves it any more, and recovery finds what it had written. docs/decisions/0029-born-master-or-replica.md.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import os
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from roquette.base.clock import Clock
+from roquette.base.entropy import Entropy
+from roquette.base.executor import run_blocking
+from roquette.base.files import Files
+from roquette.base.lifecycle import Health, Tasks
+from roquette.broker.cluster.addresses import advertised_host, free_ports
+from roquette.broker.config import BrokerConfig
+from roquette.broker.core import BrokerCore, Identity
+from roquette.broker.feature import Feature
+from roquette.broker.replication.driver import TakeOverDriver
+from roquette.broker.service import Broker
+from roquette.errors import AgreementError, ConfigError, RoquetteError, StoreError
+from roquette.remoting.agreements import open_agreement
+from roquette.remoting.client import RemotingClient
+from roquette.replication.effects import Follow, Role, TakeOverSettings
+from roquette.replication.epochs import EpochMarks, load_epochs, save_epochs
+from roquette.replication.join import BeginAnew, Cut, Join
+from roquette.replication.record import GroupRecord, Place, decode_record, record_key
+from roquette.replication.takeover import TakeOver
+from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.store.message_store import MessageStore
+
+log = logging.getLogger("roquette.broker.replication")
+
+JOIN_S: Final = 1.0  # between two tries to get a place in the record
+EPOCHS: Final = "epochFileCheckpoint"
+IDENTITY: Final = "roquetteMember.json"
+LEAVE_S: Final = 3.0  # a planned stop waits so long for the others
+LEAVE_STEPS: Final = 30
+
+MemberFeatures = Callable[["GroupMember", BrokerCore], list[Feature]]
+
+
+class Kept(msgspec.Struct, kw_only=True):
+    """What a member remembers of itself beside its log.
+
+    Attributes:
+        id: in the group; 0: none yet.
+        boot: of the machine when it was written. clean: it has stopped in order since.
+    """
+
+    group: str
+    id: int
+    boot: str
+    clean: bool
+
+
+class GroupMember:
+    """Runs one broker after the other.
+
+    Args:
+        config: brokerId, if above 0, is the member's id; else it gets a free one.
+        master, replica: make the lists of features of either.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        features: tuple[MemberFeatures, MemberFeatures],
+        world: tuple[Files, Clock, Entropy],
+    ) -> None:
+        self.config = config
+        self._store_config = store_config
+        self._master_features, self._replica_features = features
+        self._files, self._clock, self._entropy = world
+        self._root = store_config.root_dir
+        self._settings = TakeOverSettings(
+            min_in_sync=config.min_in_sync_replicas,
+            in_sync=config.in_sync_replicas,
+            lag_ms=config.ha_max_time_slave_not_catchup,
+        )
+        self._key = record_key(config.broker_cluster_name, config.broker_name)
+        self._sync_flush = store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.tasks = Tasks()
+        self.failure: str | None = None
+        self._failed = asyncio.Event()
+        self.broker: Broker | None = None  # None between two
+        self.is_master = False
+        self.marks = EpochMarks()
+        self.followed: Follow | None = None
+        self.id = 0
+        self._won: int | None = None  # an order that waits: the epoch of an office
+        self._join: Join | None = None  # an order that waits: what to do with the log
+        self._deposed = False  # an order that waits
+        self._ordered = asyncio.Event()
+        self._end = 0
+        self._store: MessageStore | None = None  # of the broker that runs
+        self.leaving = False
+        # Set by the features of a master while there is one.
+        self.on_confirmed: Callable[[int], None] | None = None
+        self.on_drop: Callable[[int], None] | None = None
+
+    # What a caller sees of a broker.
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+        return self.config.broker_name
+
+    @property
+    def address(self) -> str:
+        """The address for clients and name servers, whatever the role."""
+        return self.place.address
+
+    async def start(self) -> None:
+        """Recover, accept as a replica, and take part in who is master.
+
+        Raises:
+            StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
+        """
+        self._client = RemotingClient(self._clock)
+        self._agreement = await open_agreement(
+            self.config.controller_addr, self._client, self._files
+        )
+        await self._choose_ports()
+        self.marks = await run_blocking(load_epochs, self._files, self._epochs_path)
+        identity = await run_blocking(self._load_identity)
+        boot = self._files.boot_id.decode(errors="replace")
+        clean = self._sync_flush or identity.clean or identity.boot == boot
+        identity.id = self.config.broker_id or identity.id or await self._claim_id()
+        identity.boot, identity.clean = boot, False
+        await run_blocking(self._save_identity, identity)
+        self.id, self._identity = identity.id, identity
+        self.table = TakeOver(self.id, self.place, self.marks, self._settings, clean)
+        self.driver = TakeOverDriver(self.table, self._agreement, self._key, self._clock, self)
+        await self._start_replica()
+        self.tasks.keep("role", self._change_roles)
+        self.driver.start(self._settings.look_ms)
+        log.info("member of a group key=%s id=%d address=%s", self._key, self.id, self.address)
+        if self.config.broker_role != "SYNC_MASTER":
+            log.warning(
+                "brokerRole=%s: answers do not wait for replicas, a take-over may lose what was acknowledged last; "
+                "set SYNC_MASTER",
+                self.config.broker_role,
+            )
+
+    async def wait_failed(self) -> str:
+        """Wait until the broker cannot go on; returns the reason."""
+        await self._failed.wait()
+        return self.failure or ""
+
+    async def stop(self) -> None:
+        """Give the office back when the others have all, then stop in order."""
+        self.leaving = True
+        await self.tasks.stop()  # no role changes from now on
+        if self.is_master and self.failure is None:
+            self.driver.act(self.table.released(self.driver.now_ms))
+            for _ in range(LEAVE_STEPS):
+                if self.table.role is not Role.MASTER:
+                    break
+                await asyncio.sleep(LEAVE_S / LEAVE_STEPS)
+        await self.driver.stop()
+        if self.broker is not None:
+            broker = self._take_broker()
+            await (broker.stop() if self.failure is None else broker.abandon())
+        if self.failure is None:
+            self._identity.clean = True
+            await run_blocking(self._save_identity, self._identity)
+        await self._agreement.close()
+        await self._client.close()
+
+    # Start.
+
+    @property
+    def _epochs_path(self) -> str:
+        return os.path.join(self._root, EPOCHS)
+
+    @property
+    def _identity_path(self) -> str:
+        return os.path.join(self._root, IDENTITY)
+
+    async def _choose_ports(self) -> None:
+        config = self.config
+        port = config.listen_port or (await free_ports(config.bind_address))[0]
+        ha_port = config.ha_listen_port or port + 1
+        self.config = dataclasses.replace(config, listen_port=port, ha_listen_port=ha_port)
+        host = advertised_host(self.config)
+        self.place = Place(address=f"{host}:{port}", ha_address=f"{host}:{ha_port}")
+
+    def _load_identity(self) -> Kept:
+        if not self._files.exists(self._identity_path):
+            return Kept(group=self._key, id=0, boot="", clean=not self.marks.marks)
+        try:
+            found = msgspec.json.decode(self._files.read_bytes(self._identity_path), type=Kept)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(
+                f"{self._identity_path} is not readable: {error}. Remove it, and set brokerId to this member's id"
+            ) from None
+        if found.group != self._key:
+            raise ConfigError(
+                f"the store {self._root} belongs to the group {found.group}, not to {self._key}: set brokerName and "
+                "brokerClusterName back, or use another store"
+            )
+        return found
+
+    def _save_identity(self, identity: Kept) -> None:
+        self._files.make_dirs(self._root)
+        self._files.write_atomic(self._identity_path, msgspec.json.encode(identity))
+
+    async def _claim_id(self) -> int:
+        """A free id, entered in the record so that nobody else gets it; waits until the record can be written."""
+        while True:
+            try:
+                stored = await self._agreement.get(self._key)
+                record = decode_record(stored.value) if stored.revision else GroupRecord()
+                held = [one for one, place in record.places.items() if place == self.place]
+                if held:
+                    return held[0]
+                mine = max(record.places, default=0) + 1
+                claimed = msgspec.structs.replace(
+                    record,
+                    number=record.number + 1,
+                    members=record.members if record.places else (mine,),
+                    places=record.places | {mine: self.place},
+                )
+                if await self._agreement.put_if(self._key, stored.revision, claimed.encode()):
+                    return mine
+            except AgreementError as error:
+                log.warning("no place in the group yet key=%s: %s", self._key, error)
+                await asyncio.sleep(JOIN_S)
+
+    # Orders of the table: kept, and carried out one after the other. What stops acknowledgements is done at once.
+
+    def own_end(self) -> int:
+        """Where our log ends; while no broker runs, where it ended last."""
+        if self._store is not None:
+            self._end = self._store.wrote
+        return self._end
+
+    def won(self, epoch: int) -> None:
+        """Become master."""
+        self._won, self._deposed = epoch, False
+        self._ordered.set()
+
+    def deposed(self, why: str) -> None:
+        """Nothing leaves the master any more."""
+        log.warning("not master any more key=%s id=%d: %s", self._key, self.id, why)
+        self._won = None
+        if self.is_master:
+            self._deposed = True
+            if self.broker is not None:
+                self.broker.fall_silent()
+            self._ordered.set()
+
+    def follow(self, order: Follow) -> None:
+        """Connect to that master."""
+        log.info("following broker %d of epoch %d at %s", order.master, order.epoch, order.place)
+        self.followed = order
+
+    def leave(self) -> None:
+        """Take nothing from a master any more."""
+        self.followed = None
+
+    def drop(self, who: int) -> None:
+        """Close the connection of a replica of ours."""
+        if self.on_drop is not None:
+            self.on_drop(who)
+
+    def confirmed(self, offset: int) -> None:
+        """All of the set has the log up to here."""
+        if self.on_confirmed is not None:
+            self.on_confirmed(offset)
+
+    def rejoin(self, join: Join) -> None:
+        """A replica must cut or drop its log before it can follow."""
+        self._join = join
+        self._ordered.set()
+
+    async def _change_roles(self, health: Health) -> None:
+        while True:
+            await self._ordered.wait()
+            self._ordered.clear()
+            try:
+                await self._obey()
+            except (RoquetteError, OSError) as error:
+                self.fail(f"a change of role failed: {error}")
+                return
+            health.worked()
+
+    async def _obey(self) -> None:
+        if self._deposed:
+            await self._lose_office()
+        if self._join is not None:
+            join, self._join = self._join, None
+            if not self.is_master and self._won is None:
+                await self._fit_log(join)
+        if self._won is not None:
+            epoch, self._won = self._won, None
+            await self._become_master(epoch)
+
+    async def _become_master(self, epoch: int) -> None:
+        if self.is_master:  # the office came back before its loss was carried out
+            await self._lose_office()
+        began_ms = self.driver.now_ms
+        store = await self._take_broker().hand_over()
+        begin, end = store.min_physical_offset, store.max_physical_offset
+        if self.table.role is Role.MASTER and self.table.epoch == epoch:
+            marks = self.marks.won(epoch, begin, end)
+            await run_blocking(save_epochs, self._files, self._epochs_path, marks)
+            self.marks = marks
+            await self._start_master(epoch, store)
+            took_ms = self.driver.now_ms - began_ms
+            log.info("master of epoch %d key=%s end=%d took_ms=%d", epoch, self._key, end, took_ms)
+        else:
+            await self._start_replica(store)
+
+    async def _lose_office(self) -> None:
+        self._deposed = False
+        await self._take_broker().abandon()
+        await self._start_replica()
+
+    def master_runs(self, store: MessageStore) -> None:
+        """The master's broker has loaded all it needs, and accepts."""
+        self._store = store
+        self.driver.act(self.table.began(self.driver.now_ms, self.marks, store.wrote))
+
+    async def _fit_log(self, join: Join) -> None:
+        """Make our log a beginning of the master's."""
+        assert isinstance(join, Cut | BeginAnew)
+        raise StoreError(f"the log must be cut: {join}")  # until store/log/cut.py is there
+
+    def save_marks(self, marks: EpochMarks) -> None:
+        """The log's history is this from now on: on the disk when it returns. Blocks, and is rare. Raises OSError."""
+        if marks != self.marks:
+            save_epochs(self._files, self._epochs_path, marks)
+            self.marks = self.table.marks = marks
+
+    # Brokers.
+
+    async def _start_master(self, epoch: int, store: MessageStore) -> None:
+        config = dataclasses.replace(
+            self.config, broker_id=0, ha_send_heartbeat_interval=self._settings.silent_ms // 3
+        )
+        self.is_master = True
+        self.broker = await self._run(config, self._master_features, epoch, store)
+
+    async def _start_replica(self, store: MessageStore | None = None, begin: int = 0) -> None:
+        """`store`: is open. `begin`: where an empty log begins."""
+        config = dataclasses.replace(
+            self.config,
+            broker_id=self.id,
+            broker_role="SLAVE",
+            ha_send_heartbeat_interval=self._settings.silent_ms // 3,
+        )
+        self.is_master, self.followed = False, None
+        self.broker = await self._run(config, self._replica_features, self.table.epoch, store)
+        store = self._store = self.broker.store
+        if begin:
+            store.begin_log(begin)
+        self.save_marks(self.marks.without_beyond(store.max_physical_offset))
+        self.driver.act(self.table.refollow())
+
+    async def _run(
+        self,
+        config: BrokerConfig,
+        features: MemberFeatures,
+        epoch: int,
+        store: MessageStore | None,
+    ) -> Broker:
+        broker = Broker(
+            config,
+            self._store_config,
+            lambda core: features(self, core),
+            files=self._files,
+            clock=self._clock,
+            entropy=self._entropy,
+        )
+        broker.identity = Identity(config.broker_id, epoch, config.ha_listen_port)
+        broker.handed = store
+        await broker.start()
+        self.tasks.start("broker-failure", self._watch(broker))
+        return broker
+
+    async def _watch(self, broker: Broker) -> None:
+        why = await broker.wait_failed()
+        if broker is self.broker:
+            self.fail(why)
+
+    def fail(self, why: str) -> None:
+        """This process cannot go on: the others will."""
+        if self.failure is None:
+            self.failure = why
+            self._failed.set()
+
+    def _take_broker(self) -> Broker:
+        """The broker that runs, to be ended."""
+        broker = self.broker
+        assert broker is not None
+        self._end = broker.store.wrote
+        self.broker = self._store = self.on_confirmed = self.on_drop = None
+        self.is_master = False
+        broker.core.identity.stays = not self.leaving
+        return broker

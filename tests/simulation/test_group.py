@@ -1,0 +1,156 @@
+"""A group of brokers that elect their master: directed scenarios. `group_chaos` has the seeds."""
+
+import asyncio
+
+import pytest
+
+from roquette import StartFrom
+from roquette.errors import ClientError
+from roquette.testing.cluster import SimCluster, simulate
+
+MEMBERS = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
+NAME_SERVER = "10.0.0.1"
+
+
+async def group(cluster: SimCluster, count: int = 3, **settings) -> None:
+    await cluster.add_namesrv(NAME_SERVER, controller="embedded")
+    for ip in MEMBERS[:count]:
+        await cluster.add_member(ip, "orders", **settings)
+    await until(lambda: in_step(cluster) == count)
+
+
+def in_step(cluster: SimCluster) -> int:
+    ip = master(cluster)
+    if ip is None:
+        return 0
+    record = cluster.hosts[ip].service.table.record
+    return len(record.members)
+
+
+def master(cluster: SimCluster) -> str | None:
+    """The host of the member that may acknowledge."""
+    for ip in MEMBERS:
+        host = cluster.hosts.get(ip)
+        member = host.service if host else None
+        if member is not None and member.table.may_acknowledge(member.driver.now_ms):
+            return ip
+    return None
+
+
+async def until(condition, within_s: float = 20.0) -> float:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while not condition():
+        assert loop.time() - began < within_s, "it does not come to pass"
+        await asyncio.sleep(0.01)
+    return loop.time() - began
+
+
+async def send(mq, number: int) -> float:
+    """Send until it is acknowledged; returns how long that took."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        try:
+            receipt = await mq.send("T", b"%d" % number, key="k")
+        except ClientError:
+            assert loop.time() - began < 20
+            await asyncio.sleep(0.05)
+            continue
+        if receipt.status == "SEND_OK":
+            return loop.time() - began
+
+
+def logs(cluster: SimCluster) -> list[bytes]:
+    found = []
+    for ip in MEMBERS:
+        host = cluster.hosts.get(ip)
+        if host is not None and host.service is not None:
+            store = host.service.broker.store
+            found.append(store.read_log(store.min_physical_offset, store.wrote))
+    return found
+
+
+pytestmark = pytest.mark.simulation
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_master_is_followed_by_another_one_that_has_everything(seed):
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster)
+        mq = await cluster.client("10.0.2.1")
+        for number in range(20):
+            await send(mq, number)
+        old = master(cluster)
+        cluster.kill(old)
+        took = await send(mq, 20)
+        assert took < 5
+        new = master(cluster)
+        assert new not in (None, old)
+        for number in range(21, 40):
+            await send(mq, number)
+        await cluster.restart(old)
+        await until(lambda: in_step(cluster) == 3)
+        await until(lambda: len(set(logs(cluster))) == 1)
+        [queue] = [q for q in await mq.queues("T") if await mq.max_offset(q)][:1] or [None]
+        assert queue is not None
+
+    simulate(scenario, seed=seed)
+
+
+def test_a_planned_stop_hands_the_office_over_at_once():
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster)
+        mq = await cluster.client("10.0.2.1")
+        for number in range(20):
+            await send(mq, number)
+        old = master(cluster)
+        await cluster.stop(old)
+        assert await send(mq, 20) < 1.5
+        assert master(cluster) not in (None, old)
+        await cluster.restart(old)
+        await until(lambda: in_step(cluster) == 3)
+        await until(lambda: len(set(logs(cluster))) == 1)
+
+    simulate(scenario)
+
+
+def test_two_of_which_both_must_have_it_refuse_alone_and_one_of_which_goes_on():
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster, 2, min_in_sync_replicas=2)
+        mq = await cluster.client("10.0.2.1")
+        await send(mq, 1)
+        slave = next(ip for ip in MEMBERS[:2] if ip != master(cluster))
+        cluster.kill(slave)
+        await asyncio.sleep(3)
+        with pytest.raises(ClientError, match="in-sync replicas not enough: 1 of 2"):
+            await mq.send("T", b"2")
+        await cluster.restart(slave)
+        assert await send(mq, 3) < 5
+
+    simulate(scenario)
+
+
+def test_consumers_go_on_where_they_were():
+    async def scenario(cluster: SimCluster) -> None:
+        got: list[bytes] = []
+
+        async def take(message) -> None:
+            got.append(message.body)
+
+        await group(cluster)
+        mq = await cluster.client("10.0.2.1")
+        reader = await cluster.client("10.0.3.1")
+        await send(mq, 0)
+        await reader.subscribe("T", group="g", handler=take, start_from=StartFrom.FIRST)
+        for number in range(1, 50):
+            await send(mq, number)
+        await until(lambda: len(got) == 50)
+        await asyncio.sleep(8)
+        cluster.kill(master(cluster))
+        for number in range(50, 60):
+            await send(mq, number)
+        await until(lambda: len(set(got)) == 60)
+        assert len(got) == 60
+
+    simulate(scenario)
