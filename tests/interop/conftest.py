@@ -53,7 +53,7 @@ def java_servers() -> None:
 # What is built for tests with one of these fixtures, or with the parameter "apache".
 BUILDS: tuple[tuple[set[str], Callable[[], object]], ...] = (
     ({"java", "drivers"}, java_clients),
-    ({"mixed", "peer", "made", "yard", "ward", "apache"}, java_servers),
+    ({"mixed", "peer", "made", "yard", "ward", "started", "apache"}, java_servers),
     ({"go"}, go_program),
     ({"node"}, node_program),
     ({"etcd", "etcd_binary"}, etcd_program),
@@ -145,6 +145,17 @@ def cluster(
             broker.discard()
     finally:
         namesrv.discard()
+
+
+@pytest.fixture
+def started() -> Iterator[list[Server]]:
+    """Servers that end with the test, youngest first."""
+    require_java()
+    found: list[Server] = []
+    yield found
+    for server in reversed(found):
+        if server.process.popen.poll() is None:
+            server.discard()
 
 
 @pytest.fixture(scope="session")
