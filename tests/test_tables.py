@@ -81,6 +81,7 @@ BOUNDED: dict[str, str] = {
     "broker/sending/send.py:_own": "three properties",
     # client: caches, and what the application holds
     "client/session.py:_routes": "core/bounds.py TOPICS, and the topics of its consumers",
+    "client/masters.py:_rounds": "topics in use, one each",
     "client/producer.py:_turns": "core/bounds.py TOPICS",
     "client/blocking.py:_routes": "core/bounds.py TOPICS",
     "client/blocking_sender.py:_routes _turns": "core/bounds.py TOPICS",

@@ -10,7 +10,7 @@ RoquetteError
 +- Refused(code, remark)         server side only: becomes the response
 |  +- RefusedForNow              the store takes nothing at present: the same may be taken later
 +- ClientError
-   +- ConnectError  RequestTimeout  TooManyRequests  ClientClosed
+   +- ConnectError (Unreachable)  RequestTimeout  TooManyRequests  ClientClosed
    +- RemoteProtocolError        the peer broke the protocol                (close the connection)
    +- RouteNotFound(topic)
    +- BrokerError(code, remark, retriable, stale_route)
@@ -111,6 +111,10 @@ class ConnectError(ClientError):
 
     retriable = True
     stale_route = True
+
+
+class Unreachable(ConnectError):
+    """No connection could be made: nothing was sent."""
 
 
 class RequestTimeout(ClientError):

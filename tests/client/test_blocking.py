@@ -100,7 +100,7 @@ def test_a_pull_before_the_oldest_tells_where_to_go_on(
 
     pulled = reader.pull(Q0, 3, 32)
 
-    assert pulled == (b"", 40, 40, 1000, True, 0)
+    assert pulled == (b"", 40, 40, 1000, True, 0, False)
 
 
 def test_a_broken_connection_is_made_anew_and_nothing_is_lost(

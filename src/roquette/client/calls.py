@@ -305,6 +305,7 @@ class Pulled(NamedTuple):
     Attributes:
         moved: the offset asked for lies outside the queue.
         suggested_broker_id: the member of the broker name to pull from next.
+        again: it gave nothing, and asks to be asked again at once.
     """
 
     records: bytes
@@ -313,13 +314,15 @@ class Pulled(NamedTuple):
     max_offset: int
     moved: bool = False
     suggested_broker_id: int = 0
+    again: bool = False
 
 
 _OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+_AGAIN: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 _EMPTY_PULLS: Final = frozenset(
     (
         int(ResponseCode.PULL_NOT_FOUND),
-        int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+        _AGAIN,
         _OFFSET_MOVED,
     )
 )
@@ -374,6 +377,7 @@ def _read_pull(answer: Command) -> Pulled:
         header.max_offset,
         answer.code == _OFFSET_MOVED,
         header.suggest_which_broker_id,
+        answer.code == _AGAIN,
     )
 
 

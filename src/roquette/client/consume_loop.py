@@ -11,9 +11,10 @@ from roquette.client import calls
 from roquette.client.calls import Pulled, PullFilter
 from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.core.route_cache import TopicRoute
 from roquette.client.session import Session
 from roquette.errors import BrokerError, ClientError, CorruptRecord
-from roquette.message.message import ReceivedMessage, received
+from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.properties import RETRY_TOPIC
 from roquette.message.record import decode_records
 from roquette.message.sysflag import COMPRESSED
@@ -69,16 +70,25 @@ class PullLoop:
             if self._must_pause(state) or (self._orderly and not state.locked):
                 await asyncio.sleep(config.pull_pause_ms / 1000)
                 continue
+            queue = state.queue
+            route = self._session.known_route(queue.topic)
             try:
                 pulled = await self._pull(state, broker_id)
                 if state.dropped:
                     return
-                broker_id = pulled.suggested_broker_id
+                stuck = pulled.again and pulled.next_offset == state.next_offset
+                asked_id, broker_id = broker_id, pulled.suggested_broker_id
+                if pulled.moved and asked_id != 0:
+                    broker_id = 0  # a replica that is behind: only a master says what there is
+                    await self._moved(route, queue, config.pull_retry_ms)
+                    continue
                 if pulled.moved:
                     await self._move(state, pulled.next_offset)
                     return
                 self._take(state, pulled)
                 health.worked()
+                if stuck and pulled.suggested_broker_id == 0:  # "ask the master": that is not who
+                    await self._moved(route, queue, config.pull_pause_ms)  # we take for it
             except (ClientError, CorruptRecord) as error:
                 pause_ms = config.pull_retry_ms
                 if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
@@ -90,9 +100,25 @@ class PullLoop:
                         state.queue,
                         error,
                     )
-                if not isinstance(error, BrokerError):
+                if await self._moved(route, queue, pause_ms, error):
                     broker_id = 0
-                await asyncio.sleep(pause_ms / 1000)
+                elif not isinstance(error, BrokerError):
+                    replica = route.replica_of(queue.broker_name) if route is not None else 0
+                    broker_id = 0 if broker_id else replica
+
+    async def _moved(
+        self,
+        route: TopicRoute | None,
+        queue: MessageQueue,
+        pause_ms: int,
+        error: Exception | None = None,
+    ) -> bool:
+        """Pause, at a master's failure until there is another one; True when there is."""
+        if error is None or (isinstance(error, ClientError) and error.stale_route):
+            masters = self._session.masters
+            return await masters.moved(route, queue.topic, queue.broker_name, pause_ms / 1000)
+        await asyncio.sleep(pause_ms / 1000)
+        return False
 
     def _must_pause(self, state: ProcessQueue) -> bool:
         """Whether enough is waiting for the handlers (DefaultMQPushConsumerImpl.pullMessage's flow control)."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.latency import LatencyTable
 from roquette.client.core.queue_selector import RoundRobin, by_key
-from roquette.client.core.retry_policy import may_retry
+from roquette.client.core.retry_policy import may_retry, was_not_taken
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.pipeline import Pipeline
 from roquette.client.send_request import Chooser, SendReceipt, SendRequest
@@ -248,6 +248,9 @@ class Producer:
         route = await self._session.publish_route(topic)
         if not route.publish:
             route = await self._session.route(topic, fresh=True)
+        if not route.publish and any(map(route.has_replicas, route.addresses)):
+            limit_s = self._config.send_timeout_ms / 1000
+            route = await self._session.masters.found(topic, limit_s) or route
         if not route.publish:
             raise RouteNotFound(topic, f"topic {topic} has no writable queue on any master")
         return route
@@ -280,6 +283,13 @@ class Producer:
                 raise RequestTimeout(f"no route of {request.topic} within {budget} ms") from None
             except ClientError as error:
                 left_ms = int((deadline - loop.time()) * 1000)
+                electing = (
+                    error.stale_route
+                    and target is not None
+                    and route.has_replicas(target.broker_name)
+                )
+                if electing and was_not_taken(error):
+                    attempt -= 1  # until there is a master, or the time is over
                 if not may_retry(error, attempt, attempts, left_ms):
                     raise
                 log.info(
@@ -290,8 +300,18 @@ class Producer:
                 )
                 if target is not None:
                     avoid = target.broker_name
-                if error.stale_route:
+                if electing:
+                    await self._elected(request.topic, choose(queues, avoid), avoid, left_ms)
+                elif error.stale_route:
                     await self._refresh(request.topic)
+
+    async def _elected(
+        self, topic: str, target: MessageQueue, avoid: str | None, left_ms: int
+    ) -> None:
+        """Ask for the new master; wait for the answer only if the message can go nowhere else."""
+        asked = self._session.masters.begin(topic)
+        if target.broker_name == avoid:
+            await asyncio.wait([asked], timeout=left_ms / 1000)
 
     async def _refresh(self, topic: str) -> None:
         try:

@@ -118,13 +118,15 @@ class PullConsumer:
         tags = frozenset(wanted.tags_set) or None
         taken = self._taken[queue]
         while True:
+            route = self._session.known_route(queue.topic)
             try:
                 found, offset = await self._pull(queue, at[0], wanted.sub_string)
             except (ClientError, CorruptRecord) as error:
                 self._session.noise.warning(
                     f"read-{queue.topic}", "pull failed queue=%s error=%s", queue, error
                 )
-                await asyncio.sleep(self._session.config.pull_retry_ms / 1000)
+                pause_s = self._session.config.pull_retry_ms / 1000
+                await self._session.masters.moved(route, queue.topic, queue.broker_name, pause_s)
                 continue
             messages = [m for m in found if tags is None or m.tags in tags]
             taken.clear()
@@ -150,6 +152,9 @@ class PullConsumer:
         pulled = await session.api.call(
             session.master_of(queue), call, timeout_ms=session.config.pull_timeout_ms
         )
+        route = session.known_route(queue.topic)
+        if pulled.moved and route is not None and route.master_of(queue.broker_name) is None:
+            return [], offset  # a replica that is behind: only a master says what there is
         messages: list[ReceivedMessage] = []
         for record in decode_records(pulled.records):
             try:

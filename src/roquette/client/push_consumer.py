@@ -39,6 +39,7 @@ log = logging.getLogger("roquette.client")
 
 IDLE_S: Final = 0.2  # a queue without work for so long is at rest
 CLOSE_S: Final = 10.0  # how long `close` waits for handlers at work
+SETTLE_S: Final = 1.0  # within it a new master hears of all members and their locks
 LAST_COMMIT_S: Final = 3.0  # and how long it tries to save the last offsets
 
 
@@ -89,6 +90,7 @@ class PushConsumer:
         self._rebalance_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._again: asyncio.Task[None] | None = None
+        self._settled_at = 0.0
         self.started = False  # whether it has joined its group
         self._closing = False
         self._leaving: asyncio.Task[None] | None = None
@@ -214,6 +216,12 @@ class PushConsumer:
         """Members or routes changed: share again now."""
         self._rebalance_event.set()
 
+    def master_moved(self) -> None:
+        """Lock our queues there first, and share them again only when the others have said the same."""
+        if self.started and not self._closing:
+            self._settled_at = asyncio.get_running_loop().time() + SETTLE_S
+            self.session.tasks.start(f"locks-{self.group}", self._renew_locks())
+
     def running_info(self, jstack: bool) -> Outcome:
         """What this consumer is doing, for operators."""
         properties = {
@@ -288,6 +296,9 @@ class PushConsumer:
                     await self._rebalance_event.wait()
             except TimeoutError:
                 pass
+            loop = asyncio.get_running_loop()
+            while (pause_s := self._settled_at - loop.time()) > 0:
+                await asyncio.sleep(pause_s)
             self._rebalance_event.clear()
             try:
                 await self._rebalance()

@@ -19,6 +19,7 @@ from roquette.client.config import ClientConfig
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
+from roquette.client.masters import MasterSearch
 from roquette.client.operations import Operation
 from roquette.client.operator_requests import InspectableConsumer, OperatorRequests
 from roquette.errors import (
@@ -59,6 +60,10 @@ class Consumer(InspectableConsumer, Protocol):
 
     def rebalance_soon(self) -> None:
         """The group's members changed."""
+        ...
+
+    def master_moved(self) -> None:
+        """A broker of its topics has another master, which knows no member and no lock yet."""
         ...
 
 
@@ -103,6 +108,7 @@ class Session:
             local_host=config.local_host,
         )
         self.api = BrokerApi(self.remoting, config.call_timeout_ms)
+        self.masters = MasterSearch(self)
 
     async def start(self) -> None:
         """Begin the periodic work."""
@@ -167,7 +173,7 @@ class Session:
     async def _fetch(self, topic: str, result: "asyncio.Future[TopicRoute]") -> None:
         try:
             route = TopicRoute(topic, await self.ask_name_servers(calls.route(topic)))
-            self._learn(topic, route)
+            self.learn(topic, route)
             result.set_result(route)
         except asyncio.CancelledError:
             result.set_exception(ClientClosed("the client was closed"))
@@ -180,7 +186,8 @@ class Session:
             result.exception()  # seen, even when every caller has gone
             self._fetching.pop(topic, None)
 
-    def _learn(self, topic: str, route: TopicRoute) -> None:
+    def learn(self, topic: str, route: TopicRoute) -> None:
+        """Take in what a name server says now."""
         old = self._routes.get(topic)
         in_use = {t for c in self._consumers.values() for t in c.topics()} if old is None else ()
         keep(self._routes, topic, route, TOPICS, in_use)
@@ -190,6 +197,32 @@ class Session:
             for consumer in self._consumers.values():
                 if topic in consumer.topics():
                     consumer.rebalance_soon()
+        if old is not None and route.names_other_master(old):
+            self._follow_masters(topic, old, route)
+
+    def _follow_masters(self, topic: str, old: TopicRoute, route: TopicRoute) -> None:
+        """Nothing waits any more for who was master; all that is ours goes to who is now."""
+        for name in route.addresses:
+            before, now = old.master_of(name), route.master_of(name)
+            if now is None or now == before or name not in old.addresses:
+                continue
+            log.info("master changed broker=%s from=%s to=%s", name, before, now)
+            if before is not None:
+                self.remoting.drop(before)
+            self._greeted.discard(now)
+            self.greet_soon(now)
+            for other, known in list(self._routes.items()):
+                if name in known.addresses and known.master_of(name) != now:
+                    self.tasks.start(f"route-{other}", self._renew(other))
+        for consumer in self._consumers.values():
+            if topic in consumer.topics():
+                consumer.master_moved()
+
+    async def _renew(self, topic: str) -> None:
+        try:
+            await self.route(topic, fresh=True)
+        except ClientError as error:
+            log.debug("route refresh failed topic=%s error=%s", topic, error)
 
     async def publish_route(self, topic: str) -> TopicRoute:
         """The route to send by: the topic's own, or TBW102's for a topic still to be created (row T1).

@@ -8,7 +8,7 @@ from typing import Any
 from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.errors import ClientClosed, ConnectError, RequestTimeout
+from roquette.errors import ClientClosed, ConnectError, RequestTimeout, Unreachable
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import Peer, Row
@@ -129,7 +129,7 @@ class RemotingClient:
         except (OSError, TimeoutError, ConnectError) as error:
             if not attempt.done():
                 attempt.set_exception(
-                    ConnectError(f"connect to {address} failed: {error or type(error).__name__}")
+                    Unreachable(f"connect to {address} failed: {error or type(error).__name__}")
                 )
         except asyncio.CancelledError:
             if not attempt.done():
@@ -137,7 +137,7 @@ class RemotingClient:
             raise
         finally:
             if not attempt.done():  # an unexpected error is logged; callers wait for an answer
-                attempt.set_exception(ConnectError(f"connect to {address} failed"))
+                attempt.set_exception(Unreachable(f"connect to {address} failed"))
             attempt.exception()  # seen, even when every caller has gone
             self._connecting.pop(address, None)
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from roquette.errors import BrokerError, ClientClosed, ClientError
+from roquette.errors import BrokerError, ClientClosed, ClientError, Unreachable
 from roquette.wire.codes import ResponseCode
 
 RETRY_CODES: Final = frozenset(
@@ -28,6 +28,16 @@ STALE_ROUTE_CODES: Final = frozenset(
     }
 )
 
+_NO_MASTER_CODES: Final = frozenset(
+    {
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.NO_PERMISSION,
+    }
+)
+_NO_MASTER_WORDS: Final = ("slave", "the master is ", "no master is known", "not the master")
+
 STORED_CODES: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -46,7 +56,19 @@ def broker_error(code: int, remark: str | None, address: str) -> BrokerError:
         remark or "",
         address=address,
         retriable=code in RETRY_CODES,
-        stale_route=code in STALE_ROUTE_CODES,
+        stale_route=code in STALE_ROUTE_CODES or _says_no_master(code, remark),
+    )
+
+
+def _says_no_master(code: int, remark: str | None) -> bool:
+    text = (remark or "").lower()
+    return code in _NO_MASTER_CODES and any(words in text for words in _NO_MASTER_WORDS)
+
+
+def was_not_taken(error: ClientError) -> bool:
+    """Whether the broker was not there, or is no master: nothing was stored, and it is no attempt."""
+    return isinstance(error, Unreachable) or (
+        isinstance(error, BrokerError) and _says_no_master(error.code, str(error))
     )
 
 

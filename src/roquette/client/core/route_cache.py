@@ -68,6 +68,22 @@ class TopicRoute:
             return None
         return members.get(broker_id) or members[min(members)]
 
+    def has_replicas(self, broker_name: str) -> bool:
+        """Whether another member of a broker name may become, or becomes now, its master."""
+        members = self.addresses.get(broker_name, {})
+        return len(members) > 1 or (bool(members) and MASTER_ID not in members)
+
+    def replica_of(self, broker_name: str) -> int:
+        """The smallest id of a member that is not the master; the master's when there is none."""
+        return min((i for i in self.addresses.get(broker_name, {}) if i), default=MASTER_ID)
+
+    def names_other_master(self, known: "TopicRoute | None") -> bool:
+        """Whether it names a master that `known` does not."""
+        return known is None or any(
+            master is not None and master != known.master_of(name)
+            for name, master in ((name, self.master_of(name)) for name in self.addresses)
+        )
+
     def same_as(self, other: "TopicRoute") -> bool:
         """True when both say the same, whatever the order of their parts."""
         return canonical(self.data) == canonical(other.data)
