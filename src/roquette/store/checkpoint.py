@@ -11,7 +11,7 @@
 | ours: the mark `RQCHECK1` | 8 |
 | ours: the log is synced up to this offset | 8 |
 | ours: queues and index are synced for all records before this offset | 8 |
-| ours: the sum of the ends of all queues | 8 |
+| ours: the sum of the ends of all queues; -1: not known | 8 |
 | ours: the three timestamps again | 24 |
 
 4,096 bytes in all, the rest zeros (Apache: StoreCheckpoint). One sector, so never torn. Apache knows the first

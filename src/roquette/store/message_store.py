@@ -75,8 +75,11 @@ class MessageStore(StoredMessages):
 
     # Life
 
-    def open(self, now_ms: int) -> RecoveryReport:
+    def open(self, now_ms: int, *, fill_damage: bool = True) -> RecoveryReport:
         """Recover and accept writes. Blocks.
+
+        `fill_damage`: False for a replica. Damage of the log that recovery finds is not filled then: the log ends
+        there, what is behind goes to `replaced`, and its master has the rest.
 
         Raises:
             StoreError: another process has the store, it is of another kind, or its files do not fit the configuration.
@@ -91,6 +94,7 @@ class MessageStore(StoredMessages):
             recovery = Recovery(
                 files, self.config, self._log, self._queues, self._index, checkpoint
             )
+            recovery.fill_damage = fill_damage
             report = recovery.run()
             self._log.mark = begin_mark(
                 files, layout, report.min_physical_offset, report.max_physical_offset

@@ -18,11 +18,12 @@ from roquette.store.index.index import Index
 from roquette.store.index.index_audit import SUMS, IndexAudit
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.log.log_files import load_segments, refuse_lost_files, remove_behind
+from roquette.store.log.log_files import load_segments, refuse_lost_files, remove_behind, wipe
 from roquette.store.log.log_holes import Beyond, fill_holes, pass_over_units
 from roquette.store.log.log_mark import Vouched, load_vouched
 from roquette.store.log.log_walk import Dispatched, LogWalk
-from roquette.store.log.segment import Segment
+from roquette.store.log.replaced import drop_timer, keep_replaced, vouch_until
+from roquette.store.offline.mend_log import Patch
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.queues.reading import store_time_at
@@ -30,8 +31,6 @@ from roquette.store.reput import Reput, parse_delay_levels
 
 log = logging.getLogger("roquette.store")
 
-_WINDOW = 1 << 20
-_ZEROS = bytes(_WINDOW)
 _LOST_UNITS = 1000  # looked at behind one that points behind the log's end
 _NEVER = 1 << 62  # a physical offset behind every log
 
@@ -51,6 +50,7 @@ class RecoveryReport:
     dropped_bytes: int = 0
     damaged_bytes: int = 0  # filled: no sound record stood there
     lost_messages: int = 0  # of these, as far as queues know of them
+    replaced: str = ""  # damage was not filled: where what it and all behind it held is kept
     last_store_ms: int = 0
     last_record_offset: int = -1  # where the log's last record begins
     warnings: list[str] = field(default_factory=list)
@@ -80,6 +80,7 @@ class Recovery:
         self.report = RecoveryReport()
         self._vouched = Vouched()
         self._beyond = Beyond(commit_log, self._vouched)
+        self.fill_damage = True  # False: the log ends where damage begins
 
     def run(self) -> RecoveryReport:
         """Load and recover everything. Blocks.
@@ -112,8 +113,13 @@ class Recovery:
             if end == start or self._beyond.holes:  # no record where the queues say the last one is
                 start = self._trusted_start()
                 end = self._find_end(start)
-        self._fill_holes()
-        lost = self._lost_units(clean=not abnormal)
+        clean = not abnormal
+        if self._beyond.holes and not self.fill_damage:
+            end = self._cut_at_hole(self._beyond.holes[0])
+            abnormal = report.abnormal = True
+        else:
+            self._fill_holes()
+        lost = self._lost_units(clean=clean)
         self._truncate_log(start, end)
         self._beyond = Beyond(self._log, Vouched(True, end), lenient=True)
         report.walked_from = self._redo_from(start, end, abnormal)
@@ -167,6 +173,25 @@ class Recovery:
             "given again"
         )
 
+    def _cut_at_hole(self, hole: Patch) -> int:
+        """End the log where damage begins: who follows a master gets the rest from there. Returns that offset.
+
+        Filled, its bytes would differ from the other replicas'.
+        """
+        report, end = self.report, hole.base + hole.position
+        report.replaced = keep_replaced(
+            self._files, self._layout, self._log, end, self._log.end_offset
+        )
+        drop_timer(self._files, self._layout, end)
+        begin = self._log.min_offset
+        vouch_until(self._files, self._layout, self._checkpoint, begin, end, -1)
+        path = os.path.join(self._log.directory, offset_name(hole.base))
+        report.warnings.append(
+            f"{path} is damaged from byte {hole.position} on: the log is cut there, and its master has the rest. What "
+            f"stood there and behind it is in {report.replaced}"
+        )
+        return end
+
     def _tell_passed(self) -> None:
         """Report damage in older files, met while queues or index were rebuilt."""
         for hole in dict.fromkeys(self._beyond.holes):
@@ -183,7 +208,7 @@ class Recovery:
 
     def _find_end(self, start: int) -> int:
         """Where the sound part of the log ends; what is in it goes to the report."""
-        self._beyond = Beyond(self._log, self._vouched)
+        self._beyond = Beyond(self._log, self._vouched, fills=self.fill_damage)
         walk, report = self._walk(start), self.report
         end = walk.to_end()
         report.walked_records += walk.records
@@ -223,7 +248,7 @@ class Recovery:
     def _lost_units(self, *, clean: bool) -> int:
         """How many units the queues lack that were on the disk; 0 as well when that is not known."""
         checkpoint = self._checkpoint
-        if not checkpoint.log_synced:
+        if not checkpoint.log_synced or checkpoint.queue_ends < 0:
             return 0
         if clean:
             return checkpoint.queue_ends - self._queues.count_units()
@@ -243,12 +268,12 @@ class Recovery:
         keep = [s for s in segments if s.base_offset < end] or segments[:1]
         gone = segments[len(keep) :]
         for segment in gone:
-            self.report.dropped_bytes += _wipe(segment, 0)
+            self.report.dropped_bytes += wipe(segment, 0)
             segment.file.close()
             self._files.remove(os.path.join(self._log.directory, f"{segment.base_offset:020d}"))
         if keep:
             used = end - keep[-1].base_offset
-            self.report.dropped_bytes += _wipe(keep[-1], used)
+            self.report.dropped_bytes += wipe(keep[-1], used)
             keep[-1].reset(used)
         for segment in keep:
             # What a killed process left in the page cache; also before `start`, which is found by store times
@@ -383,19 +408,3 @@ class Recovery:
         elif not queue.file_count and end:
             queue.start_at(end)
         self._queues.mark_dirty(queue)
-
-
-def _wipe(segment: Segment, position: int) -> int:
-    """Zeros from a position on, where there are none yet; returns the bytes overwritten. Synced."""
-    wiped = 0
-    while position < segment.size:
-        size = min(_WINDOW, segment.size - position)
-        data = segment.file.pread(size, position)
-        if data != _ZEROS[: len(data)]:
-            sound = data.rstrip(b"\0")
-            segment.file.pwrite(bytes(len(sound)), position)
-            wiped += len(sound)
-        position += size
-    if wiped:
-        segment.file.sync()
-    return wiped

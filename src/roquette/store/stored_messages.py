@@ -106,6 +106,14 @@ class StoredMessages:
             return -1
         return reading.store_time_at(self._log, queue.physical_at(queue_offset))
 
+    def units_until(self, physical_end: int, topic: str | None = None) -> int:
+        """The queues' ends together, of records that end at or before an offset; `topic`: of its queues only."""
+        return sum(
+            queue.first_behind(physical_end)
+            for queue in self._queues.all()
+            if topic is None or queue.topic == topic
+        )
+
     def queue_units(
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]] | None:

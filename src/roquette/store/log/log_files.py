@@ -2,6 +2,7 @@
 
 import logging
 import os
+from typing import Final
 
 from roquette.base.files import Files
 from roquette.errors import StoreError
@@ -14,6 +15,9 @@ from roquette.store.log.segment import Segment
 
 log = logging.getLogger("roquette.store")
 
+_WINDOW: Final = 1 << 20
+_ZEROS: Final = bytes(_WINDOW)
+
 
 def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[Segment]:
     """Open the files of the log, oldest first, as if they were full.
@@ -25,7 +29,7 @@ def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[
         StoreError: a file has another size than configured.
     """
     segments: list[Segment] = []
-    for name in _log_names(files, layout):
+    for name in log_names(files, layout):
         base = int(name)
         path = os.path.join(layout.commit_log, name)
         if segments and base != segments[-1].base_offset + segment_size:
@@ -45,7 +49,8 @@ def load_segments(files: Files, layout: StoreLayout, segment_size: int) -> list[
     return segments
 
 
-def _log_names(files: Files, layout: StoreLayout) -> list[str]:
+def log_names(files: Files, layout: StoreLayout) -> list[str]:
+    """Names of the log's files, in order."""
     return [n for n in files.list_dir(layout.commit_log) if parse_offset_name(n) is not None]
 
 
@@ -53,7 +58,7 @@ def remove_behind(files: Files, layout: StoreLayout, count: int) -> None:
     """Remove the files of the log behind the first `count`, and what was made ahead."""
     for name in files.list_dir(layout.ahead):
         files.remove(os.path.join(layout.ahead, name))
-    names = _log_names(files, layout)[count:]
+    names = log_names(files, layout)[count:]
     for name in names:
         path = os.path.join(layout.commit_log, name)
         log.warning("recovery: removing %s, the log ends before it", path)
@@ -78,7 +83,7 @@ def refuse_lost_files(
     elif end < vouched.end:
         missing = end
     elif not vouched.known:
-        behind = [int(name) for name in _log_names(files, layout) if int(name) >= end]
+        behind = [int(name) for name in log_names(files, layout) if int(name) >= end]
         sound = any(_is_sound(files, layout, one, log_.segment_size) for one in behind)
         empty = not log_.segments and (checkpoint.physical_ms > 0 or _has_units(files, layout))
         missing = end if sound or empty else None
@@ -109,3 +114,19 @@ def _has_units(files: Files, layout: StoreLayout) -> bool:
                 if any(files.read_bytes(os.path.join(directory, name))):
                     return True
     return False
+
+
+def wipe(segment: Segment, position: int) -> int:
+    """Zeros from a position on, where there are none yet; returns the bytes overwritten. Synced."""
+    wiped = 0
+    while position < segment.size:
+        size = min(_WINDOW, segment.size - position)
+        data = segment.file.pread(size, position)
+        if data != _ZEROS[: len(data)]:
+            sound = data.rstrip(b"\0")
+            segment.file.pwrite(bytes(len(sound)), position)
+            wiped += len(sound)
+        position += size
+    if wiped:
+        segment.file.sync()
+    return wiped

@@ -41,12 +41,16 @@ class Beyond:
     Args:
         vouched: what was there for sure.
         lenient: the log's end is known, and the walk is for what is derived: nothing is refused.
+        fills: holes are to be filled; else the log ends at the first one.
     """
 
-    def __init__(self, log_: CommitLog, vouched: Vouched, *, lenient: bool = False) -> None:
+    def __init__(
+        self, log_: CommitLog, vouched: Vouched, *, lenient: bool = False, fills: bool = True
+    ) -> None:
         self._log = log_
         self._vouched = vouched
         self._lenient = lenient
+        self._fills = fills
         self.holes: list[Patch] = []
 
     def past(self, offset: int, store_ms: int) -> int:
@@ -66,6 +70,13 @@ class Beyond:
             return offset
         stop = end if following < 0 else following
         size = self._log.segment_size
+        if not self._fills:
+            self.holes.append(
+                Patch(
+                    offset - offset % size, offset % size, offset % size, "cut", "damaged", store_ms
+                )
+            )
+            return offset
         while offset < stop:
             base = offset - offset % size
             until = min(stop, base + size)

@@ -1,0 +1,163 @@
+"""Taking away the end of a closed store's log, or all of it: what a replica does before it follows another master.
+
+The order of writes: what goes is kept beside the store, synced; the next open becomes one after a crash, and nothing
+vouches for what goes; only then the log is cut. A crash between any two leaves the old log, or the new one, and
+cutting again finishes. What is derived from the log is made to fit by the ordinary recovery of the next open.
+"""
+
+import logging
+import os
+from dataclasses import dataclass
+
+from roquette.base.files import Files
+from roquette.errors import OffsetOutOfRange
+from roquette.message.names import TIMER_TOPIC
+from roquette.message.record_layout import BLANK_MARK, BLANK_SIZE
+from roquette.store.checkpoint import Checkpoint, load_checkpoint, write_checkpoint
+from roquette.store.config import StoreConfig
+from roquette.store.index.index_audit import SUMS
+from roquette.store.layout import StoreLayout
+from roquette.store.log.commit_log import CommitLog
+from roquette.store.log.log_files import load_segments, log_names, remove_behind, wipe
+from roquette.store.log.log_mark import begin_mark, load_vouched
+from roquette.store.log.replaced import (
+    drop_timer,
+    drop_timer_checkpoint,
+    keep_replaced,
+    vouch_until,
+)
+from roquette.store.message_store import MessageStore
+
+log = logging.getLogger("roquette.store")
+
+
+@dataclass(frozen=True, slots=True)
+class CutReport:
+    """What `cut_log` has done.
+
+    Attributes:
+        offset: where the log ends now. `end`: where it ended.
+        kept: the directory with the bytes that went; empty when nothing went.
+        timer_dropped: the timer's files spoke of what went, and are made again from the log.
+    """
+
+    offset: int
+    end: int
+    kept: str = ""
+    timer_dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What recovery says of a store before it is cut. `units`, `timers`: queue ends of what stays, in all and of the timer queue."""
+
+    begin: int
+    end: int
+    boundary: bool
+    units: int
+    timers: int
+
+
+def log_bounds(files: Files, config: StoreConfig) -> tuple[int, int]:
+    """Where the log of a closed store begins and ends, after a recovery that cuts it at damage. Blocks.
+
+    Raises:
+        StoreError: a process has the store, or it cannot be opened.
+    """
+    found = _look(files, config, 0)
+    return found.begin, found.end
+
+
+def cut_log(files: Files, config: StoreConfig, offset: int) -> CutReport:
+    """Let the log of a closed store end at a record boundary. Blocks.
+
+    Raises:
+        OffsetOutOfRange: the log does not have that boundary. StoreError: as `log_bounds`.
+        OSError: no space to keep what goes, or a failed call: call again.
+    """
+    found = _look(files, config, offset)
+    if offset >= found.end:
+        return CutReport(found.end, found.end)
+    if offset < found.begin or not found.boundary:
+        raise OffsetOutOfRange(
+            f"the commit log from {found.begin} to {found.end} has no record that begins at {offset}: not cut"
+        )
+    layout = StoreLayout(config.root_dir, config.commit_log_dir)
+    lock = files.lock_file(layout.lock)
+    try:
+        segments = load_segments(files, layout, config.segment_size)
+        commit_log = CommitLog(files, layout.commit_log, layout.ahead, config.segment_size)
+        commit_log.install(segments)
+        kept = keep_replaced(files, layout, commit_log, offset, found.end)
+        timer = drop_timer(files, layout, offset, found.timers)
+        checkpoint = load_checkpoint(files, layout.checkpoint)
+        vouch_until(files, layout, checkpoint, found.begin, offset, found.units)
+        stay = [one for one in segments if one.base_offset < offset] or segments[:1]
+        wipe(stay[-1], offset - stay[-1].base_offset)
+        for segment in segments:
+            segment.file.close()
+        remove_behind(files, layout, len(stay))
+    finally:
+        lock.release()
+    log.warning(
+        "commit log cut from=%d to=%d kept=%s timer_dropped=%s", found.end, offset, kept, timer
+    )
+    return CutReport(offset, found.end, kept, timer)
+
+
+def _look(files: Files, config: StoreConfig, offset: int) -> _Found:
+    """Recover the store and close it again."""
+    store = MessageStore(config, files, b"")
+    report = store.open(0, fill_damage=False)
+    try:
+        begin, end = report.min_physical_offset, report.max_physical_offset
+        boundary = store.record_at(offset) is not None
+        if not boundary:
+            room = config.segment_size - offset % config.segment_size
+            blank = room.to_bytes(4, "big") + BLANK_MARK
+            boundary = store.read_log(offset, offset + BLANK_SIZE) == blank
+        units, timers = store.units_until(offset), store.units_until(offset, TIMER_TOPIC)
+    finally:
+        store.close(0)
+    return _Found(begin, end, boundary, units, timers)
+
+
+def drop_log(files: Files, config: StoreConfig) -> tuple[int, int]:
+    """Take away the whole log of a closed store and what is derived from it; nothing is kept. Blocks.
+
+    For a replica whose log ends before its master's begins: it begins anew. Returns where the log began and ended, as
+    far as its files say; calling again after a crash finishes.
+
+    Raises:
+        StoreError: a process has the store. OSError: a failed call: call again.
+    """
+    layout = StoreLayout(config.root_dir, config.commit_log_dir)
+    files.make_dirs(layout.root)
+    lock = files.lock_file(layout.lock)
+    try:
+        files.make_dirs(layout.commit_log)
+        begin = min((int(name) for name in log_names(files, layout)), default=0)
+        checkpoint = load_checkpoint(files, layout.checkpoint)
+        end = max(begin, load_vouched(files, layout, checkpoint).end)
+        log.warning(
+            "commit log dropped root=%s from=%d to=%d, with queues, index and timer files: it begins anew from its "
+            "master's",
+            *(layout.root, begin, end),
+        )
+        files.make_dirs(layout.config)
+        drop_timer_checkpoint(files, layout)
+        files.open_file(layout.abort, create=True).close()
+        begin_mark(files, layout, 0, 0)  # first: from now on no file is missed
+        write_checkpoint(files, layout.checkpoint, Checkpoint().encode())
+        files.sync_dir(layout.root)
+        remove_behind(files, layout, 0)
+        files.remove(layout.timer_wheel)
+        files.remove(os.path.join(layout.root, SUMS))
+        files.remove(layout.index_building)
+        for tree in (layout.consume_queues, layout.index, layout.timer_log):
+            if files.exists(tree):
+                files.remove_tree(tree)
+        files.sync_dir(layout.root)
+    finally:
+        lock.release()
+    return begin, end
