@@ -24,7 +24,7 @@ CONTRACT: dict[str, set[str]] = {
     "nameserver": {"base", "message", "wire", "replication", "remoting"},
     "broker": {"base", "message", "wire", "store", "filter", "replication", "remoting"},
     "client": {"base", "message", "wire", "remoting"},
-    "admin": {"base", "message", "wire", "remoting", "client"},
+    "admin": {"base", "message", "wire", "replication", "remoting", "client"},
     "spark": {"base", "message", "client", "admin", "store"},
     "pipelines": {"base", "admin", "spark"},
     "cli": {"base", "message", "client", "admin", "store"},

@@ -65,7 +65,14 @@ OUR_STATUS_KEYS |= {
     "roquetteForm",
     "refusedNames",
 }
-OUR_STATUS_KEYS |= {"setAside", "setAsideLast", "replicas", "replicasInStep", "replicaLagBytes"}
+OUR_STATUS_KEYS |= {
+    "setAside",
+    "setAsideLast",
+    "commitLogConfirmOffset",
+    "replicas",
+    "replicasInStep",
+    "replicaLagBytes",
+}
 OUR_TASKS = "task_"  # one line for each task of the broker
 APACHES_SETTINGS = {key for each in json.loads(GOLDEN.read_text()).values() for key in each}
 OUR_SETTINGS = {*options_of(BrokerConfig), *options_of(StoreConfig)} - APACHES_SETTINGS

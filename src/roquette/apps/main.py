@@ -7,10 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from roquette import __version__
+from roquette.apps.up import app as up_app
 from roquette.base.files import open_null
 from roquette.base.form import form
 from roquette.base.options import key_values
 from roquette.cli import register as register_people_verbs
+from roquette.cli.broker import app as broker_app
 from roquette.errors import RoquetteError
 from roquette.pipelines.command import register as register_pipelines
 
@@ -86,8 +88,9 @@ def namesrv(
     )
 
 
-@app.command()
+@broker_app.callback(invoke_without_command=True)
 def broker(
+    context: typer.Context,
     config: ConfigFile = None,
     namesrv_addr: Annotated[
         str | None,
@@ -100,7 +103,11 @@ def broker(
     ] = None,
     settings: Settings = None,
 ) -> None:
-    """Run a broker (Apache's default port is 10911)."""
+    """Run a broker (Apache's default port is 10911); with a command below, look at groups of brokers."""
+    if context.invoked_subcommand is not None:
+        if any((config, namesrv_addr, listen, store, settings)):
+            raise typer.BadParameter("options of a command go behind it")
+        return
     from roquette.apps.broker import broker_main
 
     raise typer.Exit(
@@ -143,6 +150,7 @@ def dev(
     )
 
 
+app.add_typer(up_app, name="up")
 register_people_verbs(app)
 register_pipelines(app)
 

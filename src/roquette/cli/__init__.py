@@ -1,8 +1,8 @@
-"""Verbs for people: produce, consume, topics, groups, cluster, store. Commands return, outputs render."""
+"""Verbs for people: produce, consume, topics, groups, brokers, cluster, store. Commands return, outputs render."""
 
 import typer
 
-from roquette.cli import cluster, consume, group, produce, store, topic
+from roquette.cli import broker, cluster, consume, group, produce, store, topic
 
 
 def register(app: typer.Typer) -> None:
@@ -12,4 +12,5 @@ def register(app: typer.Typer) -> None:
     app.add_typer(topic.app, name="topic")
     app.add_typer(group.app, name="group")
     app.command()(cluster.cluster)
+    app.add_typer(broker.app, name="broker")
     app.add_typer(store.app, name="store")

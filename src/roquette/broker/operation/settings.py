@@ -121,6 +121,7 @@ class AdminProcessor(Feature):
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
             "commitLogMinOffset": str(store.min_physical_offset),
             "commitLogMaxOffset": str(store.max_physical_offset),
+            "commitLogConfirmOffset": str(min(store.confirmed, store.max_physical_offset)),
             "commitLogDirCapacity": f"Total : {_bytes(total)}, Free : {_bytes(free)}.",
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{store.layout.commit_log}": ratio,

@@ -1,0 +1,237 @@
+"""What `roquette up` and its verbs do: keep a group's processes, look at it, start one again, end all."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import msgspec
+
+from roquette.admin.replication import MASTER, GroupState, group_states
+from roquette.apps import local_group, running
+from roquette.apps.dev import DEV_SETTINGS
+from roquette.apps.local_group import Keeper, LocalGroup, Part, load_group, runs, send_signal
+from roquette.base.executor import pause
+from roquette.base.files import OsFiles
+from roquette.cli.output import Output, say, show
+from roquette.client.client import Client
+from roquette.errors import ClientError, ConfigError, RoquetteError, StoreError
+
+GROUP_NAME = "broker-a"
+CLUSTER_NAME = "DefaultCluster"
+HEALTHY_S = 60.0
+LOOK_S = 0.1
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `roquette up status`."""
+
+    process: str
+    role: str
+    address: str
+    pid: int
+    epoch: int
+    in_step: bool | None
+    log_end: int
+    lag_bytes: int
+
+
+def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str, str]) -> int:
+    """Run a group until SIGINT or SIGTERM; the exit code. Raises ConfigError: one runs there, or it did not start."""
+    folder = where or local_group.default_folder()
+    files = OsFiles()
+    files.make_dirs(folder)
+    try:
+        lock = files.lock_file(os.path.join(folder, "lock"))
+    except StoreError:
+        raise ConfigError(f"a group runs in {folder} already: roquette up status") from None
+    name_servers = [Part(name=f"namesrv-{one}") for one in range(1, 4 if etcd else 2)]
+    brokers = [Part(name=f"broker-{who}") for who in range(1, replicas + 1)]
+    if files.exists(os.path.join(folder, local_group.STATE)):
+        before = load_group(folder)
+        if any(map(runs, before.parts)):
+            raise ConfigError(f"processes of an earlier group in {folder} run: roquette up stop")
+        if (len(before.name_servers), len(before.brokers)) != (len(name_servers), replicas):
+            raise ConfigError(
+                f"{folder} has another group, of {len(before.brokers)} brokers and {len(before.name_servers)} "
+                "name server(s): give the same options, remove the folder, or name another one by --dir"
+            )
+        name_servers = [Part(name=part.name, peer=part.peer) for part in before.name_servers]
+    pid = os.getpid()
+    group = LocalGroup(
+        cluster=CLUSTER_NAME,
+        name=GROUP_NAME,
+        keeper=Part(name="keeper", pid=pid, born=local_group.born(pid)),
+        name_servers=name_servers,
+        brokers=brokers,
+    )
+    shared = {key: text for key, text in DEV_SETTINGS.items() if key != "brokerName"}
+    keeper = Keeper(folder, group, shared | settings, etcd)
+    try:
+        return running.run(lambda stop: _keep(keeper, stop))
+    finally:
+        lock.release()
+
+
+async def _keep(keeper: Keeper, stop: asyncio.Event) -> int:
+    """Start, tell, look after them until `stop`, end all."""
+    group = keeper.group
+    say(f"starting {len(group.brokers)} brokers and {len(group.name_servers)} name server(s)")
+    try:
+        await keeper.start(stop)
+        if not stop.is_set():
+            state = await until_healthy(group, stop.is_set)
+            if state is not None:
+                show(lines(group, state), Output.TABLE)
+                say(f"\ntry:  roquette produce -n {group.namesrv} orders hello world")
+                say(
+                    "      roquette up kill master          # in another terminal: watch a take-over"
+                )
+                running.print_ready(namesrv=group.namesrv)
+        while not stop.is_set():
+            await keeper.look()
+            await asyncio.sleep(LOOK_S)
+    finally:
+        say("stopping: replicas, then the master, then name servers")
+        await keeper.stop(await _masters(group))
+    return 0
+
+
+async def _masters(group: LocalGroup) -> list[int]:
+    try:
+        return [(await look_at(group)).master]
+    except RoquetteError:
+        return []
+
+
+async def look_at(group: LocalGroup) -> GroupState:
+    """How the group is now. Raises ClientError, ConfigError: its name server or its record is not there (yet)."""
+    async with Client(group.namesrv, group="TOOLS_PRODUCER") as client:
+        servers = [part.address for part in group.name_servers]
+        (state,) = await client.session.run(group_states(servers, group.name, group.cluster))
+        return state
+
+
+async def until_healthy(group: LocalGroup, given_up: Callable[[], bool]) -> GroupState | None:
+    """Wait until there is a master and all are in step, telling what changes; None when the caller gave up.
+
+    Raises ClientError when it takes too long.
+    """
+    now = asyncio.get_running_loop().time
+    end_s, told, news, why = now() + HEALTHY_S, (0, [0]), (0, [0]), "nothing answered"
+    while now() < end_s and not given_up():
+        try:
+            state = await look_at(group)
+        except RoquetteError as error:
+            why = str(error)
+        else:
+            why, news = "; ".join(state.problems), (state.master, state.in_step)
+            all_there = len(state.in_step) == len(group.brokers)
+            if news != told and state.master:
+                told = news
+                say(f"  broker {news[0]} is master of epoch {state.epoch}, in step: {news[1]}")
+            if state.healthy and all_there:
+                return state
+        await asyncio.sleep(LOOK_S)
+    if given_up():
+        return None
+    raise ClientError(f"the group is not whole after {HEALTHY_S:.0f} s: {why or news}")
+
+
+def lines(group: LocalGroup, state: GroupState | None) -> list[Line]:
+    """The processes, and what is known of the brokers; without a `state` nothing is."""
+    known = {member.broker_id: member for member in state.members} if state else {}
+    found = []
+    for part in group.parts:
+        is_broker = part in group.brokers
+        member = known.get(int(part.name.rpartition("-")[2])) if is_broker else None
+        role = member.role if member else "-" if is_broker else "name server, controller"
+        there = runs(part)
+        found.append(
+            Line(
+                process=part.name,
+                role=role if there else "ended",
+                address=part.address,
+                pid=part.pid if there else -1,
+                epoch=state.epoch if state and member and member.role == MASTER else -1,
+                in_step=member.in_step if member else None,
+                log_end=member.log_end if member else -1,
+                lag_bytes=member.lag_bytes if member else -1,
+            )
+        )
+    return found
+
+
+def running_group(folder: str | None) -> LocalGroup:
+    """What runs in the folder; raises ConfigError when nothing does."""
+    directory = folder or local_group.default_folder()
+    group = load_group(directory)
+    if not runs(group.keeper):
+        left = " (processes it started do: roquette up stop)" if any(map(runs, group.parts)) else ""
+        raise ConfigError(f"no group runs in {directory}{left}: roquette up")
+    return group
+
+
+def show_status(folder: str | None, output: Output) -> bool:
+    """Print the processes; whether the group is healthy."""
+    group = running_group(folder)
+    try:
+        state = asyncio.run(look_at(group))
+    except RoquetteError as error:
+        show(lines(group, None), output)
+        say(f"the group does not answer: {error}")
+        return False
+    show(lines(group, state), output)
+    for problem in state.problems:
+        say(problem)
+    return state.healthy
+
+
+def restart(folder: str | None, who: str) -> None:
+    """Have the keeper start a process again. Raises ConfigError: there is none of that name; ClientError: it did
+    not start."""
+    directory = folder or local_group.default_folder()
+    name = f"broker-{who}" if who.isdigit() else who
+    old = find(running_group(folder), name)
+    if send_signal(old, signal.SIGTERM):
+        say(f"stopping {name}, pid {old.pid}")
+        _until(lambda: not runs(old), f"{name} did not stop")
+    files, order = OsFiles(), local_group.order_path(directory, name)
+    files.write_atomic(order, b"", keep_backup=False)
+    _until(lambda: not files.exists(order), f"{name} was not started")
+    group = running_group(folder)
+    if not runs(find(group, name)):
+        raise ClientError(f"{name} did not start, see {directory}/{name}.log")
+    say(f"{name} runs again")
+    state = asyncio.run(until_healthy(group, lambda: False))
+    show(lines(group, state), Output.TABLE)
+
+
+def find(group: LocalGroup, name: str) -> Part:
+    """The process of that name; raises ConfigError."""
+    for part in group.parts:
+        if part.name == name:
+            return part
+    known = ", ".join(part.name for part in group.parts)
+    raise ConfigError(f"there is no process {name}; there are {known}")
+
+
+def stop_group(folder: str | None) -> None:
+    """End a group by its keeper, or what is left of one."""
+    directory = folder or local_group.default_folder()
+    group = load_group(directory)
+    if send_signal(group.keeper, signal.SIGTERM):
+        _until(lambda: not runs(group.keeper), "the group did not stop")
+    for part in reversed(group.parts):
+        if send_signal(part, signal.SIGTERM):
+            say(f"{part.name}, pid {part.pid}, was left: stopping it")
+            _until(lambda left=part: not runs(left), f"{part.name} did not stop")  # type: ignore[misc]
+    say(f"nothing runs in {directory}; what was sent is kept there")
+
+
+def _until(done: Callable[[], bool], words: str) -> None:
+    for _ in range(int(HEALTHY_S * 20)):
+        if done():
+            return
+        pause(50)
+    raise ClientError(f"{words} within {HEALTHY_S:.0f} s")

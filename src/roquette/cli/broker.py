@@ -1,0 +1,119 @@
+"""`roquette broker status` and `roquette broker promote`; `roquette broker` itself runs one (apps)."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.output import say, show_json
+from roquette.errors import ClientError
+
+if TYPE_CHECKING:
+    from roquette.admin.replication import GroupState
+
+app = typer.Typer(help="Run a broker; see and change who is master of a group.")
+
+UNHEALTHY = 10
+LOOK_S = 0.05
+WAIT_S = 60.0
+
+ClusterName = Annotated[
+    str | None, typer.Option("--cluster", metavar="NAME", help="The group's brokerClusterName.")
+]
+
+
+@app.command("status")
+@cluster_verb
+def status_command(
+    where: Cluster,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="GROUP", help="Only this group (brokerName).")
+    ] = None,
+    cluster: ClusterName = None,
+) -> None:
+    """Show groups that elect their master: roles, epochs, lease, who is in step, lag.
+
+    Exit code 10 when one of them has no master, or a member that is not in step.
+    """
+    from roquette.admin.replication import group_states
+
+    groups = where.run(group_states(where.addresses(), name, cluster))
+    if where.as_json:
+        show_json(groups)
+    else:
+        show_groups(where, groups)
+    if not all(group.healthy for group in groups):
+        raise typer.Exit(UNHEALTHY)
+
+
+def show_groups(where: Cluster, groups: "list[GroupState]") -> None:
+    """The members in a table, what is wrong in lines."""
+    members = [member for group in groups for member in group.members]
+    where.show(members, empty="no group elects its master (enableControllerMode=true)")
+    for group in groups:
+        master = f"master is broker {group.master}" if group.master else "NO MASTER"
+        say(f"\n{group.group}: {master}, epoch {group.epoch}, in step: {group.in_step}")
+        if group.lossy_epoch:
+            say(f"  messages were lost by order when epoch {group.lossy_epoch} began")
+        for problem in group.problems:
+            say(f"  {problem}")
+
+
+@app.command("promote")
+@cluster_verb
+def promote_command(
+    where: Cluster,
+    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    member: Annotated[int, typer.Argument(metavar="ID", min=1, show_default=False)],
+    cluster: ClusterName = None,
+    accept_data_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-data-loss",
+            help="Also a member that is not in step: what only others have is lost.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Make a member the master, as for an upgrade; waits until it is, and says how long nobody was.
+
+    A member that is in step has everything that was acknowledged, and nothing is lost. Others need --accept-data-loss.
+    """
+    words = f"make broker {member} the master of {group}"
+    if accept_data_loss:
+        words += ", even if messages that were acknowledged are lost by it"
+    if not yes:
+        typer.confirm(f"{words}?", abort=True)
+    asyncio.run(_promote(where, (cluster or "DefaultCluster", group), member, accept_data_loss))
+
+
+async def _promote(where: Cluster, name: tuple[str, str], member: int, accept_loss: bool) -> None:
+    from roquette.admin.replication import group_states, order_master
+    from roquette.client.client import Client
+
+    servers, (cluster, group) = where.addresses(), name
+    now: Callable[[], float] = asyncio.get_running_loop().time
+    async with Client(where.name_servers, group="TOOLS_PRODUCER") as client:
+        run = client.session.run
+        (before,) = await run(group_states(servers, group, cluster))
+        if before.master == member:
+            say(f"broker {member} is master of {group} already, epoch {before.epoch}")
+            return
+        last_s, old = now(), before.master
+        await run(order_master(servers, name, member, accept_loss))
+        say(f"ordered; the master is {f'broker {old}' if old else 'nobody'} now")
+        end_s = last_s + WAIT_S
+        while now() < end_s:
+            (state,) = await run(group_states(servers, group, cluster))
+            if state.master == member:
+                stopped = f"; nobody was for {now() - last_s:.2f} s at most" if old else ""
+                say(f"broker {member} is master of {group}, epoch {state.epoch}{stopped}")
+                return
+            if state.master == old:
+                last_s = now()
+            await asyncio.sleep(LOOK_S)
+    raise ClientError(
+        f"broker {member} is not master after {WAIT_S:.0f} s; the order stands: {'; '.join(state.problems)}"
+    )

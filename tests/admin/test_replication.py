@@ -1,0 +1,139 @@
+"""What `broker status` and `broker promote` make of a group's record and of its members' answers."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from roquette.admin.replication import GroupState, group_states, order_master
+from roquette.client.operations import Answer, Operation
+from roquette.client.registers import Register
+from roquette.errors import AgreementError, BrokerError, ClientError, ConfigError, ConnectError
+from roquette.replication.record import GroupRecord, Place, decode_record
+from roquette.wire.bodies import ClusterInfo
+from roquette.wire.codes import RequestCode, ResponseCode
+
+T = TypeVar("T")
+SERVERS = ["ns1:9876", "ns2:9876"]
+PLACES = {who: Place(address=f"b{who}:10911", ha_address=f"b{who}:10912") for who in (1, 2, 3)}
+RECORD = GroupRecord(number=7, epoch=4, master=2, members=(1, 2, 3), places=PLACES)
+INFO = ClusterInfo(cluster_addr_table={"c": ["g"]})
+END = {"commitLogMaxOffset": "1000"}
+MASTER = END | {"groupLeaseLeftMs": "2500", "groupEpoch": "4"}
+NO_CONTROLLER = BrokerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no controller")
+
+
+def run(operation: Operation[T], said: Callable[[str, int, bytes], Any]) -> T:
+    """Drive an operation with what servers say: a value, or an error."""
+    answers: list[Answer[Any]] | None = None
+    try:
+        while True:
+            asks = operation.send(answers)  # type: ignore[arg-type]
+            answers = []
+            for address, call in asks:
+                value = said(address, call.code, call.body)
+                failed = isinstance(value, ClientError)
+                answers.append(
+                    Answer(address, error=value) if failed else Answer(address, value=value)
+                )
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def group(record: GroupRecord | None, brokers: Mapping[str, Any]) -> GroupState:
+    """The state of the group, when the second name server is its controller."""
+
+    def said(address: str, code: int, body: bytes) -> Any:
+        if code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            return INFO
+        if code == RequestCode.GET_REGISTER:
+            found = Register(1, record.encode()) if record is not None else Register(0, b"")
+            return found if address == SERVERS[1] else NO_CONTROLLER
+        return brokers[address]
+
+    (state,) = run(group_states(SERVERS, "g"), said)
+    return state
+
+
+def test_a_group_is_healthy_when_a_master_serves_and_all_are_in_step() -> None:
+    behind = {"commitLogMaxOffset": "900"}
+    state = group(RECORD, {"b1:10911": behind, "b2:10911": MASTER, "b3:10911": END})
+    assert state.healthy and (state.master, state.epoch, state.in_step) == (2, 4, [1, 2, 3])
+    assert [(m.role, m.lag_bytes, m.lease_s) for m in state.members] == [
+        ("replica", 100, -1),
+        ("master", 0, 2.5),
+        ("replica", 0, -1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes, master, words",
+    [
+        ({"master": 0}, MASTER, "nobody is master"),
+        ({}, END, "broker 2 is elected in epoch 4 and does not serve"),
+        ({"members": (1, 2)}, MASTER, "not in step: \\[3\\]"),
+        ({"doubtful": {3: (4, 900)}}, MASTER, "power loss\\): \\[3\\]"),
+        ({"ordered": 3}, MASTER, "broker 3 is ordered"),
+        ({}, ConnectError("refused"), "broker 2 does not answer: refused"),
+    ],
+)
+def test_what_is_wrong_is_said(changes: dict[str, Any], master: Any, words: str) -> None:
+    record = replace(RECORD, **changes)
+    state = group(record, {"b1:10911": END, "b2:10911": master, "b3:10911": END})
+    assert not state.healthy
+    with pytest.raises(AssertionError, match=words):
+        raise AssertionError("; ".join(state.problems))
+
+
+def test_no_record_and_no_controller_are_told_apart() -> None:
+    with pytest.raises(ConfigError, match="no group g has a record"):
+        group(None, {})
+
+    def said(address: str, code: int, body: bytes) -> Any:
+        return INFO if code == RequestCode.GET_BROKER_CLUSTER_INFO else NO_CONTROLLER
+
+    with pytest.raises(ClientError, match="none of the name servers is a controller"):
+        run(group_states(SERVERS, "g"), said)
+
+
+class Controller:
+    """One register; each `renewals`-th write loses to the master's renewal."""
+
+    def __init__(self, renewals: int = 0) -> None:
+        self.record = RECORD
+        self.left = renewals
+        self.writes = 0
+
+    def said(self, address: str, code: int, body: bytes) -> Any:
+        """Serve GET_REGISTER and PUT_REGISTER_IF."""
+        if code == RequestCode.GET_REGISTER:
+            return Register(self.record.number, self.record.encode())
+        self.writes += 1
+        if self.left:
+            self.left -= 1
+            return False
+        self.record = decode_record(body)
+        return True
+
+
+def test_an_order_is_written_again_until_no_renewal_comes_between() -> None:
+    controller = Controller(renewals=3)
+    run(order_master(SERVERS, ("c", "g"), 3, False), controller.said)
+    assert (controller.record.ordered, controller.record.accept_loss) == (3, False)
+    assert controller.writes == 4
+    run(order_master(SERVERS, ("c", "g"), 3, False), controller.said)
+    assert controller.writes == 4, "it stands there already"
+
+
+def test_who_may_not_be_master_is_refused_in_words() -> None:
+    controller = Controller()
+    controller.record = GroupRecord(number=1, epoch=4, master=2, members=(1, 2), places=PLACES)
+    with pytest.raises(AgreementError, match="broker 3 is not in step"):
+        run(order_master(SERVERS, ("c", "g"), 3, False), controller.said)
+    with pytest.raises(AgreementError, match="no broker with id 9 ever joined"):
+        run(order_master(SERVERS, ("c", "g"), 9, False), controller.said)
+    assert controller.writes == 0
+    run(order_master(SERVERS, ("c", "g"), 3, True), controller.said)
+    assert (controller.record.ordered, controller.record.accept_loss) == (3, True)

@@ -1,0 +1,61 @@
+"""The processes of `roquette up`: only those that were started are ended."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from roquette.apps.local_group import Keeper, LocalGroup, Part, born, load_group, runs, send_signal
+from roquette.errors import ConfigError
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+
+def test_a_process_is_known_by_when_it_began() -> None:
+    child = sleeper()
+    try:
+        part = Part(name="p", pid=child.pid, born=born(child.pid))
+        assert runs(part) and born(os.getpid()) != part.born
+        other = Part(name="p", pid=child.pid, born="another life of that number")
+        assert not runs(other) and not send_signal(other, signal.SIGKILL)
+        assert child.poll() is None
+        assert send_signal(part, signal.SIGKILL)
+    finally:
+        child.kill()
+    assert child.wait() == -signal.SIGKILL
+    assert not runs(part) and not send_signal(part, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("pid", [0, 1, -1])
+def test_nobody_signals_what_stands_for_many(pid: int) -> None:
+    assert not send_signal(Part(name="p", pid=pid, born=born(pid)), signal.SIGKILL)
+
+
+def test_the_state_file_says_what_is_there(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="no group was started"):
+        load_group(str(tmp_path))
+    group = LocalGroup(
+        cluster="c",
+        name="g",
+        keeper=Part(name="keeper"),
+        name_servers=[Part(name="namesrv-1", address="127.0.0.1:9876")],
+        brokers=[Part(name=f"broker-{n}", address=f"127.0.0.1:{n}") for n in (1, 2, 3)],
+    )
+    keeper = Keeper(str(tmp_path), group, {"fileReservedTime": "1"}, etcd=False)
+    keeper.save()
+    assert load_group(str(tmp_path)) == group
+    words = keeper.command(group.brokers[1])
+    for setting in (
+        "brokerId=2",
+        "brokerRole=SYNC_MASTER",
+        "minInSyncReplicas=2",
+        "fileReservedTime=1",
+    ):
+        assert setting in words
+    (tmp_path / "group.json").write_text("{")
+    with pytest.raises(ConfigError, match="not readable"):
+        load_group(str(tmp_path))
