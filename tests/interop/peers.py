@@ -361,12 +361,13 @@ def start_roquette_broker(
     *,
     name: str = "broker-a",
     settings: Mapping[str, str] | None = None,
+    address: str = "",
 ) -> Server:
-    """Our broker on a free loopback port, registered with `namesrv`, ready."""
+    """Our broker on a free loopback port, or at `address`, registered with `namesrv`, ready."""
     wanted = {"brokerName": name, "brokerClusterName": "DefaultCluster", **SMALL_STORE}
     wanted |= {"brokerIP1": "127.0.0.1", **(settings or {})}
     store = wanted.pop("storePathRootDir", str(folder / "s"))
-    address = f"127.0.0.1:{free_port()}"  # what it tells others may be `brokerIP1`
+    address = address or f"127.0.0.1:{free_port()}"  # what it tells others may be `brokerIP1`
     where = ("--listen", address, "-n", namesrv, "--store", store)
     process = _roquette("broker", folder, *where, settings=wanted)
     _announced(process, "broker")

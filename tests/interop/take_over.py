@@ -1,0 +1,434 @@
+"""Masters of a real group that die under load: what writers see, and whether what they were promised is there.
+
+python -m tests.interop.take_over 50             # kills; each one's times, then percentiles
+python -m tests.interop.take_over 20 --etcd --java
+"""
+
+import argparse
+import asyncio
+import bisect
+import contextlib
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.interop.driver import ClientError as JavaClientError
+from tests.interop.driver import Driver
+from tests.interop.etcd import Etcd
+from tests.interop.peers import (
+    Server,
+    free_port,
+    start_roquette_broker,
+    start_roquette_namesrv,
+)
+from tests.real_servers import RawConnection, frame, pull_fields, send_fields
+
+from roquette.admin.replication import GroupState, group_states
+from roquette.admin.topics import create_topic
+from roquette.client.client import Client
+from roquette.client.core.retry_policy import STORED_CODES
+from roquette.errors import RoquetteError, RouteNotFound
+from roquette.message.message import MessageQueue
+from roquette.message.record import decode_records
+
+GROUP = "broker-g"
+QUEUES, WRITERS = 4, 8
+PACE_S = 0.005  # of one writer between an answer and its next message
+HEALTHY_S = 90  # machines are slow when everything runs at once
+AT_ONCE_S = 0.1  # answers of the dead one may still be in the socket so long
+
+
+class Group:
+    """Three members, each a process, and one name server: their controller, or one that shows the etcd they use."""
+
+    def __init__(self, folder: Path, etcd: str = "", size: int = 3) -> None:
+        self.folder = folder
+        settings = {"controller": etcd or "embedded"}
+        settings["controllerStorePath"] = str(folder / "namesrv" / "controller")
+        self.namesrv = start_roquette_namesrv(folder / "namesrv", settings)
+        self.controller = etcd or self.namesrv.address
+        self.addresses = {who: f"127.0.0.1:{free_port()}" for who in range(1, size + 1)}
+        self.members: dict[int, Server] = {}
+
+    def start(self, who: int) -> None:
+        """Begin a life of a member, at its address and with its store."""
+        settings = {
+            "brokerId": str(who),
+            "brokerRole": "SYNC_MASTER",
+            "enableControllerMode": "true",
+            "controllerAddr": self.controller,
+            "minInSyncReplicas": "2",
+            "totalReplicas": str(len(self.addresses)),
+        }
+        self.members[who] = start_roquette_broker(
+            self.folder / f"m{who}",
+            self.namesrv.address,
+            name=GROUP,
+            settings=settings,
+            address=self.addresses[who],
+        )
+
+    def kill(self, who: int) -> None:
+        """SIGKILL."""
+        self.members.pop(who).process.kill()
+
+    def send_signal(self, who: int, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT."""
+        self.members[who].process.popen.send_signal(number)
+
+    def tails(self) -> str:
+        """The ends of the members' logs."""
+        return "\n".join(member.process.tail(2000) for member in self.members.values())
+
+    def stop(self) -> None:
+        """End all, in order."""
+        for who in list(self.members):
+            self.send_signal(who, signal.SIGCONT)
+            self.members.pop(who).stop()
+        self.namesrv.stop()
+
+
+@contextlib.contextmanager
+def group(folder: Path, etcd: str = "") -> Iterator[Group]:
+    """Three members that run, and end."""
+    made = Group(folder, etcd)
+    try:
+        for who in made.addresses:
+            made.start(who)
+        yield made
+    finally:
+        made.stop()
+
+
+async def look(client: Client, made: Group) -> GroupState:
+    """How the group is."""
+    (state,) = await client.session.run(group_states([made.namesrv.address], GROUP))
+    return state
+
+
+async def healthy(client: Client, made: Group) -> GroupState:
+    """Wait until there is a master, and all are in step."""
+    end, why = time.monotonic() + HEALTHY_S, ""
+    while time.monotonic() < end:
+        try:
+            state = await look(client, made)
+            why = "; ".join(state.problems)
+            if state.healthy:
+                return state
+        except RoquetteError as error:
+            why = str(error)
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"not healthy in {HEALTHY_S} s: {why}\n{made.tails()}")
+
+
+class Books:
+    """What writers were promised, by queue and offset, and what was read there.
+
+    Attributes:
+        moments: when answers came, in order.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.moments: list[float] = []
+        self.failures: list[str] = []
+        self.checked = 0
+        self._promised: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]
+        self._seen: list[list[int]] = [[] for _ in range(QUEUES)]  # hashes of bodies, by offset
+        self._last: list[dict[bytes, int]] = [{} for _ in range(QUEUES)]
+        self._lock = threading.Lock()
+
+    def promise(self, queue: int, offset: int, body: bytes) -> None:
+        """An answer has come."""
+        with self._lock:
+            self.moments.append(time.monotonic())
+            assert self._promised[queue].setdefault(offset, body) is body, (queue, offset, body)
+
+    def resumed(self, since: float) -> float | None:
+        """Seconds from a kill to the first answer of somebody else."""
+        with self._lock:
+            at = bisect.bisect_right(self.moments, since + AT_ONCE_S)
+            return self.moments[at] - since if at < len(self.moments) else None
+
+    def check(self, address: str, *, again: bool = False) -> None:
+        """All that was promised until now is there, in order; with `again` all that was ever read is there still."""
+        host, _, port = address.rpartition(":")
+        with RawConnection((host, int(port))) as connection:
+            for queue in range(QUEUES):
+                with self._lock:
+                    promised, self._promised[queue] = self._promised[queue], {}
+                seen = self._seen[queue]
+                start, end = len(seen), max(promised, default=-1) + 1
+                for offset, body in self._read(connection, queue, 0 if again else start, end):
+                    if offset < start:
+                        assert hash(body) == seen[offset], (queue, offset, body, "has changed")
+                        continue
+                    assert promised.pop(offset, body) == body, (queue, offset, body)
+                    self._in_order(queue, body)
+                    seen.append(hash(body))
+                # Promised meanwhile below what was read before: it was in the log, and is one of those bodies.
+                for offset, body in promised.items():
+                    assert offset < start and hash(body) == seen[offset], (
+                        "lost",
+                        queue,
+                        offset,
+                        body,
+                    )
+                self.checked += len(seen) - start
+
+    def _in_order(self, queue: int, body: bytes) -> None:
+        """Each writer repeats a message until it is promised: each comes once or more, and none before its turn."""
+        name, _, number = body.rpartition(b"-")
+        last = self._last[queue].get(name, -1)
+        assert last <= int(number) <= last + 1, (queue, body, last)
+        self._last[queue][name] = int(number)
+
+    def _read(
+        self, connection: RawConnection, queue: int, start: int, end: int
+    ) -> Iterator[tuple[int, bytes]]:
+        while start < end:
+            head, data = connection.call(11, pull_fields(self.topic, queue, start))
+            assert head["code"] == 0, (queue, start, end, head)
+            for record in decode_records(data, check_crc=True):
+                assert record.queue_offset == start, (queue, start, record.queue_offset)
+                yield start, record.body
+                start += 1
+
+
+async def need_topic(client: Client, made: Group, topic: str) -> list[MessageQueue]:
+    """The topic's queues, when its route is told."""
+    await client.session.run(create_topic([made.namesrv.address], topic, queues=QUEUES))
+    end = time.monotonic() + HEALTHY_S
+    while True:
+        try:
+            return await client.queues(topic)
+        except RouteNotFound:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.05)
+
+
+async def write(client: Client, books: Books, queue: MessageQueue, name: str) -> None:
+    """One message after the other, each until it is promised; until cancelled."""
+    number = 0
+    while True:
+        body = f"{name}-{number}".encode()
+        try:
+            receipt = await client.send(books.topic, body, queue=queue)
+        except RoquetteError as error:
+            books.failures.append(str(error))
+            await asyncio.sleep(0.05)
+            continue
+        if receipt.status != "SEND_OK":  # stored, and perhaps nowhere else: no promise
+            books.failures.append(receipt.status)
+            continue
+        books.promise(queue.queue_id, receipt.queue_offset, body)
+        number += 1
+        await asyncio.sleep(PACE_S)
+
+
+class JavaWriter(threading.Thread):
+    """A Java producer that sends one message after the other, each until it is promised."""
+
+    def __init__(self, driver: Driver, namesrv: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.books = Books(topic)
+        self._driver = driver
+        self._ended = threading.Event()
+        driver("producer", name="taken", namesrv=namesrv, retries=0)
+
+    def run(self) -> None:
+        number = 0
+        while not self._ended.wait(PACE_S):
+            queue, turn = number % QUEUES, number // QUEUES
+            try:
+                answer = self._driver(
+                    "send",
+                    name="taken",
+                    topic=self.books.topic,
+                    mode="forced",
+                    brokerName=GROUP,
+                    queueId=queue,
+                    body=f"j{queue}",
+                    first=turn,
+                )
+            except JavaClientError as error:
+                self.books.failures.append(str(error))
+                continue
+            (result,) = answer["results"]
+            if result["status"] == "SEND_OK":
+                self.books.promise(queue, result["queueOffset"], f"j{queue}-{turn}".encode())
+                number += 1
+
+    def end(self) -> None:
+        """Send no more."""
+        self._ended.set()
+        self.join(60)
+        self._driver("drop", name="taken")
+
+
+@contextlib.contextmanager
+def writers(client: Client, books: Books, queues: list[MessageQueue]) -> Iterator[None]:
+    """Writers, two for each queue, while the block runs."""
+    tasks = [
+        asyncio.ensure_future(write(client, books, queues[n % QUEUES], f"w{n}"))
+        for n in range(WRITERS)
+    ]
+    try:
+        yield
+        assert not any(task.done() for task in tasks), [t.exception() for t in tasks if t.done()]
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def until_resumed(books: Books, since: float, made: Group) -> float:
+    """Seconds from `since` to the first answer after it."""
+    while (took := books.resumed(since)) is None:
+        assert time.monotonic() < since + HEALTHY_S, (books.failures[-5:], made.tails())
+        await asyncio.sleep(0.02)
+    return took
+
+
+async def kill_masters(
+    made: Group, kills: int, driver: Driver | None = None, topic: str = "taken-over"
+) -> "Report":
+    """Kill the master, wait until writes go on, start it again, wait until all are in step; so many times."""
+    books, java = Books(topic), None
+    report = Report()
+    async with Client(made.namesrv.address) as client:
+        await healthy(client, made)
+        queues = await need_topic(client, made, topic)
+        if driver is not None:
+            await need_topic(client, made, f"{topic}-java")
+            java = JavaWriter(driver, made.namesrv.address, f"{topic}-java")
+            java.start()
+        try:
+            with writers(client, books, queues):
+                for _ in range(kills):
+                    await until_resumed(books, time.monotonic(), made)
+                    if java is not None:
+                        await until_resumed(java.books, time.monotonic(), made)
+                    master = (await healthy(client, made)).master
+                    since = time.monotonic()
+                    made.kill(master)
+                    report.ours.append(await until_resumed(books, since, made))
+                    if java is not None:
+                        report.java.append(await until_resumed(java.books, since, made))
+                    await asyncio.to_thread(made.start, master)
+                    state = await healthy(client, made)
+                    await asyncio.to_thread(books.check, made.addresses[state.master])
+                    report.tell(master, state)
+        finally:
+            if java is not None:
+                await asyncio.to_thread(java.end)
+        master = (await healthy(client, made)).master
+        for one in (books, *([java.books] if java is not None else [])):
+            await asyncio.to_thread(one.check, made.addresses[master], again=True)
+            report.checked[one.topic] = one.checked
+            report.failures[one.topic] = len(one.failures)
+    return report
+
+
+async def stop_master(made: Group, seconds: float, topic: str = "stopped") -> float:
+    """SIGSTOP the master under load for so long: it acknowledges nothing afterwards, and nothing promised is lost.
+
+    Returns after how many seconds writes went on.
+    """
+    books = Books(topic)
+    async with Client(made.namesrv.address) as client:
+        old = (await healthy(client, made)).master
+        queues = await need_topic(client, made, topic)
+        with writers(client, books, queues):
+            await until_resumed(books, time.monotonic(), made)
+            host, _, port = made.addresses[old].rpartition(":")
+            with RawConnection((host, int(port)), timeout=10) as connection:
+                head, _ = connection.call(310, send_fields(topic, 0), b"raw-0")
+                assert head["code"] == 0, head
+                books.promise(0, int(head["extFields"]["queueOffset"]), b"raw-0")
+                since = time.monotonic()
+                made.send_signal(old, signal.SIGSTOP)
+                try:
+                    for number in range(1, 51):
+                        sent = frame(310, send_fields(topic, 0), b"raw-%d" % number, opaque=1000)
+                        connection.socket.sendall(sent)
+                    took = await until_resumed(books, since, made)
+                    await asyncio.sleep(max(0.0, since + seconds - time.monotonic()))
+                finally:
+                    made.send_signal(old, signal.SIGCONT)
+                answers = await asyncio.to_thread(lambda: list(_answers(connection)))
+                assert not [code for code in answers if code in STORED_CODES], answers
+            state = await healthy(client, made)
+            await until_resumed(books, time.monotonic(), made)
+        await asyncio.to_thread(books.check, made.addresses[state.master])
+    return took
+
+
+def _answers(connection: RawConnection) -> Iterator[int]:
+    """Codes of what still comes, until the peer closes or is silent."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            yield connection.read()[0]["code"]
+
+
+class Report:
+    """Seconds from each kill to the next acknowledgement, of our client and of Java's."""
+
+    def __init__(self) -> None:
+        self.ours: list[float] = []
+        self.java: list[float] = []
+        self.checked: dict[str, int] = {}
+        self.failures: dict[str, int] = {}
+
+    def tell(self, killed: int, state: GroupState) -> None:
+        """A line for the last kill."""
+        java = f", Java's after {self.java[-1]:.2f} s" if self.java else ""
+        print(
+            f"kill {len(self.ours)}: broker {killed} dead, broker {state.master} in epoch {state.epoch}, "
+            f"writes after {self.ours[-1]:.2f} s{java}",
+            flush=True,
+        )
+
+    def lines(self) -> Iterator[str]:
+        """The result."""
+        for who, times in {"ours": self.ours, "java": self.java}.items():
+            if times:
+                yield f"{who}: {len(times)} kills, p50 {percentile(times, 50):.2f} s, p99 {percentile(times, 99):.2f} s, max {max(times):.2f} s"
+        for topic, count in self.checked.items():
+            yield f"{topic}: {count} messages read, all that were acknowledged among them, in order; {self.failures[topic]} sends refused"
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """Of the values, the smallest that is not below so many of them."""
+    if len(values) < 2:
+        return values[0]
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kills", type=int)
+    parser.add_argument("--etcd", action="store_true", help="three members of etcd")
+    parser.add_argument("--java", action="store_true", help="a Java producer sends, too")
+    words = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        etcd = Etcd(folder / "etcd", 3).start().wait() if words.etcd else None
+        driver = Driver("5.5.0", folder / "java") if words.java else None
+        try:
+            with group(folder / "group", etcd.url if etcd is not None else "") as made:
+                report = asyncio.run(kill_masters(made, words.kills, driver))
+        finally:
+            if driver is not None:
+                driver.stop()
+            if etcd is not None:
+                etcd.stop()
+    print("\n".join(report.lines()))
+    assert percentile(report.ours, 99) <= 5, "writes resume within 5 s"
+
+
+if __name__ == "__main__":
+    main()
