@@ -14,6 +14,7 @@ STORED = "what is stored carries it"
 SHOWN = "people and tools are shown it"
 PROMISED = "timer messages are promised for a wall time"
 READERS: dict[str, tuple[str, str]] = {
+    "apps/local_group.py": ("when a process was started, for people", "_start"),
     "broker/cluster/auto_creation.py": (VERSIONS, "_ask"),
     "broker/files/table_files.py": (VERSIONS, "_settings_changed"),
     "broker/operation/disk_watch.py": (

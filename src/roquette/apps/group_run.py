@@ -34,6 +34,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     in_step: bool | None
     log_end: int
     lag_bytes: int
+    started_ms: int
 
 
 def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str, str]) -> int:
@@ -157,6 +158,7 @@ def lines(group: LocalGroup, state: GroupState | None) -> list[Line]:
                 in_step=member.in_step if member else None,
                 log_end=member.log_end if member else -1,
                 lag_bytes=member.lag_bytes if member else -1,
+                started_ms=part.started_ms,
             )
         )
     return found
