@@ -60,7 +60,8 @@ def test_stretches() -> None:
     assert some.cut(60) == marks((1, 10))
     assert some.without_beyond(60) == marks((1, 10), (2, 60), (3, 60))
     assert some.seen_from(70) == marks((3, 70), (4, 90))
-    assert some.seen_from(60) == marks((3, 60), (4, 90))
+    assert some.seen_from(60) == marks((1, 60), (2, 60), (3, 60), (4, 90))
+    assert some.seen_from(10) == some
     assert some.seen_from(0) == some
     assert some.last_epoch == 4
     assert some.marked(4, 90) is some
@@ -115,6 +116,7 @@ def test_joining_a_master_whose_log_begins_later() -> None:
     assert join(master, 80, marks((1, 0), (3, 50)), 55, 0) == BeginAnew(60, marks((3, 60)))
     assert join(master, 80, marks((1, 0), (3, 50)), 70, 0) == Go(70, MASTER)
     assert isinstance(join(master, 80, marks((9, 0)), 40, 0), Refuse)
+    assert join(master, 80, marks((1, 0), (2, 40)), 70, 0) == BeginAnew(60, marks((3, 60)))
     assert isinstance(join(marks(), 80, marks(), 0, 0), Refuse)
 
 

@@ -111,11 +111,8 @@ class EpochMarks:
 
     def seen_from(self, begin: int) -> "EpochMarks":
         """As a slave is told by a master whose log begins at `begin`: the first mark says where (as Apache's)."""
-        first = self.at(begin)
-        if first is None:
-            return self
-        later = (mark for mark in self.marks if mark.start > begin)
-        return EpochMarks((EpochMark(first.epoch, begin), *later))
+        before = [EpochMark(mark.epoch, begin) for mark in self.marks if mark.start < begin]
+        return EpochMarks((*before[-1:], *(mark for mark in self.marks if mark.start >= begin)))
 
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start) each, as the handshake carries them."""

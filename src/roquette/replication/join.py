@@ -23,7 +23,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class BeginAnew:
-    """The master has nothing any more that follows the log: wipe it, and begin at `at`, the master's first byte."""
+    """The master has nothing any more that follows the log: begin at `at`, its first byte. A log that has messages is
+    kept aside: nobody can tell any more whether it was the group's."""
 
     at: int
     kept: EpochMarks
@@ -57,10 +58,12 @@ def join(
         return Refuse(FOREIGN.format(what="no epochs"))
     at = mine.common(own_end, theirs, their_end)
     if at is None:
-        if own_end < first and mine.last_epoch <= theirs.marks[0].epoch:
-            return BeginAnew(first, theirs.without_beyond(first))
         if own_end == own_begin:
             return _begin(theirs, own_end)
+        if (
+            first > 0 and mine.last_epoch <= theirs.last_epoch
+        ):  # what they had in common has expired there
+            return BeginAnew(first, theirs.without_beyond(first))
         return Refuse(FOREIGN.format(what="none of its epochs is one of the master's"))
     if at < max(first, own_begin):
         return BeginAnew(first, theirs.without_beyond(first))

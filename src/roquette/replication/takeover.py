@@ -56,12 +56,14 @@ class TakeOver:
 
     Args:
         clean: nothing that was reported or acknowledged can be missing: the machine has run on since, or the store
-            was closed in order, or SYNC_FLUSH.
+            was closed in order, or SYNC_FLUSH; and the table of the life before was `settled`.
 
     Attributes:
         role: MASTER from `Won` on. epoch: of the own mastership, or the one that is followed.
         record: the newest that was seen. marks: of the log; the driver replaces them when it saves others.
         confirmed: all of the set has the log up to here. heard_ms: when we last heard our master.
+        settled: the record says that we may have lost something, if we may. Until then the driver leaves on disk that
+            the store was not closed in order, in an earlier boot: the next life must be unclean, too.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class TakeOver:
         self.confirmed = 0
         self.heard_ms = LONG_AGO
         self._clean = clean
-        self._settled = False  # the record says what we may have lost, if we may
+        self.settled = False
         self._why_none = ""
         self._store_trouble = ""
         self._revision = 0
@@ -168,6 +170,7 @@ class TakeOver:
             if asked.done_in(record):
                 effects += self._carried_out(asked)
                 old = asked.record
+        self._settle(record)
         if self.role is not Role.MASTER:
             return effects + self._follow(record)
         if record.epoch != self.epoch or record.master != self.me:
@@ -286,7 +289,7 @@ class TakeOver:
         if self.role is Role.MASTER or record.master == self.me or place is None or standing:
             return []
         follow = do.Follow(record.master, place, record.epoch)
-        if follow == self._followed or not self._said_doubt(record):
+        if follow == self._followed or not self.settled:
             return []
         self._followed, self._old_master = follow, record.master
         self.role, self.epoch = Role.SLAVE, record.epoch
@@ -377,7 +380,7 @@ class TakeOver:
         if record.places.get(self.me) != self.place:
             places = record.places | {self.me: self.place}
             return Kind.PLACE, replace(record, number=record.number + 1, places=places)
-        if not self._said_doubt(record) or self._grown_since(now_ms, record):
+        if not self.settled or self._grown_since(now_ms, record):
             doubtful = record.doubtful | {self.me: self._position()}
             return Kind.DOUBT, replace(record, number=record.number + 1, doubtful=doubtful)
         return self._stand(now_ms, record)
@@ -413,17 +416,15 @@ class TakeOver:
     def _position(self) -> tuple[int, int]:
         return self.marks.last_epoch, self._end
 
-    def _said_doubt(self, record: GroupRecord) -> bool:
+    def _settle(self, record: GroupRecord) -> None:
         """Does the record say that we may have lost something, if we may? A member without marks has lost all.
 
-        One that is not in the set says it too: a master's write that takes it in, resting on reports of its earlier
-        life, fails by that.
+        One that is not in the set, or alone in it, says it too: a late write of an earlier life, or one of a master
+        that rests on what an earlier life has reported, fails by that.
         """
-        if not self._settled:
+        if not self.settled:
             lost_all = self.me in record.members and record.epoch > 0 and not self.marks.marks
-            harmless = (self._clean and not lost_all) or record.members == (self.me,)
-            self._settled = harmless or self.me in record.doubtful
-        return self._settled
+            self.settled = (self._clean and not lost_all) or self.me in record.doubtful
 
     def _grown_since(self, now_ms: int, record: GroupRecord) -> bool:
         """Doubtful, and now that all are asked what they have, with something else than we said?"""
