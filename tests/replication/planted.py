@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from tests.replication.takeover_world import UNCONDITIONAL
+
 from roquette.replication import effects as do
 from roquette.replication.effects import Effect, Role, TakeOverSettings
 from roquette.replication.in_sync import InSync, Slave
 from roquette.replication.join import Cut, Go, Join
 from roquette.replication.record import GroupRecord
 from roquette.replication.takeover import LONG_AGO, Asked, Kind, TakeOver
-from tests.replication.takeover_world import UNCONDITIONAL
 
 
 class AckLocal(TakeOver):
