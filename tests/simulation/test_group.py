@@ -115,6 +115,33 @@ def test_a_planned_stop_hands_the_office_over_at_once():
     simulate(scenario)
 
 
+def test_a_master_that_is_cut_off_acknowledges_nothing_and_comes_back_as_a_replica():
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster)
+        mq, other = await cluster.client("10.0.2.1"), await cluster.client("10.0.2.2")
+        for number in range(20):
+            await send(mq, number)
+        old = master(cluster)
+        for ip in (*MEMBERS, NAME_SERVER, "10.0.2.2"):
+            if ip != old:
+                cluster.partition(old, ip)
+        sends = [asyncio.ensure_future(mq.send("T", b"lost")) for _ in range(5)]
+        assert await send(other, 20) < 8  # a connection that is not answered takes 3 s to give up
+        new = master(cluster)
+        assert new not in (None, old)
+        await asyncio.sleep(5)
+        cluster.heal()
+        for outcome in await asyncio.gather(*sends, return_exceptions=True):
+            assert isinstance(outcome, ClientError) or outcome.status != "SEND_OK"
+        await until(lambda: in_step(cluster) == 3)
+        await until(lambda: len(set(logs(cluster))) == 1)
+        assert master(cluster) == new
+        assert b"lost" not in logs(cluster)[0]
+        assert await send(mq, 21) < 5
+
+    simulate(scenario)
+
+
 def test_two_of_which_both_must_have_it_refuse_alone_and_one_of_which_goes_on():
     async def scenario(cluster: SimCluster) -> None:
         await group(cluster, 2, min_in_sync_replicas=2)

@@ -288,6 +288,8 @@ class Producer:
                     and target is not None
                     and route.has_replicas(target.broker_name)
                 )
+                if electing:  # for the sends that come after this one, too
+                    self._session.masters.begin(request.topic)
                 if electing and was_not_taken(error):
                     attempt -= 1  # until there is a master, or the time is over
                 if not may_retry(error, attempt, attempts, left_ms):

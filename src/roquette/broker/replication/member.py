@@ -26,7 +26,7 @@ from roquette.broker.core import BrokerCore, Identity
 from roquette.broker.feature import Feature
 from roquette.broker.replication.driver import TakeOverDriver
 from roquette.broker.service import Broker
-from roquette.errors import AgreementError, ConfigError, RoquetteError, StoreError
+from roquette.errors import AgreementError, ConfigError, RoquetteError
 from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
 from roquette.replication.effects import Follow, Role, TakeOverSettings
@@ -35,6 +35,7 @@ from roquette.replication.join import BeginAnew, Cut, Join
 from roquette.replication.record import GroupRecord, Place, decode_record, record_key
 from roquette.replication.takeover import TakeOver
 from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.store.log.cut import cut_log, drop_log
 from roquette.store.message_store import MessageStore
 
 log = logging.getLogger("roquette.broker.replication")
@@ -335,7 +336,16 @@ class GroupMember:
     async def _fit_log(self, join: Join) -> None:
         """Make our log a beginning of the master's."""
         assert isinstance(join, Cut | BeginAnew)
-        raise StoreError(f"the log must be cut: {join}")  # until store/log/cut.py is there
+        await self._take_broker().stop()
+        config = self._store_config
+        if isinstance(join, Cut):
+            report = await run_blocking(cut_log, self._files, config, join.at)
+            log.warning("the log was another one than the master's: %s", report)
+        else:
+            log.warning("the log is dropped, the master's begins at %d", join.at)
+            await run_blocking(drop_log, self._files, config)
+        self.save_marks(join.kept)
+        await self._start_replica(begin=join.at if isinstance(join, BeginAnew) else 0)
 
     def save_marks(self, marks: EpochMarks) -> None:
         """The log's history is this from now on: on the disk when it returns. Blocks, and is rare. Raises OSError."""
