@@ -9,7 +9,7 @@ what it lacks. All of it goes to this broker's own tables and files, so that a r
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -39,14 +39,16 @@ from roquette.wire.bodies import (
 )
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
-from roquette.wire.header_codec import decode_ext, encode_ext, ext_dict
+from roquette.wire.header_codec import decode_ext, encode_dict, encode_ext, ext_dict
 from roquette.wire.headers import FollowTablesRequestHeader, FollowTablesResponseHeader
-from roquette.wire.json_body import decode_body
+from roquette.wire.json_body import decode_body, encode_body
 
 log = logging.getLogger("roquette.broker.replication")
 
 TIMEOUT_MS: Final = 10_000
 LOOK_S: Final = 0.2  # for a master, while there is none
+PAGE: Final = 2_000  # topics or groups, as Apache's slaves ask
+MOST_PAGES: Final = 1_000
 RETRY_S: Final = 1.0
 PROGRESS_S: Final = 2.0  # delivered delay levels, orderly pops
 APACHE_S: Final = 10.0
@@ -57,6 +59,7 @@ _decode_change: Final = msgspec.msgpack.Decoder(Change).decode
 _NOT_SERVED: Final = frozenset(
     (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
 )
+W = TypeVar("W", TopicConfigAndMappingSerializeWrapper, SubscriptionGroupWrapper)
 
 
 class _Moved(Exception):
@@ -153,6 +156,31 @@ class MetadataCopy(Feature):
                 return None
             raise
 
+    async def _whole(self, master: str, code: int, what: str, kind: type[W]) -> tuple[W, Command]:
+        """A table that Apache's masters give in parts, and the first answer."""
+        table: W | None = None
+        for _ in range(MOST_PAGES):
+            begin = 0 if table is None else len(_rows(table))
+            version = "" if table is None else encode_body(table.data_version).decode()
+            fields = {
+                f"{what.lower()}Seq": str(begin),
+                f"max{what}Num": str(PAGE),
+                "dataVersion": version,
+            }
+            answer = await self._ask(master, code, encode_dict(fields))
+            part = decode_body(kind, answer.body)
+            if table is None or table.data_version != part.data_version:  # changed: from the start
+                table, first = part, answer
+            else:
+                _rows(table).update(_rows(part))
+                _bans(table).update(_bans(part))
+            total = ext_dict(answer.ext).get(f"total{what}Num", "")
+            if not total.isdecimal() or not _rows(part) or len(_rows(table)) >= int(total):
+                if not _rows(table):
+                    break
+                return table, first
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no {what}s in its table", address=master)
+
     def _took(self, master: str, table: str) -> None:
         if self._of != master:
             self._of, self._wanted = master, set(TABLES)
@@ -183,16 +211,14 @@ class MetadataCopy(Feature):
         return told
 
     async def _copy_topics(self, master: str) -> None:
-        answer = await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG)
-        table = decode_body(TopicConfigAndMappingSerializeWrapper, answer.body)
-        if not table.topic_config_table:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "no topics in its table", address=master)
+        code, kind = RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigAndMappingSerializeWrapper
+        table, first = await self._whole(master, code, "Topic", kind)
         topics, now_ms = self._core.tables.topics, self._core.clock.now_ms()
         async for config in paced(table.topic_config_table.values()):
             known = topics.find(config.topic_name)
             if known is None or known.shown != Topic(config).shown:
                 topics.put(config, now_ms)
-        end = ext_dict(answer.ext).get(LOG_END, "")
+        end = ext_dict(first.ext).get(LOG_END, "")
         async for topic in paced(topics.all()):
             if topic.name not in table.topic_config_table:
                 self._drop_topic(topic.name, int(end) if end.isdecimal() else -1)
@@ -216,10 +242,8 @@ class MetadataCopy(Feature):
         log.info("topic deleted as at the master topic=%s", name)
 
     async def _copy_groups(self, master: str) -> None:
-        answer = await self._ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        table = decode_body(SubscriptionGroupWrapper, answer.body)
-        if not table.subscription_group_table:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "no groups in its table", address=master)
+        code, kind = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, SubscriptionGroupWrapper
+        table, _ = await self._whole(master, code, "Group", kind)
         groups = self._core.tables.groups
         for name in groups.replace(table):
             self._core.stats.forget_group(name)
@@ -309,3 +333,13 @@ class MetadataCopy(Feature):
         if self._files.get(name) != data:
             await run_blocking(self._core.files.write, name, data)
             self._files[name] = data
+
+
+def _rows(table: W) -> dict[str, Any]:
+    if isinstance(table, SubscriptionGroupWrapper):
+        return table.subscription_group_table
+    return table.topic_config_table
+
+
+def _bans(table: W) -> dict[str, dict[str, int]]:
+    return table.forbidden_table if isinstance(table, SubscriptionGroupWrapper) else {}
