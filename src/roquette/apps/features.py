@@ -35,6 +35,7 @@ from roquette.broker.replication.quorum import ClassicQuorum
 from roquette.broker.replication.role import ReplicaRole
 from roquette.broker.replication.source import MasterSource
 from roquette.broker.replication.table_feed import TableFeed
+from roquette.broker.replication.take_over import TakeOver
 from roquette.broker.sending.feature import SendFeature
 from roquette.broker.tables.deletions import Deletions
 from roquette.broker.timers.delay_feature import DelayFeature
@@ -61,6 +62,7 @@ def broker_features(
     stats = StatsFeature(core, deletions)
     return [
         saved,
+        TakeOver(core, saved, deletions),
         delays,
         TimerFeature(core, delays.levels),
         StoreMaintenance(core),

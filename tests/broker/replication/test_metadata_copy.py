@@ -69,12 +69,13 @@ class Pair:
     def offset(self, ip: str, group: str = "g", topic: str = "T") -> int:
         return int(self.tables(ip).offsets.query(group, topic, 0))
 
-    def lengthen(self, beyond: int = 0) -> None:
+    def lengthen(self, beyond: int = 0, topic: str = "T") -> None:
         """The replica's log gets as long as the master's is, or longer."""
         broker = self.cluster.hosts[REPLICA].service
-        end = self.cluster.hosts[MASTER].service.store.max_physical_offset
+        master = self.cluster.hosts[MASTER].service
+        end = 0 if master is None else master.store.max_physical_offset
         while broker.store.max_physical_offset < end + beyond:
-            draft = Draft("T", 0, b"", b"m", 1_700_000_000_000, bytes(8))
+            draft = Draft(topic, 0, b"", b"m", 1_700_000_000_000, bytes(8))
             broker.store.append(draft, broker.core.clock.now_ms())
         broker.end_turn()
 
@@ -140,21 +141,35 @@ def test_offsets_follow_within_milliseconds_and_survive_both_ends() -> None:
     run(scenario)
 
 
-def test_a_restart_as_master_finds_everything() -> None:
+def test_a_restart_as_master_finds_everything_and_corrects_what_the_log_lacks() -> None:
     async def scenario(pair: Pair) -> None:
         await pair.ask(17, TOPIC | {"topic": "T"})
-        await pair.ask(200, {}, {"groupName": "g"})
-        await pair.commit(5)
-        await pair.until(lambda: pair.offset(REPLICA) == 5)
+        for group, offset in (("g", 2), ("h", 50)):
+            await pair.ask(200, {}, {"groupName": group})
+            await pair.commit(offset, group)
+        await pair.until(lambda: pair.offset(REPLICA, "h") == 50)
         await asyncio.sleep(3)
         pair.cluster.kill(MASTER)
+        pair.lengthen(beyond=500)
+        pair.lengthen(beyond=1000, topic="Late")  # its table had not come yet
+        end = pair.cluster.hosts[REPLICA].service.store.max_offset("T", 0)
+        assert 2 < end < 50
         host = pair.cluster.hosts[REPLICA]
         await pair.cluster.run_on(REPLICA, host.service.stop())
         host.service = None
         await pair.cluster.add_broker(REPLICA, "broker-a", features=broker_features)
-        assert pair.offset(REPLICA) == 5
-        assert pair.tables(REPLICA).topics.find("T") is not None
-        assert pair.tables(REPLICA).groups.known("g") is not None
+        for _ in range(2):  # the second start is that of any master
+            tables = pair.tables(REPLICA)
+            assert pair.offset(REPLICA) == 2
+            assert pair.offset(REPLICA, "h") == end
+            assert tables.topics.find("Late") is not None
+            assert tables.topics.find("T").read_queues == 2
+            assert tables.groups.known("g") is not None
+            tables.offsets.commit("g", "U", 0, 9, client="c")
+            pair.cluster.hosts[REPLICA].service.end_turn()
+            pair.cluster.kill(REPLICA)
+            await pair.cluster.restart(REPLICA)
+            assert pair.offset(REPLICA, "g", "U") == 9
 
     run(scenario)
 
@@ -264,6 +279,10 @@ def test_the_feed_joins_what_is_asked_for_and_forgets_the_oldest() -> None:
         feed.put(change(a=number))
     assert feed.since(2) is None
     assert feed.since(3) == change(a=KEPT - 1)
+    feed.put(Change(9, ["x"], {}, {}))
+    feed.put(change(a=1))
+    after = feed.since(feed.next - 2)
+    assert after == Change(9, ["x"], {"a": {0: 1}}, {})
 
 
 def test_a_table_follows_and_notes_it_for_its_journal() -> None:

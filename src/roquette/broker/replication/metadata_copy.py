@@ -25,6 +25,7 @@ from roquette.broker.operation.topic_admin import LOG_END
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.records.steps import paced
 from roquette.broker.replication.source import MasterSource
+from roquette.broker.replication.take_over import FILE, ReplicaOf
 from roquette.broker.tables.topics import Topic
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.broker.timers.timer_metrics import FILE as TIMER_METRICS
@@ -186,6 +187,10 @@ class MetadataCopy(Feature):
             self._of, self._wanted = master, set(TABLES)
         self._wanted.discard(table)
 
+    async def _note_master(self, master: str) -> None:
+        """The tables are not this broker's own any more (`TakeOver`)."""
+        await self._write(FILE, self._core.files.encode(FILE, ReplicaOf(master)))
+
     # Topics, groups, request modes
 
     async def _follow_tables(self, master: str, since: str) -> str:
@@ -259,6 +264,7 @@ class MetadataCopy(Feature):
     # Consumer offsets
 
     async def _follow_offsets(self, master: str, since: str) -> str:
+        await self._note_master(master)
         answer = await self._follow(master, "offsets", since)
         if answer is None:
             whole = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)

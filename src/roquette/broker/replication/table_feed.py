@@ -13,6 +13,7 @@ from collections import deque
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane, Start
@@ -60,7 +61,8 @@ class OffsetFeed:
         count = self.next - number
         if not 0 < count <= len(self._changes):
             return None
-        return merged([self._changes[place][0] for place in range(-count, 0)])
+        changes = [self._changes[place][0] for place in range(-count, 0)]
+        return replace(merged(changes), log_end=max(change.log_end for change in changes))
 
 
 class TableFeed(Feature):
@@ -133,6 +135,8 @@ class TableFeed(Feature):
     # Offsets
 
     def _offsets_changed(self, change: Change, own_words: bool) -> None:
+        if not own_words:  # clients have seen what is confirmed, and nothing else
+            change = replace(change, log_end=min(change.log_end, self._core.store.confirmed))
         self._feed.put(change)
         if self._waiting["offsets"]:
             self._wake("offsets")
