@@ -10,9 +10,12 @@ from tests.broker.conftest import RawClient, send_ext
 from tests.broker.promise_cases import TOPIC
 
 from roquette.apps.features import broker_features, replica_features
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Feature
 from roquette.broker.files.config_files import DELAYS
 from roquette.broker.files.offset_journal import Change
 from roquette.broker.pop.assignment import AssignmentFeature
+from roquette.broker.replication.follower import SlaveReplication
 from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.broker.replication.table_feed import KEPT, OffsetFeed
 from roquette.broker.tables.offsets import OffsetTable
@@ -24,6 +27,11 @@ from roquette.wire.header_codec import ext_dict
 MASTER, REPLICA = "10.0.1.1", "10.0.1.2"
 
 
+def tables_only(core: BrokerCore) -> list[Feature]:
+    """A replica whose log the test writes."""
+    return [one for one in replica_features(core) if not isinstance(one, SlaveReplication)]
+
+
 class Pair:
     """A master and its replica."""
 
@@ -33,7 +41,7 @@ class Pair:
     async def begin(self) -> None:
         await self.cluster.add_namesrv("10.0.0.1")
         await self.cluster.add_broker(MASTER, "broker-a")
-        await self.cluster.add_broker(REPLICA, "broker-a", features=replica_features, broker_id=1)
+        await self.cluster.add_broker(REPLICA, "broker-a", features=tables_only, broker_id=1)
         self.master = await self.client(MASTER)
         self.replica = await self.client(REPLICA)
         await self.until(lambda: not self.copy.missing)
