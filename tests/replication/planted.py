@@ -2,14 +2,15 @@
 
 from typing import Any
 
+from msgspec.structs import replace
 from tests.replication.takeover_world import UNCONDITIONAL
 
 from roquette.replication import effects as do
-from roquette.replication.effects import Effect, Role, TakeOverSettings
+from roquette.replication.effects import Effect, Role
 from roquette.replication.in_sync import InSync, Slave
 from roquette.replication.join import Cut, Go, Join
 from roquette.replication.record import GroupRecord
-from roquette.replication.takeover import LONG_AGO, Asked, Kind, TakeOver
+from roquette.replication.takeover import LONG_AGO, Kind, TakeOver
 
 
 class AckLocal(TakeOver):
@@ -167,29 +168,16 @@ class StandsAtOnce(TakeOver):
         return super()._stand(now_ms, record)
 
 
-class BeginsBeforeMark(TakeOver):
-    """Acknowledges from the moment it has won."""
-
-    def _carried_out(self, asked: Asked) -> list[Effect]:
-        effects = super()._carried_out(asked)
-        if effects:
-            self._began_ms, self._start = asked.sent_ms, 0
-        return effects
-
-
 class FirstDoubtful(TakeOver):
     """All have lost power: whoever comes first is master."""
 
     def _stand(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
         if self.me in record.doubtful and now_ms - self._beat_ms > self.settings.ttl_ms:
             doubtful = {w: v for w, v in record.doubtful.items() if w != self.me}
-            from msgspec.structs import replace
-
             return super()._stand(now_ms, replace(record, doubtful=doubtful))
         return super()._stand(now_ms, record)
 
 
-SETTINGS = TakeOverSettings()
 PLANTED: dict[str, type[TakeOver]] = {
     "ack_local": AckLocal,
     "grow_unasked": GrowUnasked,

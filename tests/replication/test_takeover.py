@@ -1,8 +1,19 @@
 """The table of take-over, event by event."""
 
+import pytest
+from tests.replication.planted import (
+    DoubtOfMembersOnly,
+    GrowBeforeEpoch,
+    NoDrop,
+    OldAck,
+    ShrinkUnrecorded,
+)
+
+from roquette.errors import AgreementError
 from roquette.replication.effects import (
     Confirmed,
     Deposed,
+    Drop,
     Follow,
     Leave,
     Read,
@@ -13,6 +24,7 @@ from roquette.replication.effects import (
     Write,
 )
 from roquette.replication.epochs import EpochMarks
+from roquette.replication.join import Refuse
 from roquette.replication.record import GroupRecord, Place
 from roquette.replication.takeover import TakeOver
 
@@ -49,8 +61,8 @@ class Store:
         return self.run(table, now, table.tick(now, end))
 
 
-def member(who: int, clean: bool = True, entries=(), **settings) -> TakeOver:
-    return TakeOver(who, place(who), EpochMarks.of(entries), TakeOverSettings(**settings), clean)
+def member(who: int, clean: bool = True, entries=(), table=TakeOver, **settings) -> TakeOver:
+    return table(who, place(who), EpochMarks.of(entries), TakeOverSettings(**settings), clean)
 
 
 def master(store: Store, who: int = 1, now: int = 1000, end: int = 0, **settings) -> TakeOver:
@@ -70,12 +82,24 @@ def slave(store: Store, who: int, leader: TakeOver, now: int, end: int = 0, **se
     assert store.tick(table, now, end) == []
     table.marks = leader.marks
     store.run(leader, now, [Read()])
-    leader.hello(now, who, f"c{who}")
-    leader.report(now, who, f"c{who}", end, end)
-    store.tick(leader, now, end)
-    store.run(table, now, [Read()])
+    reports(store, leader, table, now, end)
     assert who in store.record.members
     return table
+
+
+def reports(store: Store, leader: TakeOver, table: TakeOver, now: int, end: int) -> None:
+    """A slave connects and says what it has; the record comes to say that it is in the set."""
+    leader.hello(now, table.me, f"c{table.me}-{now}")
+    leader.report(now, table.me, f"c{table.me}-{now}", end, max(end, leader._end))
+    store.tick(leader, now, leader._end)
+    store.run(table, now, [Read()])
+
+
+def elected(store: Store, table: TakeOver, now: int, end: int, begin_ms: int = 0) -> None:
+    """Its TTL is over: it wins, and begins."""
+    store.run(table, now - 3100, [Read()])
+    assert Won(store.record.epoch + 1) in store.tick(table, now, end), table.trouble
+    table.began(now + begin_ms, table.marks.won(table.epoch, 0, end), end)
 
 
 def test_the_first_one_creates_the_group_and_is_its_master() -> None:
@@ -100,7 +124,7 @@ def test_a_slave_joins_comes_into_the_set_and_takes_over() -> None:
     two = slave(store, 2, one, 1100)
     assert store.record.members == (1, 2)
     assert one.tick(1200, 50) == []  # 2 does not have it
-    assert one.report(1210, 2, "c2", 50, 50) == [Confirmed(50)]
+    assert one.report(1210, 2, "c2-1100", 50, 50) == [Confirmed(50)]
     store.tick(one, 1700, 50)  # renewed
     store.run(two, 1750, [Read()])
     assert store.tick(two, 4750, 50) == []
@@ -114,3 +138,371 @@ def test_a_slave_joins_comes_into_the_set_and_takes_over() -> None:
     assert one.role is Role.SLAVE
     assert two.began(4900, two.marks.won(2, 0, 50), 50) == [SetChanged((2,)), Confirmed(50)]
     assert two.marks.entries() == [(1, 0), (2, 50)]
+
+
+def right_and_wrong(bug: type[TakeOver]):
+    """With the table as it is, and with the planted bug: the test sees the difference."""
+    return pytest.mark.parametrize(("table", "right"), [(TakeOver, True), (bug, False)])
+
+
+@right_and_wrong(OldAck)
+def test_reports_to_an_earlier_mastership_or_connection_do_not_count(table, right) -> None:
+    """`old_ack`: two elections within one late message. What 2 had reported was cut off its log since."""
+    store = Store()
+    one = master(store, table=table)
+    two = slave(store, 2, one, 1100)
+    three = slave(store, 3, one, 1150)
+    one.report(1160, 2, "c2-1100", 60, 60)
+    elected(store, three, 5000, 40)  # 3 has 40 only; 2 is cut to 40
+    assert store.run(one, 5100, [Read()])[0] == Deposed("broker 3 is master in epoch 2")
+    one.marks = three.marks
+    reports(store, three, one, 5200, 40)
+    reports(store, three, two, 5200, 40)
+    elected(store, one, 9000, 40)
+    store.tick(one, 9100, 60)  # 20 bytes of its own
+    one.report(9150, 2, "c2-1100", 60, 60)
+    assert (one.confirmed < 60) is right
+    one.hello(9200, 2, "c2-9200")
+    one.report(9210, 2, "c2-9200", 40, 60)
+    one.report(9215, 2, "c2-1100", 60, 60)
+    assert (one.confirmed == 40) is right
+
+
+@right_and_wrong(NoDrop)
+def test_what_was_reported_before_a_power_cut_is_void(table, right) -> None:
+    store = Store()
+    one = master(store, table=table)
+    slave(store, 2, one, 1100)
+    one.report(1200, 2, "c2-1100", 80, 80)
+    two = member(2, clean=False, entries=one.marks.entries())
+    assert store.run(two, 1250, [Read()]) == []  # follows nobody before it has said so
+    assert not two.settled
+    assert store.tick(two, 1260, 30) == [Follow(1, place(1), 1)]
+    assert two.settled
+    assert store.record.doubtful == {2: (1, 30)}
+    assert (Drop(2) in store.run(one, 1300, [Read()])) is right
+    store.tick(one, 1310, 80)
+    assert (2 in store.record.doubtful) is right
+    if right:
+        reports(store, one, two, 1400, 80)
+        assert store.record.doubtful == {}
+
+
+@right_and_wrong(DoubtOfMembersOnly)
+def test_a_late_write_does_not_take_in_one_that_has_lost_power_since(table, right) -> None:
+    store = Store()
+    one = master(store)
+    two = slave(store, 2, one, 1100)
+    store.tick(one, 2700, 0)  # silent: it leaves
+    store.tick(one, 2700, 0)
+    assert store.record.members == (1,)
+    one.hello(2750, 2, "c")
+    one.report(2760, 2, "c", 80, 80)
+    (late,) = [x for x in one.tick(2770, 80) if isinstance(x, Write)]
+    assert late.record.members == (1, 2)
+    two = member(2, clean=False, entries=one.marks.entries(), table=table)  # with 30 of the 80
+    store.run(two, 2800, [Read()])
+    store.tick(two, 2810, 30)
+    assert (late.revision != store.revision) is right  # so it is not carried out
+
+
+@right_and_wrong(GrowBeforeEpoch)
+def test_below_the_start_of_its_epoch_everything_may_be_acknowledged(table, right) -> None:
+    """The master before has acknowledged 80 with 2 and 4 in the set; 3, at 30, must not come in before it has them."""
+    store = Store()
+    one = master(store)
+    two = slave(store, 2, one, 1100, table=table)
+    slave(store, 4, one, 1150)
+    three = member(3)
+    store.tick(three, 1200)
+    store.tick(three, 1210)
+    elected(store, two, 5000, 80)
+    two.hello(5010, 3, "c")
+    two.report(5020, 3, "c", 30, 80)
+    store.tick(two, 5600, 80)
+    assert (store.record.members == (2, 4)) is right
+
+
+@right_and_wrong(ShrinkUnrecorded)
+def test_one_that_is_silent_is_needed_until_the_record_says_that_it_is_not(table, right) -> None:
+    store = Store()
+    one = master(store, table=table)
+    slave(store, 2, one, 1100)
+    store.tick(one, 2400, 50)
+    effects = one.tick(2650, 50)  # the write is lost
+    assert [x.record.members for x in effects if isinstance(x, Write)] == [(1,)]
+    assert (Confirmed(50) not in one.tick(2750, 50)) is right
+
+
+def test_one_that_comes_in_is_needed_from_the_moment_it_is_asked_for() -> None:
+    store = Store()
+    one = master(store)
+    two = member(2)
+    store.tick(two, 1100, 0)
+    store.tick(two, 1110, 0)
+    store.run(one, 1120, [Read()])
+    one.hello(1130, 2, "c")
+    one.report(1140, 2, "c", 0, 0)
+    assert any(isinstance(x, Write) for x in one.tick(1150, 0))  # no answer yet
+    assert one.tick(1160, 10)[:1] == [Read()]
+    assert one.report(1170, 2, "c", 10, 10) == [Confirmed(10)]
+
+
+def test_an_unknown_outcome_is_asked_for_with_the_same_write() -> None:
+    store = Store()
+    one = master(store)
+    slave(store, 2, one, 1100)
+    (write,) = [x for x in one.tick(1700, 0) if isinstance(x, Write)]
+    assert one.tick(1800, 0) == [Read(), write]
+    store.revision, store.record = 99, write.record  # it was carried out, and the answer lost
+    left = one.lease_left_ms(2000)
+    assert store.tick(one, 2000, 0) == []
+    assert one.lease_left_ms(2000) == left + 600  # from before the first try
+    assert one.lease_left_ms(1700) == int(one.settings.hold_ms)
+    assert one.tick(2100, 0) == []
+
+
+def test_somebody_elses_write_after_ours_does_not_hide_that_it_was_carried_out() -> None:
+    store = Store()
+    one = master(store)
+    (write,) = [x for x in one.tick(1600, 0) if isinstance(x, Write)]
+    store.revision, store.record = 99, write.record
+    store.tick(member(2), 1650)
+    two = member(2)
+    store.run(two, 1650, [Read()])
+    store.tick(two, 1660)
+    assert store.record.number == write.record.number + 1
+    store.run(one, 1700, [Read()])
+    assert one.lease_left_ms(1700) == int(one.settings.hold_ms) - 100
+
+
+def test_a_win_learned_late_holds_no_lease() -> None:
+    store = Store()
+    one = master(store)
+    two = slave(store, 2, one, 1100)
+    effects = two.tick(4700, 0)
+    (write,) = [x for x in effects if isinstance(x, Write)]
+    store.revision, store.record = 99, write.record
+    assert store.run(two, 9000, [Read()]) == [Won(2)]
+    two.began(9100, two.marks.won(2, 0, 0), 0)
+    assert not two.may_acknowledge(9100)
+    assert two.tick(9150, 5) != []  # a renewal, which tells
+    assert two.confirmed == 0
+
+
+def test_nothing_is_confirmed_below_the_least_number() -> None:
+    store = Store()
+    one = master(store, min_in_sync=2, in_sync=2)
+    assert store.tick(one, 1100, 10) == []
+    assert one.shortage == "in-sync replicas not enough: 1 of 2"
+    two = slave(store, 2, one, 1200, end=10)
+    assert one.shortage == ""
+    assert one.confirmed == 10
+    assert one.report(1300, 2, "c2-1200", 30, 20) == []  # beyond our end: no report at all
+    assert two.role is Role.SLAVE
+
+
+def test_a_slave_that_reports_and_never_catches_up_leaves_the_set() -> None:
+    store = Store()
+    one = master(store, lag_ms=2000)
+    slave(store, 2, one, 1000)
+    for now in range(1100, 3100, 100):
+        one.report(now, 2, "c2-1000", (now - 1000) // 10, now)
+        store.tick(one, now, now)
+        assert store.record.members == (1, 2)
+    one.report(3100, 2, "c2-1000", 250, 3100)
+    store.tick(one, 3101, 3100)
+    assert store.record.members == (1,)
+
+
+def test_a_planned_stop_waits_for_the_set_and_gives_the_office_back() -> None:
+    store = Store()
+    one = master(store)
+    two = slave(store, 2, one, 1100)
+    store.tick(one, 1200, 50)
+    one.released(1210)
+    assert store.tick(one, 1300, 50) == []
+    one.report(1310, 2, "c2-1100", 50, 50)
+    assert one.may_acknowledge(1390)
+    assert store.tick(one, 1400, 50) == [Deposed("the office was given back")]
+    assert not one.may_acknowledge(1400)
+    assert store.tick(two, 1450, 50) == []  # it reads that nobody is master
+    assert store.tick(two, 1460, 50) == [Leave(), Won(2)]
+    assert store.record.members == (2,)
+    assert store.tick(one, 9000, 50) == [Follow(2, place(2), 2)]
+    assert store.tick(one, 99_000, 50) == []  # it is about to end: it never stands
+
+
+def test_the_lease_is_over_from_the_moment_a_release_is_sent() -> None:
+    store = Store()
+    one = master(store)
+    one.released(1010)
+    assert any(isinstance(x, Write) for x in one.tick(1100, 0))
+    assert one.lease_left_ms(1100) == 0
+
+
+def test_an_ordered_election() -> None:
+    store = Store()
+    one = master(store)
+    two = slave(store, 2, one, 1100)
+    three = slave(store, 3, one, 1150)
+    one.elect(3, accept_data_loss=False)
+    store.tick(one, 1200)
+    assert store.record.ordered == 3
+    assert store.tick(one, 1300) == [Deposed("the office was given back")]
+    store.run(two, 1350, [Read()])
+    assert store.tick(two, 1360) == []  # it is not for 2
+    store.run(three, 1370, [Read()])
+    assert store.tick(three, 1380) == [Leave(), Won(2)]
+    assert store.record.ordered == 0
+    assert store.run(two, 1400, [Read()]) == [Follow(3, place(3), 2)]
+
+
+def test_an_order_for_one_that_is_gone_is_given_up_after_a_ttl() -> None:
+    store = Store()
+    one = master(store)
+    two = slave(store, 2, one, 1100)
+    slave(store, 3, one, 1150)
+    store.run(two, 1160, [Read()])
+    two.elect(3, accept_data_loss=False)
+    store.tick(two, 1200)
+    store.run(one, 1250, [Read()])
+    store.tick(one, 1300)
+    store.run(two, 1350, [Read()])
+    assert store.tick(two, 4300) == []
+    assert Won(2) in store.tick(two, 4400)
+
+
+def test_outside_of_the_set_only_with_losses_accepted() -> None:
+    store = Store()
+    one = master(store)
+    two = member(2)
+    store.tick(two, 1100, 0)
+    store.tick(two, 1110, 0)
+    store.run(two, 1120, [Read()])
+    assert store.tick(two, 9000, 0) == []
+    assert two.trouble == (
+        "no master, and broker 2 is not in step: it waits for one of [1], or for an order to elect it, losses accepted"
+    )
+    with pytest.raises(AgreementError, match="not in step"):
+        two.elect(2, accept_data_loss=False)
+    with pytest.raises(AgreementError, match="no broker with id 9"):
+        two.elect(9, accept_data_loss=True)
+    two.elect(2, accept_data_loss=True)
+    store.tick(two, 9100, 0)
+    assert Won(2) in store.tick(two, 9200, 0)
+    assert store.record.lossy_epoch == 2
+    assert store.record.members == (2,)
+    assert store.run(one, 9300, [Read()])[0] == Deposed("broker 2 is master in epoch 2")
+
+
+def test_all_have_lost_power_the_one_with_most_is_master() -> None:
+    store = Store()
+    one = master(store)
+    slave(store, 2, one, 1100)
+    slave(store, 3, one, 1150)
+    marks = one.marks.entries()
+    lives = [member(who, clean=False, entries=marks) for who in (1, 2, 3)]
+    ends = {1: 70, 2: 90, 3: 80}
+    for life in lives[:2]:
+        store.run(life, 2000, [Read()])
+        store.tick(life, 2100, ends[life.me])
+    for now in (4000, 9000):
+        assert all(Won(2) not in store.tick(life, now, ends[life.me]) for life in lives[:2])
+    assert lives[1].trouble == "no master, and broker 2 has lost power: it waits for one of [3]"
+    store.run(lives[2], 9100, [Read()])
+    store.tick(lives[2], 9200, 80)
+    won = [
+        life.me
+        for life in lives
+        for _ in range(2)
+        if Won(2) in store.tick(life, 15_000, ends[life.me])
+    ]
+    assert won == [2]
+
+
+def test_a_member_without_marks_has_lost_its_disk() -> None:
+    store = Store()
+    one = master(store)
+    slave(store, 2, one, 1100)
+    two = member(2)  # clean, as an empty store is
+    store.run(two, 1200, [Read()])
+    assert not two.settled
+    store.tick(two, 1300, 0)
+    assert store.record.doubtful == {2: (0, 0)}
+
+
+def test_a_store_of_a_group_begins_no_second_record() -> None:
+    store = Store()
+    table = member(1, entries=[(1, 0), (4, 70)])
+    store.run(table, 0, [Read()])
+    assert store.tick(table, 100, 90) == []
+    assert "controllerAddr" in table.trouble
+    with pytest.raises(AgreementError, match="no record"):
+        table.elect(2, accept_data_loss=True)
+    table.elect(1, accept_data_loss=True)
+    store.tick(table, 200, 90)
+    store.tick(table, 300, 90)
+    assert store.tick(table, 400, 90) == [Won(5)]
+
+
+def test_a_record_that_goes_back_is_not_believed() -> None:
+    store = Store()
+    one = master(store)
+    two = slave(store, 2, one, 1100)
+    assert two.saw(5000, 5, GroupRecord(number=1), 4900) == []
+    assert "restore it" in two.trouble
+    assert two.record.number > 1
+    assert two.saw(5000, 0, None, 1000) == []  # a late read of before
+    store.run(two, 5100, [Read()])
+    assert two.trouble == ""
+
+
+def test_an_address_that_changes_comes_into_the_record() -> None:
+    store = Store()
+    one = master(store)
+    slave(store, 2, one, 1100)
+    again = TakeOver(2, place(22), one.marks, TakeOverSettings())
+    store.run(again, 1200, [Read()])
+    store.tick(again, 1210)
+    assert store.record.places[2] == place(22)
+    store.run(one, 1300, [Read()])
+    three = slave(store, 3, one, 1400)
+    assert three.refollow() == [Follow(1, place(1), 1)]
+
+
+def test_a_welcome_counts_when_it_is_of_the_newest_epoch() -> None:
+    store = Store()
+    one = master(store)
+    two = slave(store, 2, one, 1100)
+    old = EpochMarks.of([(1, 0)])
+    assert not isinstance(two.welcome(1, old, 10, two.marks, 0, 0), Refuse)
+    assert isinstance(two.welcome(2, old, 10, two.marks, 0, 0), Refuse)  # its mark is not there
+    ahead = EpochMarks.of([(1, 0), (2, 5)])
+    assert isinstance(two.welcome(1, old, 10, ahead, 9, 0), Refuse)
+    two.tick(9000, 0)  # it stands
+    assert isinstance(two.welcome(1, old, 10, two.marks, 0, 0), Refuse)
+
+
+def test_deposed_before_it_began() -> None:
+    store = Store()
+    one = master(store)
+    two = slave(store, 2, one, 1100)
+    store.run(two, 1100, [Read()])
+    assert Won(2) in store.tick(two, 4700)
+    store.revision, store.record = (
+        99,
+        GroupRecord(
+            number=store.record.number + 1,
+            epoch=3,
+            master=1,
+            members=(1,),
+            places=store.record.places,
+        ),
+    )
+    assert store.run(two, 4800, [Read()]) == [
+        Deposed("broker 1 is master in epoch 3"),
+        Follow(1, place(1), 3),
+    ]
+    assert two.began(4900, two.marks.won(2, 0, 0), 0) == []
+    assert not two.may_acknowledge(4900)
