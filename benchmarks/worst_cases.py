@@ -262,6 +262,10 @@ SMALL: Final[dict[int, str]] = {
     R.GET_ALL_DELAY_OFFSET: "18 levels", R.GET_CONSUMER_RUNNING_INFO: "passed on", R.VIEW_BROKER_STATS_DATA: "one counter",
     R.DELETE_EXPIRED_COMMITLOG: "in a thread", R.GET_BROKER_CONFIG: "the settings", R.RECALL_MESSAGE: "one record",
     R.GET_TIMER_CHECK_POINT: "seven numbers", R.BROKER_HEARTBEAT: "one broker", R.GET_KV_CONFIG: "one value",
-    R.GET_NAMESRV_CONFIG: "the settings",
+    R.GET_NAMESRV_CONFIG: "the settings", R.GET_CONTROLLER_CONFIG: "the settings",
+    R.UPDATE_CONTROLLER_CONFIG: "UPDATE_NAMESRV_CONFIG at a controller", R.GET_REGISTER: "one record",
+    R.PUT_REGISTER_IF: "one record of at most 64 KiB", R.CONTROLLER_GET_METADATA_INFO: "one address",
+    R.CONTROLLER_GET_SYNC_STATE_DATA: "100 groups, each read in turn", R.CONTROLLER_GET_REPLICA_INFO: "one group",
+    R.CONTROLLER_ELECT_MASTER: "one group", R.CLEAN_BROKER_DATA: "one group",
 }  # fmt: skip
 assert FIELDS

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 from tests.broker.promise_cases import BROKER, CASES, World
 from tests.request_samples import BROKER_ROWS
@@ -14,6 +15,7 @@ from tests.request_samples import BROKER_ROWS
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.promises import Promise
+from roquette.replication.record import GroupRecord, Place, decode_record, record_key
 from roquette.store.config import FlushDiskType
 from roquette.testing.cluster import NAMESRV_PORT, SimCluster, simulate
 from roquette.wire.codes import RequestCode
@@ -149,24 +151,55 @@ def test_what_a_name_server_answered_is_there_after_the_end(code: int, share: fl
 
 
 @pytest.mark.parametrize("share", [KILL, *POWER])
-def test_a_record_that_was_written_at_an_embedded_controller_is_there(share: float) -> None:
-    """PUT_REGISTER_IF."""
+@pytest.mark.parametrize("code", [13002, 1011, 1002])
+def test_what_a_controller_answered_stands_in_its_record(code: int, share: float) -> None:
+    """PUT_REGISTER_IF, CLEAN_BROKER_DATA, CONTROLLER_ELECT_MASTER, at an embedded controller."""
+    places = {who: Place(address=f"a:{who}", ha_address=f"a:1{who}") for who in (1, 2)}
+    record = GroupRecord(number=1, epoch=3, master=1, members=(1, 2), places=places)
+    key, group = {"key": record_key("c", "b")}, {"clusterName": "c", "brokerName": "b"}
 
     async def scenario(cluster: SimCluster) -> None:
         cluster.network.delay_s = (0.0, 0.0)
         await cluster.add_namesrv(NAMESRV, controller="embedded")
         world = World(cluster, NAMESRV, NAMESRV_PORT)
         await world.connect()
-        await world.ask(13002, {"key": "k", "revision": "0"}, b"record")
+        await world.ask(13002, key | {"revision": "0"}, record.encode())
+        if code == 1011:
+            await world.ask(1011, group | {"brokerControllerIdsToClean": "2"})
+        if code == 1002:
+            order = group | {"brokerId": "2", "designateElect": "true"}
+            operator = World(cluster, NAMESRV, NAMESRV_PORT)
+            await operator.connect()
+            asked = asyncio.ensure_future(operator.ask(1002, order))
+            await asyncio.sleep(0.5)
+            ordered = decode_record((await world.ask(13001, key)).body)
+            assert ordered.ordered == 2
+            won = msgspec.structs.replace(ordered, number=3, master=2, epoch=4, ordered=0)
+            await world.ask(13002, key | {"revision": "2"}, won.encode())
+            await asked
         await crash(world, share)
-        answer = await world.client.call(13001, {"key": "k"})
-        assert (answer.code, bytes(answer.body)) == (0, b"record")
+        found = decode_record((await world.client.call(13001, key)).body)
+        shown = (found.number, found.epoch, found.master, found.members)
+        assert (
+            shown
+            == {
+                13002: (1, 3, 1, (1, 2)),
+                1011: (2, 3, 1, (1,)),
+                1002: (3, 4, 2, (1, 2)),
+            }[code]
+        )
 
     simulate(scenario, seed=5)
 
 
 def test_every_row_of_a_name_server_that_promises_something_is_tried() -> None:
-    assert {row.code for row in NAMESRV_ROWS if row.promise in ENDS} == {100, 102, 13002}
+    assert {row.code for row in NAMESRV_ROWS if row.promise in ENDS} == {
+        100,
+        102,
+        13002,
+        1002,
+        1011,
+    }
 
 
 def table() -> str:

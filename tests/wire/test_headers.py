@@ -75,6 +75,13 @@ WIRE_NAMES = {
     "FollowTablesRequestHeader": "what! since",
     "FollowTablesResponseHeader": "since! whole logEnd",
     "GetRegisterRequestHeader": "key!",
+    "ElectMasterRequestHeader": "clusterName! brokerName! brokerId! designateElect! invokeTime",
+    "ElectMasterResponseHeader": "masterBrokerId masterAddress masterEpoch syncStateSetEpoch",
+    "GetReplicaInfoRequestHeader": "brokerName",
+    "GetReplicaInfoResponseHeader": "masterBrokerId masterAddress masterEpoch",
+    "GetMetaDataResponseHeader": "group controllerLeaderId controllerLeaderAddress isLeader peers",
+    "CleanControllerBrokerDataRequestHeader": "clusterName brokerName! brokerControllerIdsToClean isCleanLivingBroker "
+    "invokeTime",
     "PutRegisterIfRequestHeader": "key! revision!",
     "RegisterResponseHeader": "revision!",
     "GetConsumerListByGroupRequestHeader": "consumerGroup!",

@@ -416,6 +416,11 @@ class RouteTable:
             cluster_addr_table={c: list(names) for c, names in self._clusters.items()},
         )
 
+    def find_cluster(self, broker_name: str) -> str:
+        """Of one broker name; empty when nobody has it."""
+        broker = self._brokers.get(broker_name)
+        return "" if broker is None else broker.cluster
+
     def find_members(self, broker_name: str) -> dict[int, str]:
         """Addresses of one broker name by id."""
         broker = self._brokers.get(broker_name)

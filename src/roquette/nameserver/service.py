@@ -8,6 +8,7 @@ from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.controller.groups import GroupProcessor
 from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.nameserver.controller.registers import RegisterProcessor
 from roquette.nameserver.core import NameServerCore
@@ -49,13 +50,15 @@ class NameServer:
 
     def rows(self) -> list[Row]:
         """What is served."""
+        settings = SettingsProcessor(self.core)
         return [
             *RouteProcessor(self.core).rows(),
             *BrokerProcessor(self.core, self._nudge).rows(),
             *TopicProcessor(self.core).rows(),
             *self._kv.rows(),
-            *SettingsProcessor(self.core).rows(),
+            *settings.rows(),
             *RegisterProcessor(self._registers).rows(),
+            *GroupProcessor(self.core, self._registers, settings).rows(),
         ]
 
     async def start(self, host: str | None = None, port: int | None = None) -> int:

@@ -28,6 +28,7 @@ MOST_VALUE: Final = 64 << 10  # bytes of one value
 MOST_KEY: Final = 1_024  # characters of a key
 MOST_BYTES: Final = 4 << 20  # of all values
 MOST_WAITING: Final = 10_000  # conditional writes that wait for the disk
+TOO_LARGE: Final = f"a record has at most {MOST_VALUE} bytes, its key {MOST_KEY} characters"
 
 _NONE: Final = Stored(0, b"")
 
@@ -159,7 +160,7 @@ def _answer(wish: _Wish, outcome: int | AgreementError | None) -> None:
 def _refusal(table: dict[str, Stored], wish: _Wish) -> str:
     """Why a write cannot be taken at all; empty when it can."""
     if len(wish.value) > MOST_VALUE or len(wish.key) > MOST_KEY:
-        return f"a record has at most {MOST_VALUE} bytes, its key {MOST_KEY} characters"
+        return TOO_LARGE
     if wish.key not in table and len(table) >= MOST_KEYS:
         return f"this controller keeps at most {MOST_KEYS} records: use etcd for more"
     if sum(len(stored.value) for stored in table.values()) + len(wish.value) > MOST_BYTES:

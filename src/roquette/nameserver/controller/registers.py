@@ -1,6 +1,7 @@
 """The two requests by which brokers reach the records of their groups (remoting/agreements.py asks them)."""
 
 from roquette.errors import AgreementError, Refused
+from roquette.nameserver.controller.register_file import MOST_KEY, MOST_VALUE, TOO_LARGE
 from roquette.nameserver.core import Lane
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
@@ -53,6 +54,8 @@ class RegisterProcessor:
     ) -> Task:
         """PUT_REGISTER_IF."""
         agreement = need(self._agreement)
+        if len(body) > MOST_VALUE or len(header.key) > MOST_KEY:
+            raise Refused(ResponseCode.SYSTEM_ERROR, TOO_LARGE)
         return Task(self._put_if(agreement, header.key, header.revision, bytes(body)))
 
     async def _put_if(self, agreement: Agreement, key: str, revision: int, value: bytes) -> Reply:

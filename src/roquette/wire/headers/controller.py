@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int64
+from roquette.wire.numbers import Int32, Int64
 
 
 class GetRegisterRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -21,3 +21,46 @@ class RegisterResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="cam
     revision; 0: the content is another one."""
 
     revision: Int64
+
+
+class ElectMasterRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    cluster_name: str
+    broker_name: str
+    broker_id: Int64
+    designate_elect: bool
+    invoke_time: Int64 | None = None
+
+
+class ElectMasterResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+
+
+class GetReplicaInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    broker_name: str | None = None
+
+
+class GetReplicaInfoResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+
+
+class GetMetaDataResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    group: str | None = None
+    controller_leader_id: str | None = None
+    controller_leader_address: str | None = None
+    is_leader: bool = False
+    peers: str | None = None
+
+
+class CleanControllerBrokerDataRequestHeader(
+    msgspec.Struct, gc=False, kw_only=True, rename="camel"
+):
+    cluster_name: str | None = None
+    broker_name: str
+    broker_controller_ids_to_clean: str | None = None
+    is_clean_living_broker: bool = False
+    invoke_time: Int64 = 0

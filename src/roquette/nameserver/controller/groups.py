@@ -1,0 +1,322 @@
+"""Apache's requests to a controller, as far as its mqadmin makes them: they read and write the records of groups.
+
+Apache's brokers cannot use this controller: their registration with one (1001, 1003, 1012, 1013) is not served.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from roquette.errors import AgreementError, Refused
+from roquette.nameserver.controller.registers import need
+from roquette.nameserver.core import Lane, NameServerCore, decode_or_refuse
+from roquette.nameserver.processors.settings import SettingsProcessor
+from roquette.remoting.outcomes import Reply, Task
+from roquette.remoting.promises import Promise as P
+from roquette.remoting.request import RequestContext, Row, row
+from roquette.replication.agreement import Agreement
+from roquette.replication.record import GroupRecord, decode_record, ordered_master, record_key
+from roquette.wire import bodies as b
+from roquette.wire import headers as h
+from roquette.wire.codes import RequestCode as R
+from roquette.wire.codes import ResponseCode as C
+from roquette.wire.header_codec import encode_ext, ext_dict
+from roquette.wire.json_body import encode_body
+
+log = logging.getLogger("roquette.nameserver")
+
+MOST_NAMES: Final = 100  # groups one request may ask for
+TRIES: Final = 20  # the master writes twice a second: one of few comes between
+ORDERED_MS: Final = 2_500  # mqadmin waits 3 s
+LOOK_S: Final = 0.05
+
+Change = Callable[[GroupRecord], GroupRecord]
+
+
+class GroupProcessor:
+    """Shows and changes the records of groups."""
+
+    def __init__(
+        self, core: NameServerCore, agreement: Agreement | None, settings: SettingsProcessor
+    ) -> None:
+        self._core = core
+        self._agreement = agreement
+        self._settings = settings
+
+    def rows(self) -> list[Row]:
+        """What is served."""
+        lane = Lane.BROKERS
+        return [
+            row(R.CONTROLLER_GET_METADATA_INFO, self.metadata, None, lane, P.NOTHING),
+            row(R.CONTROLLER_GET_SYNC_STATE_DATA, self.sync_state, None, lane, P.NOTHING),
+            row(
+                R.CONTROLLER_GET_REPLICA_INFO,
+                self.replica_info,
+                h.GetReplicaInfoRequestHeader,
+                lane,
+                P.NOTHING,
+            ),
+            row(R.CONTROLLER_ELECT_MASTER, self.elect, h.ElectMasterRequestHeader, lane, P.FILE),
+            row(
+                R.CLEAN_BROKER_DATA,
+                self.clean,
+                h.CleanControllerBrokerDataRequestHeader,
+                lane,
+                P.FILE,
+            ),
+            row(R.GET_CONTROLLER_CONFIG, self.get_settings, None, lane, P.NOTHING),
+            row(R.UPDATE_CONTROLLER_CONFIG, self.update_settings, None, lane, P.MEMORY),
+        ]
+
+    def metadata(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """CONTROLLER_GET_METADATA_INFO: any name server with a controller serves like a leader."""
+        need(self._agreement)
+        here = ctx.peer.local
+        found = h.GetMetaDataResponseHeader(
+            group=self._core.config.controller.partition(":")[0],
+            controller_leader_id=here,
+            controller_leader_address=here,
+            is_leader=True,
+            peers=here,
+        )
+        return Reply(encode_ext(found))
+
+    def get_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """GET_CONTROLLER_CONFIG: the name server's."""
+        need(self._agreement)
+        return self._settings.get_settings(ctx, header, body)
+
+    def update_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """UPDATE_CONTROLLER_CONFIG: the name server's, those that may change."""
+        need(self._agreement)
+        return self._settings.update_settings(ctx, header, body)
+
+    # Reading
+
+    def sync_state(self, ctx: RequestContext, header: None, body: bytes) -> Task:
+        """CONTROLLER_GET_SYNC_STATE_DATA, of groups by name; those without a record are left out."""
+        agreement = need(self._agreement)
+        names: list[str] = decode_or_refuse(list[str], body)
+        if len(names) > MOST_NAMES:
+            raise Refused(C.SYSTEM_ERROR, f"{len(names)} names, {MOST_NAMES} are allowed at once")
+        return Task(self._sync_state(agreement, names))
+
+    async def _sync_state(self, agreement: Agreement, names: list[str]) -> Reply:
+        found = b.BrokerReplicasInfo(replicas_info_table={})
+        for name in dict.fromkeys(names):
+            _, record = await self._read(agreement, self._cluster_of(name), name)
+            if record is not None:
+                found.replicas_info_table[name] = self._shown(name, record)
+        return Reply(body=encode_body(found))
+
+    def _shown(self, name: str, record: GroupRecord) -> b.ReplicasInfo:
+        living = self._living(name)
+        known = [
+            b.ReplicaIdentity(
+                broker_name=name,
+                broker_id=who,
+                broker_address=place.address,
+                alive=place.address in living,
+            )
+            for who, place in sorted(record.places.items())
+        ]
+        return b.ReplicasInfo(
+            master_broker_id=record.master or None,
+            master_address=_address(record, record.master),
+            master_epoch=record.epoch,
+            sync_state_set_epoch=record.set_epoch,
+            in_sync_replicas=[each for each in known if each.broker_id in record.members],
+            not_in_sync_replicas=[each for each in known if each.broker_id not in record.members],
+        )
+
+    def replica_info(
+        self, ctx: RequestContext, header: h.GetReplicaInfoRequestHeader, body: bytes
+    ) -> Task:
+        """CONTROLLER_GET_REPLICA_INFO."""
+        return Task(self._replica_info(need(self._agreement), header.broker_name or ""))
+
+    async def _replica_info(self, agreement: Agreement, name: str) -> Reply:
+        _, record = await self._read(agreement, self._cluster_of(name), name)
+        if record is None:
+            raise Refused(C.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
+        found = h.GetReplicaInfoResponseHeader(
+            master_broker_id=record.master or None,
+            master_address=_address(record, record.master),
+            master_epoch=record.epoch,
+        )
+        members = b.SyncStateSet(
+            sync_state_set=list(record.members), sync_state_set_epoch=record.set_epoch
+        )
+        return Reply(encode_ext(found), encode_body(members))
+
+    def _cluster_of(self, name: str) -> str:
+        """Of a registered broker; Apache's requests that read name no cluster."""
+        return self._core.routes.find_cluster(name) or "DefaultCluster"
+
+    def _living(self, name: str) -> set[str]:
+        """Addresses of the members that are registered here."""
+        return set(self._core.routes.find_members(name).values())
+
+    async def _read(
+        self, agreement: Agreement, cluster: str, name: str
+    ) -> tuple[int, GroupRecord | None]:
+        try:
+            stored = await agreement.get(record_key(cluster, name))
+            return stored.revision, decode_record(stored.value) if stored.revision else None
+        except AgreementError as error:
+            raise Refused(C.SYSTEM_ERROR, str(error)) from None
+
+    async def _change(
+        self, agreement: Agreement, cluster: str, name: str, change: Change
+    ) -> GroupRecord:
+        """Replace a record by another one, whoever writes meanwhile.
+
+        A change whose outcome is unknown is read again, and made only if it is not there: to make it twice is to
+        make it once.
+        """
+        for _ in range(TRIES):
+            revision, record = await self._read(agreement, cluster, name)
+            if record is None:
+                raise Refused(
+                    C.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+                    f"Broker hasn't been registered: no record of {cluster}/{name}",
+                )
+            wanted = change(record)
+            if wanted == record:
+                return record
+            wanted = replace(wanted, number=record.number + 1)
+            try:
+                if await agreement.put_if(record_key(cluster, name), revision, wanted.encode()):
+                    return wanted
+            except AgreementError as error:
+                log.warning("record may not be written group=%s error=%s", name, error)
+            await asyncio.sleep(LOOK_S)
+        raise Refused(C.SYSTEM_ERROR, "the record changes all the time, or cannot be written")
+
+    # Changing
+
+    def elect(self, ctx: RequestContext, header: h.ElectMasterRequestHeader, body: bytes) -> Task:
+        """CONTROLLER_ELECT_MASTER by an operator. The order stands in the record, and the group carries it out; with
+        acceptDataLoss=true (ours) also for a member that lacks acknowledged messages."""
+        agreement = need(self._agreement)
+        if not header.designate_elect:
+            raise Refused(
+                C.CONTROLLER_INVALID_REQUEST,
+                "brokers elect by the group's record: only an operator asks a controller "
+                "(designateElect=true)",
+            )
+        accept = ext_dict(ctx.command.ext).get("acceptDataLoss", "").lower() == "true"
+        return Task(self._elect(agreement, header, accept))
+
+    async def _elect(
+        self, agreement: Agreement, header: h.ElectMasterRequestHeader, accept: bool
+    ) -> Reply:
+        cluster, name, member = header.cluster_name, header.broker_name, header.broker_id
+
+        def order(record: GroupRecord) -> GroupRecord:
+            if record.master == member:
+                raise Refused(
+                    C.CONTROLLER_MASTER_STILL_EXIST,
+                    f"The old master {member} is still alive, not need to elect new master for "
+                    f"broker {name}",
+                )
+            if (record.ordered, record.accept_loss) == (member, accept):
+                return record
+            try:
+                return ordered_master(record, member, accept)
+            except AgreementError as error:
+                raise Refused(C.CONTROLLER_ELECT_MASTER_FAILED, str(error)) from None
+
+        before = await self._change(agreement, cluster, name, order)
+        log.warning(
+            "master ordered group=%s/%s member=%d accept_data_loss=%s",
+            cluster,
+            name,
+            member,
+            accept,
+        )
+        deadline_ms = self._core.clock.steady_ms() + ORDERED_MS
+        while self._core.clock.steady_ms() < deadline_ms:
+            _, record = await self._read(agreement, cluster, name)
+            if record and record.master == member and record.epoch > before.epoch:
+                return _elected(cluster, name, record)
+            await asyncio.sleep(LOOK_S)
+        raise Refused(
+            C.CONTROLLER_ELECT_MASTER_FAILED,
+            f"the order stands in the record of {name}, but broker {member} has not become master within "
+            f"{ORDERED_MS} ms: it does when it runs, unless others are elected meanwhile",
+        )
+
+    def clean(
+        self, ctx: RequestContext, header: h.CleanControllerBrokerDataRequestHeader, body: bytes
+    ) -> Task:
+        """CLEAN_BROKER_DATA: forget members that will not come back."""
+        agreement = need(self._agreement)
+        words = (header.broker_controller_ids_to_clean or "").split(";")
+        ids = {int(word) for word in words if word.strip().isdecimal() and len(word) < 19}
+        if not ids:
+            raise _unclean("name the ids of the brokers (-b 2;3): a group's record itself stays")
+        cluster = header.cluster_name or self._cluster_of(header.broker_name)
+        return Task(
+            self._clean(agreement, cluster, header.broker_name, ids, header.is_clean_living_broker)
+        )
+
+    async def _clean(
+        self, agreement: Agreement, cluster: str, name: str, ids: set[int], even_living: bool
+    ) -> Reply:
+        def without(record: GroupRecord) -> GroupRecord:
+            gone = ids & (set(record.places) | set(record.members))
+            living = self._living(name)
+            for who in sorted(gone):
+                if who == record.master:
+                    raise _unclean(f"broker {who} is the master: elect another one first")
+                if not even_living and _address(record, who) in living:
+                    raise _unclean(f"Broker {name}-{who} is still alive, clean up failure")
+            members = tuple(who for who in record.members if who not in gone)
+            if not members and record.members:
+                raise _unclean(
+                    f"only {list(record.members)} have all acknowledged messages: without them "
+                    "nobody could be elected. Elect another one first, accepting the loss"
+                )
+            return replace(
+                record,
+                places={who: at for who, at in record.places.items() if who not in gone},
+                doubtful={who: at for who, at in record.doubtful.items() if who not in gone},
+                members=members,
+                set_epoch=record.set_epoch + (members != record.members),
+            )
+
+        await self._change(agreement, cluster, name, without)
+        log.warning("members cleaned away group=%s/%s ids=%s", cluster, name, sorted(ids))
+        return Reply()
+
+
+def _unclean(words: str) -> Refused:
+    return Refused(C.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, words)
+
+
+def _address(record: GroupRecord, who: int) -> str | None:
+    place = record.places.get(who)
+    return None if place is None else place.address
+
+
+def _elected(cluster: str, name: str, record: GroupRecord) -> Reply:
+    found = h.ElectMasterResponseHeader(
+        master_broker_id=record.master,
+        master_address=_address(record, record.master),
+        master_epoch=record.epoch,
+        sync_state_set_epoch=record.set_epoch,
+    )
+    addresses = {who: place.address for who, place in record.places.items()}
+    group = b.BrokerMemberGroup(cluster=cluster, broker_name=name, broker_addrs=addresses)
+    body = b.ElectMasterResponseBody(
+        broker_member_group=group,
+        sync_state_set=list(record.members),
+        cluster=cluster,
+        broker_name=name,
+        broker_addrs=addresses,
+    )
+    return Reply(encode_ext(found), encode_body(body))

@@ -1,0 +1,22 @@
+"""The record of a group as it is stored."""
+
+import pytest
+
+from roquette.errors import AgreementError
+from roquette.replication.record import GroupRecord, Place, decode_record
+
+ONE, TWO = Place(address="a:1", ha_address="a:2"), Place(address="b:1", ha_address="b:2")
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    record = GroupRecord(
+        number=3, master=2, places={2: TWO, 1: ONE}, doubtful={2: (1, 7), 1: (0, 5)}
+    )
+
+    assert decode_record(record.encode()) == record
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"number":"x"}', b'{"places":{"a":1}}'])
+def test_what_is_none_is_an_error(data: bytes) -> None:
+    with pytest.raises(AgreementError, match="not readable"):
+        decode_record(data)
