@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar, cast
 
 from roquette.base.clock import Clock
@@ -40,12 +41,13 @@ class Broker:
     Attributes:
         identity: may be set before the start; None: what the settings say.
         handed: may be set before the start: the open store of a broker of another role.
-        core, store: there once it has started.
+        core, store: there once it has started. opened: what the start has found.
         failure: why it cannot go on; None while it can.
     """
 
     core: BrokerCore
     store: MessageStore
+    opened: Start
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class Broker:
         """
         clock = self._world[1]
         address = await self._choose_address()
-        found = await self._open_store(address)
+        found = self.opened = await self._open_store(address)
         clock.watch(self.store)
         self.core = build_core(
             self.live, self.tables, self.store, address, self._world, self, self.identity
@@ -143,9 +145,10 @@ class Broker:
             self.store = self.handed
             return Start(now_ms, steady_ms, self.store.last_record_offset, False, False)
         self.store = MessageStore(self.live.store, files, address.store_host)
-        report = await run_blocking(self.store.open, now_ms)
+        whole = self.live.current.broker_role != "SLAVE"  # a replica gets what is damaged anew
+        report = await run_blocking(partial(self.store.open, now_ms, fill_damage=whole))
         log.info("store open root=%s report=%s", self.store.layout.root, report)
-        damaged = bool(report.damaged_bytes)
+        damaged = bool(report.damaged_bytes or report.replaced)
         return Start(now_ms, steady_ms, report.last_record_offset, report.abnormal, damaged)
 
     async def _choose_address(self) -> Address:

@@ -106,13 +106,12 @@ class SlaveReplication(Feature):
         made: list[_Link] = []
 
         def side(connection: HaConnection) -> "_Link":
-            made.append(_Link(connection, core, self._source, self._tasks, ended))
+            made.append(_Link(connection, address, core, self._source, self._tasks, ended))
             return made[0]
 
         self._calls += 1
         await call_master(address, side, core.clock, number=self._calls)
         link = self._link = made[0]
-        link.address = address
         log.info("following master=%s from=%d", address, core.store.max_physical_offset)
         try:
             await ended.wait()
@@ -159,13 +158,14 @@ class _Link:
     def __init__(
         self,
         connection: HaConnection,
+        address: str,
         core: BrokerCore,
         source: Source,
         tasks: Tasks,
         ended: asyncio.Event,
     ) -> None:
         self.connection = connection
-        self.address = ""
+        self.address = address
         self.rate = self.counted = 0
         self._core = core
         self._store = core.store
@@ -186,6 +186,9 @@ class _Link:
     def received(self, data: bytes) -> None:
         """Append what has come, end the turn, report. Raises RemoteProtocolError."""
         connection = self.connection
+        if self._source.address != self.address:  # it was to be left before this came
+            connection.close("its bytes are not wanted any more")
+            return
         self._source.heard()
         try:
             for one in self._wire.receive(data):

@@ -27,12 +27,13 @@ class GroupSource:
         self._noise = RateLimited(log, core.clock)
         self._waking = False
         self.member: int | None = member.id
+        core.store.set_confirmed(0)  # readers see what a master has confirmed
 
     @property
     def address(self) -> str:
-        """Where the master's door is; empty while nobody is followed."""
+        """Where the master's door is; empty while nobody is followed, and while the log is not to grow."""
         followed = self._member.followed
-        return followed.place.ha_address if followed is not None else ""
+        return followed.place.ha_address if followed is not None and self._member.steady else ""
 
     ha_address = address
 

@@ -140,9 +140,11 @@ class GroupMember:
         identity.boot, identity.clean = boot, False
         await run_blocking(self._save_identity, identity)
         self.id, self._identity = identity.id, identity
+        broker = await self._open_replica(0, None)
+        clean = clean and not broker.opened.damaged
         self.table = TakeOver(self.id, self.place, self.marks, self._settings, clean)
         self.driver = TakeOverDriver(self.table, self._agreement, self._key, self._clock, self)
-        await self._start_replica()
+        self._settle_replica(broker, 0)
         self.tasks.keep("role", self._change_roles)
         self.driver.start(self._settings.look_ms)
         log.info("member of a group key=%s id=%d address=%s", self._key, self.id, self.address)
@@ -280,6 +282,11 @@ class GroupMember:
         if self.on_confirmed is not None:
             self.on_confirmed(offset)
 
+    @property
+    def steady(self) -> bool:
+        """A replica runs, and no change of its log is ordered: it may take bytes."""
+        return self._store is not None and self._join is None and self._won is None
+
     def rejoin(self, join: Join) -> None:
         """A replica must cut or drop its log before it can follow."""
         self._join = join
@@ -364,15 +371,22 @@ class GroupMember:
 
     async def _start_replica(self, store: MessageStore | None = None, begin: int = 0) -> None:
         """`store`: is open. `begin`: where an empty log begins."""
+        self._settle_replica(await self._open_replica(self.table.epoch, store), begin)
+
+    async def _open_replica(self, epoch: int, store: MessageStore | None) -> Broker:
         config = dataclasses.replace(
             self.config,
             broker_id=self.id,
             broker_role="SLAVE",
             ha_send_heartbeat_interval=self._settings.silent_ms // 3,
         )
-        self.is_master, self.followed = False, None
-        self.broker = await self._run(config, self._replica_features, self.table.epoch, store)
-        store = self._store = self.broker.store
+        self.is_master, self.followed, self._join = False, None, None
+        return await self._run(config, self._replica_features, epoch, store)
+
+    def _settle_replica(self, broker: Broker, begin: int) -> None:
+        """It runs: it may follow a master."""
+        self.broker = broker
+        store = self._store = broker.store
         if begin:
             store.begin_log(begin)
         self.save_marks(self.marks.without_beyond(store.max_physical_offset))
