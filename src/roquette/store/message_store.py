@@ -24,7 +24,7 @@ from roquette.store.limits import raise_illegal
 from roquette.store.log.batch_appender import BatchAppender
 from roquette.store.log.commit_log import PENDING_LIMIT
 from roquette.store.log.log_mark import begin_mark
-from roquette.store.log.raw_appender import RawAppender
+from roquette.store.log.raw_appender import MOST_ARRIVALS, RawAppender
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.recovery import Recovery, RecoveryReport
 from roquette.store.results import Appended, Arrival, BatchAppended
@@ -359,6 +359,8 @@ class MessageStore(StoredMessages):
             if arrival.physical_offset + arrival.size > visible:
                 break
             count += 1
+        if len(arrivals) - count > MOST_ARRIVALS:
+            del arrivals[count : count + MOST_ARRIVALS // 2]
         if not count:
             return []
         self._arrivals = arrivals[count:]

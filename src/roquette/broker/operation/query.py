@@ -103,9 +103,9 @@ class QueryProcessor(Feature):
         self, ctx: RequestContext, header: ViewMessageRequestHeader, body: bytes
     ) -> Reply:
         """VIEW_MESSAGE_BY_ID: the record at a commit-log offset."""
-        record = self._store.record_at(header.offset) if header.offset >= 0 else None
-        if record is None:
+        found = self._store.records_of([header.offset]) if header.offset >= 0 else []
+        if not found:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
-        return Reply(b"", record)
+        return Reply(b"", found[0])

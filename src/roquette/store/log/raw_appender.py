@@ -36,7 +36,7 @@ _MOST_HELD: Final = 64 << 20  # bytes of one record; what clients send takes 16 
 _WIDEST_GAP: Final = 1_000_000  # units of lost messages that one record may ask for
 _MISPLACED: Final = 1000
 # Arrivals that nobody may see yet; who waits for older ones asks again by itself.
-_MOST_ARRIVALS: Final = 100_000
+MOST_ARRIVALS: Final = 100_000
 
 
 class RawAppender:
@@ -136,8 +136,8 @@ class RawAppender:
             whole = self._whole
             if whole:
                 log.append(source if whole == len(source) else source[:whole])
-            if len(arrivals) > _MOST_ARRIVALS:
-                del arrivals[: _MOST_ARRIVALS // 2]
+            if len(arrivals) > MOST_ARRIVALS:
+                del arrivals[: MOST_ARRIVALS // 2]
         if whole < len(source):
             self._pieces = [source[whole:]]
             self.held = len(source) - whole
