@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 from collections.abc import Callable
 
@@ -81,7 +82,8 @@ async def _keep(keeper: Keeper, stop: asyncio.Event) -> int:
     try:
         await keeper.start(stop)
         if not stop.is_set():
-            state = await until_healthy(group, stop.is_set)
+            everybody = set(range(1, len(group.brokers) + 1))
+            state = await until_in_step(group, everybody, stop.is_set)
             if state is not None:
                 show(lines(group, state), Output.TABLE)
                 say(f"\ntry:  roquette produce -n {group.namesrv} orders hello world")
@@ -113,30 +115,34 @@ async def look_at(group: LocalGroup) -> GroupState:
         return state
 
 
-async def until_healthy(group: LocalGroup, given_up: Callable[[], bool]) -> GroupState | None:
-    """Wait until there is a master and all are in step, telling what changes; None when the caller gave up.
+async def until_in_step(
+    group: LocalGroup, who: set[int], given_up: Callable[[], bool]
+) -> GroupState | None:
+    """Wait until there is a master and these are in step, telling what changes; None when the caller gave up.
 
     Raises ClientError when it takes too long.
     """
     now = asyncio.get_running_loop().time
-    end_s, told, news, why = now() + HEALTHY_S, (0, [0]), (0, [0]), "nothing answered"
+    end_s, told, why = now() + HEALTHY_S, "", "nothing answered"
     while now() < end_s and not given_up():
         try:
             state = await look_at(group)
         except RoquetteError as error:
             why = str(error)
         else:
-            why, news = "; ".join(state.problems), (state.master, state.in_step)
-            all_there = len(state.in_step) == len(group.brokers)
+            why = "; ".join(state.problems) or "a broker is missing"
+            news = (
+                f"broker {state.master} is master of epoch {state.epoch}, in step: {state.in_step}"
+            )
             if news != told and state.master:
                 told = news
-                say(f"  broker {news[0]} is master of epoch {state.epoch}, in step: {news[1]}")
-            if state.healthy and all_there:
+                say(f"  {news}")
+            if state.master and who <= set(state.in_step):
                 return state
         await asyncio.sleep(LOOK_S)
     if given_up():
         return None
-    raise ClientError(f"the group is not whole after {HEALTHY_S:.0f} s: {why or news}")
+    raise ClientError(f"{sorted(who)} are not in step after {HEALTHY_S:.0f} s: {why}")
 
 
 def lines(group: LocalGroup, state: GroupState | None) -> list[Line]:
@@ -162,6 +168,12 @@ def lines(group: LocalGroup, state: GroupState | None) -> list[Line]:
             )
         )
     return found
+
+
+def words_of(folder: str | None, verb: str) -> str:
+    """A command about the group in that folder, to be typed."""
+    other = folder is not None and folder != local_group.default_folder()
+    return f"roquette up {verb}" + (f" --dir {shlex.quote(folder or '')}" if other else "")
 
 
 def running_group(folder: str | None) -> LocalGroup:
@@ -205,7 +217,8 @@ def restart(folder: str | None, who: str) -> None:
     if not runs(find(group, name)):
         raise ClientError(f"{name} did not start, see {directory}/{name}.log")
     say(f"{name} runs again")
-    state = asyncio.run(until_healthy(group, lambda: False))
+    broker = {int(name.rpartition("-")[2])} if name.startswith("broker-") else set()
+    state = asyncio.run(until_in_step(group, broker, lambda: False))
     show(lines(group, state), Output.TABLE)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from roquette.admin.replication import GroupState, group_states
 from roquette.admin.topics import create_topic
-from roquette.apps.group_run import find, running_group
+from roquette.apps.group_run import find, running_group, words_of
 from roquette.apps.local_group import LocalGroup, send_signal
 from roquette.base.lifecycle import Tasks
 from roquette.cli.output import say
@@ -75,7 +75,10 @@ class Probes:
 
 def kill_and_watch(folder: str | None, who: str) -> bool:
     """Kill one broker and tell; whether all that was acknowledged is there. Raises ConfigError, ClientError."""
-    return asyncio.run(_watch(running_group(folder), who))
+    all_there, member = asyncio.run(_watch(running_group(folder), who))
+    if all_there:
+        say(f"next: {words_of(folder, f'restart {member}')}")
+    return all_there
 
 
 def chosen(state: GroupState, who: str) -> int:
@@ -92,7 +95,7 @@ def chosen(state: GroupState, who: str) -> int:
     raise ConfigError(f"{who} is not master, slave or the id of a broker")
 
 
-async def _watch(group: LocalGroup, who: str) -> bool:
+async def _watch(group: LocalGroup, who: str) -> tuple[bool, int]:
     tasks, now = Tasks(), asyncio.get_running_loop().time
     servers = [part.address for part in group.name_servers]
     async with Client(group.namesrv, group="roquette-up") as client:
@@ -119,7 +122,7 @@ async def _watch(group: LocalGroup, who: str) -> bool:
             await asyncio.sleep(AFTER_S)
         finally:
             await tasks.stop()
-        return await _sum_up(probes, member)
+        return await _sum_up(probes), member
 
 
 async def _need_topic(client: Client, servers: list[str]) -> None:
@@ -164,7 +167,7 @@ async def _tell(
     raise ClientError(f"no message is acknowledged {LIMIT_S:.0f} s after the kill")
 
 
-async def _sum_up(probes: Probes, member: int) -> bool:
+async def _sum_up(probes: Probes) -> bool:
     times = sorted(at for at, _ in probes.acknowledged.values())
     pause_s = max(b - a for a, b in itertools.pairwise(times))
     say(
@@ -176,5 +179,4 @@ async def _sum_up(probes: Probes, member: int) -> bool:
         say(f"LOST: {len(lost)} acknowledged messages, at offsets {lost[:20]} of {TOPIC}")
     else:
         say("all that were acknowledged are there")
-        say(f"next: roquette up restart {member}")
     return not lost

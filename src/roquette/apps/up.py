@@ -75,7 +75,7 @@ def restart_command(
     who: Annotated[str, typer.Argument(metavar="ID", help="A broker's id, or a process's name.")],
     folder: Folder = None,
 ) -> None:
-    """Start a process again, after a stop in order if it runs; waits until all brokers are in step."""
+    """Start a process again, after a stop in order if it runs; waits until it is in step."""
     from roquette.apps.group_run import restart
 
     restart(folder, who)

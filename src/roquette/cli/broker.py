@@ -101,6 +101,10 @@ async def _promote(where: Cluster, name: tuple[str, str], member: int, accept_lo
         if before.master == member:
             say(f"broker {member} is master of {group} already, epoch {before.epoch}")
             return
+        if silent := [m for m in before.members if m.broker_id == member and m.error]:
+            raise ClientError(
+                f"broker {member} does not answer, and is not ordered: {silent[0].error}"
+            )
         last_s, old = now(), before.master
         await run(order_master(servers, name, member, accept_loss))
         say(f"ordered; the master is {f'broker {old}' if old else 'nobody'} now")
