@@ -486,6 +486,8 @@ class World:
         if old is not None and new.epoch > old.epoch:
             doubtful = b in old.doubtful
             self.may_lack = new.lossy_epoch == new.epoch or doubtful
+            if self.may_lack:
+                self.forgive(self.machines[b])
             if doubtful and len(old.members) > 1 and new.lossy_epoch != new.epoch:
                 if any(who not in old.doubtful for who in old.members):
                     raise Wrong(f"doubtful {b} is elected where another one is sure: {old}")
