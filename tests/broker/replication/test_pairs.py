@@ -183,6 +183,31 @@ def test_a_replica_goes_on_after_cuts_kills_and_resets() -> None:
     run(scenario)
 
 
+def test_a_master_that_was_killed_or_stopped_is_followed_again() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        ours = await master(cluster)
+        first, _ = await replica(cluster, FIRST, flush="SYNC_FLUSH")
+        await send(cluster, 70)
+        cluster.kill(MASTER)
+        await asyncio.sleep(3)
+        ours = await cluster.restart(MASTER)
+        await send(cluster, 20)
+        await in_step(ours, first)
+        await cluster.stop(MASTER)
+        await asyncio.sleep(3)
+        ours = await cluster.restart(MASTER)
+        await send(cluster, 20)
+        await in_step(ours, first)
+        await cluster.stop(FIRST)
+        await send(cluster, 20)
+        first = await cluster.restart(FIRST)
+        await in_step(ours, first)
+
+        assert log_of(ours) == log_of(first)
+
+    run(scenario)
+
+
 def test_a_replica_that_comes_again_takes_the_place_of_its_older_connection() -> None:
     async def scenario(cluster: SimCluster) -> None:
         ours = await master(cluster, epochs=True)
