@@ -230,6 +230,7 @@ def namesrv_cases() -> dict[int, list[Request]]:
     settings = _filled(b"", b"orderMessageEnable=true\n", b"", FRAME)
     return {
         R.GET_ROUTEINFO_BY_TOPIC: [Request(f"a topic on {BROKERS:,} brokers", {"topic": "Common"}), Request("the same of a zone", {"topic": "Common", "__ZONE_NAME": "z", "__ZONE_MODE": "true"})],
+        R.WATCH_ROUTES: [Request("5,000 topics", body=_json({"topicList": [f"watched-{n:0100}" for n in range(5_000)]})), Request("1 MB of short names", body=_json({"topicList": [f"{n}" for n in range(100_000)]})), *dialect],
         R.REGISTER_BROKER: [registration(TOPICS, compressed=False), registration(TOPICS, compressed=True), registration(300_000, compressed=True), bomb(), *[Request(one.what, {"bodyCrc32": "0"}, one.body) for one in dialect]],
         R.UNREGISTER_BROKER: [Request(f"a broker with {TOPICS:,} topics", {"brokerName": "all", "brokerAddr": "10.9.0.1:1"})],
         R.QUERY_DATA_VERSION: dialect,

@@ -99,6 +99,7 @@ BODIES: dict[int, object] = {
     R.BATCH_ACK_MESSAGE: ACKS, R.QUERY_ASSIGNMENT: ASSIGNMENT,
     R.SET_MESSAGE_REQUEST_MODE: {"topic": "T", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0},
     R.REGISTER_BROKER: REGISTRATION, R.REGISTER_TOPIC_IN_NAMESRV: ROUTE, R.QUERY_DATA_VERSION: VERSION,
+    R.WATCH_ROUTES: b'{"topicList":["T","U"]}',
 }  # fmt: skip
 KV = ("namespace", "key", "value")
 BARE: dict[int, tuple[str, ...]] = {R.PUT_KV_CONFIG: KV, R.DELETE_KV_CONFIG: KV[:2]}

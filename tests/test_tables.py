@@ -33,6 +33,7 @@ BOUNDED: dict[str, str] = {
     "nameserver/route_table.py:_brokers _clusters broker_addrs": "bounds.brokers",
     "nameserver/liveness.py:_brokers _by_connection": "bounds.brokers",
     "nameserver/controller/register_file.py:_table": "MOST_KEYS, MOST_BYTES",
+    "nameserver/route_watches.py:_watchers _topics _changed": "bounds.watches",
     "nameserver/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
     "nameserver/route_table.py:_mappings": "bounds.mappings",
     # broker: names that clients choose
@@ -81,6 +82,7 @@ BOUNDED: dict[str, str] = {
     "broker/sending/send.py:_own": "three properties",
     # client: caches, and what the application holds
     "client/session.py:_routes": "core/bounds.py TOPICS, and the topics of its consumers",
+    "client/route_watch.py:_told _refused": "WATCHED; name servers",
     "client/masters.py:_rounds": "topics in use, one each",
     "client/producer.py:_turns": "core/bounds.py TOPICS",
     "client/blocking.py:_routes": "core/bounds.py TOPICS",

@@ -43,6 +43,11 @@ async def mapped(case: Case, number: int):
     return await case.register(json.dumps({"topicConfigSerializeWrapper": wrapper}).encode())
 
 
+async def watch(case: Case, number: int):
+    topics = [f"w{n}" for n in range(number + 1)]
+    return await case.call(13005, json.dumps({"topicList": topics}).encode())
+
+
 async def key(case: Case, number: int):
     return await case.call(100, namespace="n", key=f"k{number:02}", value="v" * 7)
 
@@ -82,6 +87,7 @@ FILLS = [
     ("topics", one_topic, told, 1),
     ("topics", by_operator, told, 1),
     ("mappings", mapped, mappings, 1),
+    ("watches", watch, lambda c: len(c.server.core.routes.watches), 1),
     ("kv_entries", key, kv_entries, 1),
     ("kv_entries", namespace, kv_entries, 2),
     ("kv_entries", put_and_delete, kv_entries, 1),

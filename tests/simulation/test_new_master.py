@@ -95,7 +95,7 @@ class Sends:
         return next(when for when, _ in self.acknowledged if when >= at) - at
 
 
-@pytest.mark.parametrize("how", ["killed"])
+@pytest.mark.parametrize("how", ["killed", "silent"])
 @pytest.mark.parametrize("more", [{}, {"shard_key": "k"}], ids=["any queue", "a key's queue"])
 def test_a_send_goes_on_at_the_new_master_at_once(how: str, more: dict[str, Any]) -> None:
     async def scenario(cluster: SimCluster) -> None:
@@ -185,7 +185,7 @@ def test_without_a_new_master_a_send_ends_with_its_own_time() -> None:
     simulate(scenario, 1)
 
 
-@pytest.mark.parametrize("how", ["killed"])
+@pytest.mark.parametrize("how", ["killed", "silent"])
 @pytest.mark.parametrize("orderly", [False, True])
 def test_consumers_go_on_at_the_new_master_at_once(how: str, orderly: bool) -> None:
     async def scenario(cluster: SimCluster) -> None:

@@ -133,6 +133,11 @@ def route(topic: str) -> Call[TopicRouteData]:
     return Call(code, read, header, also=frozenset((ResponseCode.TOPIC_NOT_EXIST,)))
 
 
+def watch_routes(topics: list[str]) -> Call[None]:
+    """Have a name server of ours tell this connection when routes of these topics change."""
+    return Call(RequestCode.WATCH_ROUTES, nothing, body=encode_body(TopicList(topic_list=topics)))
+
+
 def cluster_info() -> Call[ClusterInfo]:
     """Every broker, and which clusters they form."""
     return Call(RequestCode.GET_BROKER_CLUSTER_INFO, body_of(ClusterInfo))

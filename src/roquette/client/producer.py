@@ -302,9 +302,9 @@ class Producer:
                 )
                 if target is not None:
                     avoid = target.broker_name
-                if electing:
+                if electing and self._session.known_route(request.topic) is route:
                     await self._elected(request.topic, choose(queues, avoid), avoid, left_ms)
-                elif error.stale_route:
+                elif error.stale_route and not electing:
                     await self._refresh(request.topic)
 
     async def _elected(

@@ -6,6 +6,7 @@ Name servers: a random one first, the next one when a call fails (mission row N7
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Protocol, TypeVar
 
 from roquette.base.clock import Clock
@@ -20,8 +21,9 @@ from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
 from roquette.client.masters import MasterSearch
-from roquette.client.operations import Operation
+from roquette.client.operations import AHEAD, Operation
 from roquette.client.operator_requests import InspectableConsumer, OperatorRequests
+from roquette.client.route_watch import BEAT_S, WATCHED, RouteWatch
 from roquette.errors import (
     BrokerError,
     ClientClosed,
@@ -34,11 +36,12 @@ from roquette.message.message import MessageQueue
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.outcomes import Outcome, Silent
 from roquette.remoting.request import RequestContext, Row
-from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData, canonical
+from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData, TopicList, canonical
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import (
     NotifyConsumerIdsChangedRequestHeader,
 )
+from roquette.wire.json_body import decode_body
 
 T = TypeVar("T")
 
@@ -98,6 +101,7 @@ class Session:
                 NotifyConsumerIdsChangedRequestHeader,
                 0,
             ),
+            Row(RequestCode.ROUTES_CHANGED, self._routes_changed, None, 0),
             *OperatorRequests(self._consumers.get).rows(),
         ]
         self.remoting = RemotingClient(
@@ -109,11 +113,13 @@ class Session:
         )
         self.api = BrokerApi(self.remoting, config.call_timeout_ms)
         self.masters = MasterSearch(self)
+        self._watch = RouteWatch(self.remoting, self._renew_all)
 
     async def start(self) -> None:
         """Begin the periodic work."""
         config = self.config
         self.tasks.every("routes", config.poll_routes_ms / 1000, self.refresh_routes)
+        self.tasks.every("watch-routes", BEAT_S, self._watch_routes)
         self.tasks.every("heartbeats", config.heartbeat_ms / 1000, self.heartbeat, first_s=1.0)
         if len(self.name_servers) > 1:
             step = config.compare_name_servers_ms / 1000
@@ -213,12 +219,33 @@ class Session:
             self.greet_soon(now)
             for other, known in list(self._routes.items()):
                 if name in known.addresses and known.master_of(name) != now:
-                    self.tasks.start(f"route-{other}", self._renew(other))
+                    self._renew_all([other])
         for consumer in self._consumers.values():
             if topic in consumer.topics():
                 consumer.master_moved()
 
-    async def _renew(self, topic: str) -> None:
+    def _topics_in_use(self) -> set[str]:
+        return set(self._routes) | {t for c in self._consumers.values() for t in c.topics()}
+
+    async def _watch_routes(self) -> None:
+        address = self.name_servers[self._current % len(self.name_servers)]
+        now_s = asyncio.get_running_loop().time()
+        await self._watch.step(address, sorted(self._topics_in_use())[:WATCHED], now_s)
+
+    def _routes_changed(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
+        """A name server tells of topics whose routes have changed."""
+        told = decode_body(TopicList, body).topic_list
+        self._renew_all(self._topics_in_use().intersection(told))
+        return Silent()
+
+    def _renew_all(self, topics: Collection[str]) -> None:
+        self.tasks.start("routes-changed", self._renew(sorted(topics)))
+
+    async def _renew(self, topics: list[str]) -> None:
+        for start in range(0, len(topics), AHEAD):
+            await asyncio.gather(*map(self._renew_one, topics[start : start + AHEAD]))
+
+    async def _renew_one(self, topic: str) -> None:
         try:
             await self.route(topic, fresh=True)
         except ClientError as error:
@@ -242,9 +269,7 @@ class Session:
 
     async def refresh_routes(self) -> None:
         """Every 30 s: ask again for every topic in use, and leave brokers that no route names (row N7)."""
-        for topic in sorted(
-            set(self._routes) | {t for c in self._consumers.values() for t in c.topics()}
-        ):
+        for topic in sorted(self._topics_in_use()):
             try:
                 await self.route(topic, fresh=True)
             except RouteNotFound:

@@ -27,6 +27,7 @@ from roquette.nameserver.identity import (
     Registration,
 )
 from roquette.nameserver.liveness import LiveBroker, LiveBrokers
+from roquette.nameserver.route_watches import RouteWatches
 from roquette.wire.bodies import (
     MASTER_ID,
     BrokerData,
@@ -56,6 +57,7 @@ class RouteTable:
         self.bounds = bounds or Bounds()
         self.live = LiveBrokers()
         self.revision = 0
+        self.watches = RouteWatches(self.bounds)
         self._told_count = 0  # entries of `_told`
         self._mapped = 0  # entries of `_mappings`
         self._topics: dict[str, dict[str, QueueData]] = {}
@@ -200,7 +202,7 @@ class RouteTable:
         if speaks and (broker.zone_name, broker.enable_acting_master) != (zone, acting_master):
             broker.zone_name = zone
             broker.enable_acting_master = acting_master
-            self.revision += 1
+            self._changed(name)
         addresses = broker.broker_addrs
         for other_id in [i for i, a in addresses.items() if a == address and i != broker_id]:
             del addresses[other_id]  # a replica has become master: one entry per address
@@ -208,8 +210,13 @@ class RouteTable:
         if old != address:
             addresses[broker_id] = address
             broker.broker_addrs = dict(sorted(addresses.items()))
-            self.revision += 1
+            self._changed(name)
         return broker, old is None
+
+    def _changed(self, broker_name: str) -> None:
+        """The members of a broker name are others, and so are the routes of all its topics."""
+        self.revision += 1
+        self.watches.changed_any(self._told.get(broker_name, {}))
 
     def _write_topics(
         self, registration: Registration, answer: Registered, *, rewrite: bool, read_only: bool
@@ -240,6 +247,7 @@ class RouteTable:
             if queues.get(broker_name) != said:
                 queues[broker_name] = said
                 self.revision += 1
+                self.watches.changed(topic)
 
     def _write_mappings(self, name: str, mappings: dict[str, TopicQueueMappingInfo]) -> None:
         for topic, mapping in mappings.items():
@@ -312,7 +320,7 @@ class RouteTable:
 
     def _remove_address(self, identity: BrokerIdentity) -> None:
         name = identity.broker_name
-        self.revision += 1
+        self._changed(name)
         self._filters.pop(identity.key, None)
         broker = self._brokers.get(name)
         if broker is None:
@@ -344,6 +352,7 @@ class RouteTable:
         queues = self._topics.get(topic)
         if queues is not None and queues.pop(broker_name, None) is not None:
             self.revision += 1
+            self.watches.changed(topic)
             if not queues:
                 del self._topics[topic]
 
@@ -362,6 +371,7 @@ class RouteTable:
             if data.broker_name in self._brokers and self._tell(data.broker_name, topic, data):
                 self._topics.setdefault(topic, {})[data.broker_name] = data
                 self.revision += 1
+                self.watches.changed(topic)
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """No new messages to a broker; lasts until its DataVersion changes. Returns topics touched."""
@@ -373,11 +383,12 @@ class RouteTable:
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         count = 0
-        for queues in self._topics.values():
+        for topic, queues in self._topics.items():
             data = queues.get(broker_name)
             if data is not None:
                 queues[broker_name] = msgspec.structs.replace(data, perm=change(data.perm))
                 count += 1
+                self.watches.changed(topic)
         self.revision += 1
         return count
 

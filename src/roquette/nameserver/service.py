@@ -24,7 +24,12 @@ from roquette.remoting.request import Peer, Row
 from roquette.remoting.server import Server
 from roquette.remoting.transport import hang_up
 from roquette.remoting.unfinished import PeerLimits
+from roquette.wire.bodies import TopicList
 from roquette.wire.codes import RequestCode
+from roquette.wire.json_body import encode_body
+
+TELL_S = 0.02  # a broker's registration brings many changes
+TOLD_AT_ONCE = 200
 
 log = logging.getLogger("roquette.nameserver")
 
@@ -94,6 +99,7 @@ class NameServer:
                 config.max_unsent_bytes,
             ),
         )
+        self.core.routes.watches.wake = self._tell_soon
         self.port = await self._server.start(
             config.bind_address if host is None else host,
             config.listen_port if port is None else port,
@@ -111,6 +117,21 @@ class NameServer:
 
     def _connection_lost(self, peer: Peer) -> None:
         self.core.routes.connection_lost(peer.id)
+        self.core.routes.watches.forget(peer.id)
+
+    def _tell_soon(self) -> None:
+        self.tasks.start("tell-watchers", self._tell())
+
+    async def _tell(self) -> None:
+        """Tell those who watch what has changed in a short while."""
+        await asyncio.sleep(TELL_S)
+        for number, (connection, topics) in enumerate(self.core.routes.watches.take().items()):
+            peer = None if self._server is None else self._server.peers.get(connection)
+            if peer is not None:
+                body = encode_body(TopicList(topic_list=topics))
+                peer.notify(RequestCode.ROUTES_CHANGED, b"", body)
+            if number % TOLD_AT_ONCE == TOLD_AT_ONCE - 1:
+                await asyncio.sleep(0)
 
     def _scan(self) -> None:
         assert self._server is not None

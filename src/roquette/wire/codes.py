@@ -149,6 +149,8 @@ class RequestCode(IntEnum):
     GET_REGISTER = 13001  # ours: what stands under a key at a controller
     PUT_REGISTER_IF = 13002  # ours: replace it if nobody else has
     FOLLOW_TABLES = 13003  # ours: a replica waits for changes of its master's tables
+    WATCH_ROUTES = 13005  # ours: tell this connection when routes of these topics change
+    ROUTES_CHANGED = 13006  # ours: which have changed, one way
     UPDATE_COLD_DATA_FLOW_CTR_CONFIG = 2001
     REMOVE_COLD_DATA_FLOW_CTR_CONFIG = 2002
     GET_COLD_DATA_FLOW_CTR_INFO = 2003

@@ -1,14 +1,14 @@
 """What clients ask a name server: routes. Apache: ClientRequestProcessor."""
 
 from roquette.errors import Refused
-from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES
+from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES, WATCH_BYTES
 from roquette.nameserver.config import NamesrvConfig
-from roquette.nameserver.core import Lane, NameServerCore
+from roquette.nameserver.core import Lane, NameServerCore, decode_or_refuse
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire import headers
-from roquette.wire.bodies import TopicRouteData
+from roquette.wire.bodies import TopicList, TopicRouteData
 from roquette.wire.codes import FAQ, ORDER_TOPIC_CONFIG, ResponseCode
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import ext_dict
@@ -28,8 +28,19 @@ class RouteProcessor:
         """What is served."""
         header = headers.GetRouteInfoRequestHeader
         return [
-            row(R.GET_ROUTEINFO_BY_TOPIC, self.find_route, header, Lane.CLIENTS, Promise.NOTHING)
+            row(R.GET_ROUTEINFO_BY_TOPIC, self.find_route, header, Lane.CLIENTS, Promise.NOTHING),
+            row(R.WATCH_ROUTES, self.watch, None, Lane.CLIENTS, Promise.MEMORY),
         ]
+
+    def watch(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """WATCH_ROUTES: ROUTES_CHANGED is sent when one of these topics changes, until the connection ends."""
+        if len(body) > WATCH_BYTES:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"more than {WATCH_BYTES} bytes of topics"
+            )
+        topics = decode_or_refuse(TopicList, body).topic_list
+        self._core.routes.watches.watch(ctx.peer.id, topics)
+        return Reply()
 
     def find_route(
         self, ctx: RequestContext, header: headers.GetRouteInfoRequestHeader, body: bytes
