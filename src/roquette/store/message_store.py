@@ -310,8 +310,9 @@ class MessageStore(StoredMessages):
     def append_raw(self, offset: int, data: bytes) -> None:
         """Append bytes of a master's log, a piece of one of its files; whole records become readable as by `append`.
 
-        What follows the last whole record is held in memory until the rest of it comes. So after a restart, or when
-        the master is asked again, the next piece begins at the log's end.
+        1 MiB of the smallest records takes some 20 ms: give no more at once. What follows the last whole record is held
+        in memory until the rest of it comes. So after a restart, or when the master is asked again, the next piece begins
+        at the log's end.
 
         Raises:
             OffsetOutOfRange: it begins neither at `raw_end` nor at the log's end, or crosses a file's end.
