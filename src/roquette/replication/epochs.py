@@ -73,8 +73,9 @@ class EpochMarks:
         return self.marks[index + 1].start if index + 1 < len(self.marks) else end
 
     def marked(self, epoch: int, start: int) -> "EpochMarks":
-        """With one more mark; the same list when it has it already. Raises StoreError when it does not fit."""
-        if self.marks and self.marks[-1] == (epoch, start):
+        """With one more mark; the same list when it has that epoch: a master whose log begins in it says a later
+        start. Raises StoreError when it does not fit."""
+        if any(mark.epoch == epoch for mark in self.marks):
             return self
         return EpochMarks.of((*self.marks, EpochMark(epoch, start)))._bounded()
 
