@@ -367,6 +367,43 @@ async def stop_master(made: Group, seconds: float, topic: str = "stopped") -> fl
     return took
 
 
+async def elect_shorter(made: Group, topic: str = "ahead") -> tuple[int, int]:
+    """Let a replica become master that lacks bytes which another one has, and nobody was promised: that one cuts them.
+
+    Returns the ids of the new master and of the other one.
+    """
+    books = Books(topic)
+    async with Client(made.namesrv.address) as client:
+        old = (await healthy(client, made)).master
+        queues = await need_topic(client, made, topic)
+        await need_topic(client, made, f"{topic}-big")
+        host, _, port = made.addresses[old].rpartition(":")
+        with writers(client, books, queues), RawConnection((host, int(port))) as connection:
+            await until_resumed(books, time.monotonic(), made)
+            short, ahead = (who for who in made.addresses if who != old)
+            made.send_signal(short, signal.SIGSTOP)
+            try:  # more than sockets hold; and before that one leaves the set, which is after 1.5 s
+                big = frame(310, send_fields(f"{topic}-big"), bytes(200_000))
+                await asyncio.to_thread(connection.socket.sendall, big * 100)
+                await asyncio.sleep(0.3)
+            finally:
+                made.kill(old)
+                made.send_signal(ahead, signal.SIGSTOP)
+                made.send_signal(short, signal.SIGCONT)
+            since = time.monotonic()
+            try:
+                while (await look(client, made)).master != short:
+                    assert time.monotonic() < since + HEALTHY_S, made.tails()
+                    await asyncio.sleep(0.05)
+            finally:
+                made.send_signal(ahead, signal.SIGCONT)
+            await until_resumed(books, time.monotonic(), made)
+            await asyncio.to_thread(made.start, old)
+            await healthy(client, made)
+        await asyncio.to_thread(books.check, made.addresses[short])
+    return short, ahead
+
+
 def _answers(connection: RawConnection) -> Iterator[int]:
     """Codes of what still comes, until the peer closes or is silent."""
     with contextlib.suppress(EOFError, OSError):

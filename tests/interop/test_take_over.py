@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.interop.driver import Driver
 from tests.interop.etcd import Etcd
-from tests.interop.take_over import Group, group, kill_masters, stop_master
+from tests.interop.take_over import Group, elect_shorter, group, kill_masters, stop_master
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -50,6 +50,11 @@ def test_a_master_that_stood_still_acknowledges_nothing_afterwards(
     made: Group, seconds: int
 ) -> None:
     assert asyncio.run(stop_master(made, seconds, f"stopped-{seconds}")) < 3 * QUICK_S
+
+
+def test_a_replica_that_is_ahead_of_the_new_master_cuts_and_keeps_what_it_cuts(made: Group) -> None:
+    _, ahead = asyncio.run(elect_shorter(made))
+    assert "commit log cut from=" in made.members[ahead].process.tail(1 << 20)
 
 
 def test_the_record_in_etcd_names_the_next_master(etcd: Etcd, tmp_path: Path) -> None:

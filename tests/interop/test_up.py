@@ -87,7 +87,9 @@ def test_a_killed_master_is_replaced_started_again_and_promoted(terminal: Termin
     assert "silent" in out and f"not in step: [{number}]" in told
     terminal.run("up", "status", code=10)
     _, told = terminal.run("broker", "promote", "broker-a", number, "--yes", code=1)
-    assert f"broker {number} is not in step" in told
+    assert f"broker {number} does not answer, and is not ordered" in told
+    _, told = terminal.run("broker", "promote", "broker-a", "9", "--yes", code=1)
+    assert "no broker with id 9 ever joined" in told
 
     terminal.run("up", "restart", number)
     assert roles(terminal)[old] == "replica"

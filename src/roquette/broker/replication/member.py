@@ -421,6 +421,7 @@ class GroupMember:
     def fail(self, why: str) -> None:
         """This process cannot go on: the others will."""
         if self.failure is None:
+            log.error("this member cannot go on key=%s id=%d: %s", self._key, self.id, why)
             self.failure = why
             self._failed.set()
 
