@@ -1,6 +1,7 @@
 """A closed store's log is cut, or dropped: nothing of what went stays anywhere, and no power cut in between loses more."""
 
 import random
+from pathlib import Path
 
 import pytest
 from tests.records import append_message
@@ -8,7 +9,8 @@ from tests.store.crash_check import LATER_MS, Check
 from tests.store.crash_workload import BORN, HOST, START_MS, Owed, Workload, crash_config
 from tests.store.explorer import CHOICES
 
-from roquette.base.read_files import SeamReadFiles
+from roquette.base.files import OsFiles
+from roquette.base.read_files import OsReadFiles, SeamReadFiles
 from roquette.errors import OffsetOutOfRange, StoreError
 from roquette.message.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from roquette.message.record_layout import StoredRecord
@@ -183,6 +185,28 @@ def test_a_full_disk_leaves_the_log_and_no_half_a_copy() -> None:
     assert files.list_dir(LAYOUT.replaced) == []
     files.set_capacity(1 << 40)
     assert log_bounds(files, work.config)[1] == work.life.messages[-1].end
+
+
+def test_real_files_are_cut_and_dropped(tmp_path: Path) -> None:
+    config, files = crash_config(root_dir=str(tmp_path)), OsFiles()
+    store = MessageStore(config, files, HOST)
+    store.open(START_MS)
+    ends = [
+        append_message(store, "A", 0, 0, 0, 0, BORN, 0, "", 0, bytes(700), START_MS).end_offset
+        for _ in range(60)
+    ]
+    store.close(START_MS)
+
+    kept = cut_log(files, config, ends[29]).kept
+    assert log_bounds(files, config) == (0, ends[29])
+    reads = OsReadFiles()
+    assert len(list(search(reads, find_store(reads, kept), Query()))) == 30
+    store = MessageStore(config, files, HOST)
+    store.open(START_MS)
+    assert store.max_offset("A", 0) == 30
+    store.close(START_MS)
+    drop_log(files, config)
+    assert log_bounds(files, config) == (0, 0)
 
 
 # Power cuts between any two calls
