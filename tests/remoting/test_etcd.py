@@ -272,6 +272,24 @@ def test_a_wrong_password_is_told_without_it(caplog: pytest.LogCaptureFixture) -
     on_members(scenario, AS_USER)
 
 
+def test_members_of_two_clusters_are_not_mixed() -> None:
+    async def scenario(cluster: SimCluster, members: Members, asked: EtcdAgreement) -> None:
+        assert await asked.get("k") == Stored(0, b"")
+
+        async def other(answer: bytes) -> bytes:
+            return members.frame(200, {"header": {"cluster_id": "7", "revision": "9"}})
+
+        members.how = dict.fromkeys(MEMBERS[:2], other)
+        asked._cluster = "5"
+        members.how[MEMBERS[2]] = other
+        with pytest.raises(AgreementError, match="cluster 7, not of 5"):
+            await asked.get("k")
+        with pytest.raises(AgreementError, match="cluster 7, not of 5"):
+            await asked.put_if("k", 0, b"v")
+
+    on_members(scenario)
+
+
 def test_many_calls_share_few_connections() -> None:
     async def scenario(cluster: SimCluster, members: Members, asked: EtcdAgreement) -> None:
         outcomes = await asyncio.gather(*(asked.put_if("k", 0, b"%d" % i) for i in range(500)))

@@ -74,7 +74,7 @@ WIRE_NAMES = {
     "GetConsumerConnectionListRequestHeader": "consumerGroup!",
     "FollowTablesRequestHeader": "what! since",
     "FollowTablesResponseHeader": "since! whole logEnd",
-    "GetRegisterRequestHeader": "key!",
+    "GetRegisterRequestHeader": "key! several",
     "ElectMasterRequestHeader": "clusterName! brokerName! brokerId! designateElect! invokeTime",
     "ElectMasterResponseHeader": "masterBrokerId masterAddress masterEpoch syncStateSetEpoch",
     "GetReplicaInfoRequestHeader": "brokerName",
@@ -82,7 +82,7 @@ WIRE_NAMES = {
     "GetMetaDataResponseHeader": "group controllerLeaderId controllerLeaderAddress isLeader peers",
     "CleanControllerBrokerDataRequestHeader": "clusterName brokerName! brokerControllerIdsToClean isCleanLivingBroker "
     "invokeTime",
-    "PutRegisterIfRequestHeader": "key! revision!",
+    "PutRegisterIfRequestHeader": "key! revision! several",
     "RegisterResponseHeader": "revision!",
     "GetConsumerListByGroupRequestHeader": "consumerGroup!",
     "GetConsumerRunningInfoRequestHeader": "consumerGroup! clientId! jstackEnable",

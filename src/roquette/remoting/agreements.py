@@ -39,8 +39,8 @@ async def open_agreement(where: str, client: RemotingClient, files: Files) -> Ag
 class RemoteAgreement:
     """An `Agreement` behind name servers: one is asked, and the next one after an error or `try_ms`.
 
-    All of them must stand before one etcd. A controller that keeps records in a file of its own must be the only
-    address: then a try may take a second.
+    All of them must stand before one etcd. A controller that keeps records in a file of its own refuses unless it is the
+    only address: then a try may take a second.
 
     Args:
         client: the owner's; `close` leaves it open.
@@ -52,12 +52,13 @@ class RemoteAgreement:
         assert addresses
         self._client = client
         self._addresses = list(addresses)
+        self._several = len(addresses) > 1
         self._at = 0
         self._try_ms = try_ms or (250 if len(addresses) > 1 else 1_000)
 
     async def get(self, key: str) -> Stored:
         """See `Agreement`; each name server is tried once."""
-        ext = encode_ext(headers.GetRegisterRequestHeader(key=key))
+        ext = encode_ext(headers.GetRegisterRequestHeader(key=key, several=self._several))
         said: list[str] = []
         for _ in self._addresses:
             address = self._addresses[self._at]
@@ -71,7 +72,9 @@ class RemoteAgreement:
 
     async def put_if(self, key: str, revision: int, value: bytes) -> int | None:
         """See `Agreement`; the next name server is tried only when the one before cannot have got the request."""
-        ext = encode_ext(headers.PutRegisterIfRequestHeader(key=key, revision=revision))
+        ext = encode_ext(
+            headers.PutRegisterIfRequestHeader(key=key, revision=revision, several=self._several)
+        )
         said: list[str] = []
         for _ in self._addresses:
             address = self._addresses[self._at]

@@ -102,6 +102,7 @@ class EtcdAgreement:
         self._room = asyncio.Semaphore(MOST_CONNECTIONS)
         self._login = asyncio.Lock()
         self._token = b""
+        self._cluster = ""  # the cluster that has answered first
 
     async def load(self) -> None:
         """Read the files that are named; raises ConfigError. etcd itself need not be there yet."""
@@ -172,12 +173,20 @@ class EtcdAgreement:
             if answer.status == 200:
                 found: dict[str, Any] = json.loads(answer.body)
                 if int(found["header"]["revision"]) > 0:  # defaults are left out, this never
-                    return found
+                    return self._of_one_cluster(found)
             words = _words(answer)
-        except (ValueError, TypeError, LookupError):
-            words = "an answer that is none of etcd's"
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            words = f"an answer that is none of this etcd's: {error}"
         self._next(at)
         raise _NoAnswer(f"{member}: {words}")
+
+    def _of_one_cluster(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The answer; raises ValueError when its cluster is another than that of the first answer."""
+        cluster = str(found["header"].get("cluster_id", ""))
+        self._cluster = self._cluster or cluster
+        if cluster != self._cluster:
+            raise ValueError(f"a member of cluster {cluster}, not of {self._cluster}")
+        return found
 
     async def _authenticated(self) -> bytes:
         """The header that says who we are; empty when there is no user."""

@@ -215,18 +215,21 @@ def test_brokers_ask_a_name_server_that_is_killed_and_restarted() -> None:
     simulate(scenario)
 
 
-def test_a_name_server_without_controller_says_so_and_the_next_one_is_asked() -> None:
+def test_who_keeps_no_records_or_keeps_them_alone_says_so() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await cluster.add_namesrv(NS)
         await cluster.add_namesrv(OTHER, controller="embedded")
         with pytest.raises(AgreementError, match="--controller"):
             await (await agreement(cluster, NS)).get("k")
-        asked = await agreement(cluster, "10.0.0.9", NS, OTHER)
+        both = await agreement(cluster, "10.0.0.9", NS, OTHER)  # two files would be two truths
+        with pytest.raises(AgreementError, match="must name it alone"):
+            await both.get("k")
+        for _ in range(3):
+            with pytest.raises(AgreementError):
+                await both.put_if("k", 0, b"v")
+        asked = await agreement(cluster, OTHER)
         assert await asked.get("k") == Stored(0, b"")
-        assert await asked.put_if("k", 0, b"v")
-        cluster.kill(OTHER)
-        with pytest.raises(AgreementError):
-            await asked.put_if("k", 1, b"w")
+        assert await asked.put_if("k", 0, b"v") == 1
 
     simulate(scenario)
 

@@ -64,8 +64,8 @@ class ReplicationSettings:
     )
     controller_addr: str = option(
         "",
-        "Where the group's record stands: name servers with a controller, host:port;host:port, or "
-        "etcd://host:port,host:port.",
+        "Where the group's record stands: name servers with a controller, host:port;host:port (one only "
+        "where it is embedded), or etcd://host:port,host:port. docs/howto/controller.md.",
     )
     enable_slave_acting_master: bool = option(
         False,

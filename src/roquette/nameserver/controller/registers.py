@@ -1,7 +1,12 @@
 """The two requests by which brokers reach the records of their groups (remoting/agreements.py asks them)."""
 
 from roquette.errors import AgreementError, Refused
-from roquette.nameserver.controller.register_file import MOST_KEY, MOST_VALUE, TOO_LARGE
+from roquette.nameserver.controller.register_file import (
+    MOST_KEY,
+    MOST_VALUE,
+    TOO_LARGE,
+    RegisterFile,
+)
 from roquette.nameserver.core import Lane
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
@@ -13,6 +18,11 @@ from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext
 
 NO_CONTROLLER = "this name server keeps no records of groups: start it with --controller embedded, managed or etcd://..."
+
+ALONE = (
+    "this name server keeps the records of groups in a file of its own (controller=embedded): "
+    "controllerAddr must name it alone"
+)
 
 
 def need(agreement: Agreement | None) -> Agreement:
@@ -36,11 +46,17 @@ class RegisterProcessor:
             row(R.PUT_REGISTER_IF, self.put_if, h.PutRegisterIfRequestHeader, lane, P.FILE),
         ]
 
+    def _asked(self, several: bool) -> Agreement:
+        agreement = need(self._agreement)
+        if several and isinstance(agreement, RegisterFile):  # each would elect a master of its own
+            raise Refused(ResponseCode.SYSTEM_ERROR, ALONE)
+        return agreement
+
     def get(
         self, ctx: RequestContext, header: headers.GetRegisterRequestHeader, body: bytes
     ) -> Task:
         """GET_REGISTER."""
-        return Task(self._get(need(self._agreement), header.key))
+        return Task(self._get(self._asked(header.several), header.key))
 
     async def _get(self, agreement: Agreement, key: str) -> Reply:
         try:
@@ -53,7 +69,7 @@ class RegisterProcessor:
         self, ctx: RequestContext, header: headers.PutRegisterIfRequestHeader, body: bytes
     ) -> Task:
         """PUT_REGISTER_IF."""
-        agreement = need(self._agreement)
+        agreement = self._asked(header.several)
         if len(body) > MOST_VALUE or len(header.key) > MOST_KEY:
             raise Refused(ResponseCode.SYSTEM_ERROR, TOO_LARGE)
         return Task(self._put_if(agreement, header.key, header.revision, bytes(body)))

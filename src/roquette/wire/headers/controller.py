@@ -6,14 +6,19 @@ from roquette.wire.numbers import Int32, Int64
 
 
 class GetRegisterRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """several: other name servers are asked for the same record."""
+
     key: str
+    several: bool = False
 
 
 class PutRegisterIfRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """The value is the body. revision: of the content to be replaced; 0: there is none."""
+    """The value is the body. revision: of the content to be replaced; 0: there is none. several: as in
+    GET_REGISTER."""
 
     key: str
     revision: Int64
+    several: bool = False
 
 
 class RegisterResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
