@@ -89,16 +89,13 @@ def start(kind: str, settings: dict[str, str] | None = None) -> Pair:
     folder = Path(tempfile.mkdtemp(prefix=f"roquette-bench-{kind}-"))
     ports = (peers.free_port(), peers.free_port())
     wanted = {**SETTINGS, **(settings or {})}
-    commands = (
-        _apache(folder, *ports, wanted) if kind == "apache" else _ours(kind, folder, *ports, wanted)
-    )
     environment = {"NAMESRV_ADDR": "", "PYTHONPATH": "", "ROCKETMQ_HOME": str(folder)} | form_of(
         kind
     )
     began = time.monotonic()
     processes = tuple(
         peers.Process(command, folder / name, environment)
-        for name, command in zip(("namesrv", "broker"), commands)
+        for name, command in zip(("namesrv", "broker"), commands(kind, folder, ports, wanted))
     )
     addresses = [f"127.0.0.1:{port}" for port in ports]
     pair = Pair(kind, folder, *addresses, processes, 0.0)  # type: ignore[arg-type]
@@ -118,6 +115,15 @@ def start(kind: str, settings: dict[str, str] | None = None) -> Pair:
         pair.stop()
         raise
     return pair
+
+
+def commands(
+    kind: str, folder: Path, ports: tuple[int, int], settings: dict[str, str]
+) -> list[list[str]]:
+    """The command lines of name server and broker."""
+    if kind == "apache":
+        return _apache(folder, *ports, settings)
+    return _ours(kind, folder, *ports, settings)
 
 
 def _apache(folder: Path, namesrv: int, broker: int, settings: dict[str, str]) -> list[list[str]]:
