@@ -255,7 +255,7 @@ def namesrv_cases() -> dict[int, list[Request]]:
 
 SMALL: Final[dict[int, str]] = {
     R.END_TRANSACTION: "one record of at most 4 MB", R.RESUME_CHECK_HALF_MESSAGE: "one record",
-    R.POLLING_INFO: "one number", R.ACK_MESSAGE: "one receipt", R.CHANGE_MESSAGE_INVISIBLETIME: "one receipt",
+    R.NOTIFY_MIN_BROKER_ID_CHANGE: "one address", R.POLLING_INFO: "one number", R.ACK_MESSAGE: "one receipt", R.CHANGE_MESSAGE_INVISIBLETIME: "one receipt",
     R.GET_ALL_MESSAGE_REQUEST_MODE: "what operators have set", R.UPDATE_CONSUMER_OFFSET: "one number",
     R.GET_MAX_OFFSET: "one number", R.GET_MIN_OFFSET: "one number", R.GET_EARLIEST_MSG_STORETIME: "one number",
     R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: "the system's topics", R.GET_TOPIC_CONFIG: "one topic",

@@ -19,7 +19,7 @@ UNSERVED: dict[str, str] = {
     ".*LITE_(?!PULL).*|.*_LITE|.*LITE$": "Lite topics: not planned",
     "CONTROLLER_.*": "Apache's brokers register with Apache's controllers; ours have the group's record",
     "EXCHANGE_BROKER_HA_INFO|NOTIFY_BROKER_ROLE_CHANGED": "failover: a later issue",
-    "GET_BROKER_EPOCH_CACHE|RESET_MASTER_FLUSH_OFFSET|NOTIFY_MIN_BROKER_ID_CHANGE|(ADD|REMOVE)_BROKER": "failover: a later issue",
+    "GET_BROKER_EPOCH_CACHE|RESET_MASTER_FLUSH_OFFSET|(ADD|REMOVE)_BROKER": "failover: a later issue",
     "AUTH_.*": "users and permissions: a later issue",
     ".*ROCKSDB.*|.*COLD_DATA.*|SET_COMMITLOG_READ_MODE|UPDATE_AND_CREATE_STATIC_TOPIC": "not planned",
     "GET_ALL_SUBSCRIPTION.*SYNC": "replicas ask for it: a later issue",

@@ -395,3 +395,20 @@ def test_a_broker_that_stays_says_no_good_bye(run_broker):
     run_broker(scenario)
 
     assert kept[0].gone == []
+
+
+def test_a_replica_that_hears_of_its_group_asks_for_its_master_once_a_second(run_broker):
+    async def scenario(case):
+        server = await FakeNameServer(case.loop).start()
+        case.broker.live.update({"namesrvAddr": f"{NS}:9876"})
+        await case.broker.feature(ClusterFeature).registration.settled()
+        client = await case.client()
+        for broker_id, more in ((0, 0), (2, 1)):
+            case.broker.core.identity.broker_id = broker_id
+            before = len(server.seen)
+            for _ in range(20):
+                assert (await client.call(905, {"minBrokerId": 1})).code == 0
+            await asyncio.sleep(0.2)
+            assert len(server.seen) - before == more
+
+    run_broker(scenario)

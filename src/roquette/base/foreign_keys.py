@@ -60,7 +60,6 @@ NAMESRV = ForeignKeys(
             "unregistrations are done at once, none waits in a queue": "unRegisterBrokerQueueCapacity",
             "settings changed by request last until the process ends": "configStorePath",
             "a name server serves its own clusters only": "clusterTest productEnvName",
-            "there are no replicas to be told": "notifyMinBrokerIdChanged",
         }
     ),
 )

@@ -26,6 +26,10 @@ class NamesrvConfig:
     support_acting_master: bool = live(
         False, "Show the first replica of a group without a master under id 0."
     )
+    notify_min_broker_id_changed: bool = option(
+        False,
+        "Tell brokers with enableSlaveActingMaster, at the addresses they registered, when the smallest id of their name changes.",
+    )
     enable_all_topic_list: bool = live(True, "Answer the list of all topics.")
     enable_topic_list: bool = live(True, "Answer the lists of topics by cluster and unit.")
     need_wait_for_service: bool = live(

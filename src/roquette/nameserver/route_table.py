@@ -58,6 +58,7 @@ class RouteTable:
         self.live = LiveBrokers()
         self.revision = 0
         self.watches = RouteWatches(self.bounds)
+        self.members_changed: Callable[[str], object] = len  # is told the names of brokers
         self._told_count = 0  # entries of `_told`
         self._mapped = 0  # entries of `_mappings`
         self._topics: dict[str, dict[str, QueueData]] = {}
@@ -216,6 +217,7 @@ class RouteTable:
     def _changed(self, broker_name: str) -> None:
         """The members of a broker name are others, and so are the routes of all its topics."""
         self.revision += 1
+        self.members_changed(broker_name)
         self.watches.changed_any(self._told.get(broker_name, {}))
 
     def _write_topics(
@@ -436,6 +438,10 @@ class RouteTable:
         """Addresses of one broker name by id."""
         broker = self._brokers.get(broker_name)
         return {} if broker is None else dict(broker.broker_addrs)
+
+    def find_broker(self, broker_name: str) -> BrokerData | None:
+        """What is known of a broker name."""
+        return self._brokers.get(broker_name)
 
     def topics(self) -> list[str]:
         """Every topic."""

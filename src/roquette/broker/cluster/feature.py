@@ -6,8 +6,14 @@ from roquette.broker.cluster.outbound import Outbound
 from roquette.broker.cluster.registration import Registration
 from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
 from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature
+from roquette.broker.feature import Feature, Lane
 from roquette.remoting.client import RemotingClient
+from roquette.remoting.outcomes import Reply
+from roquette.remoting.promises import Promise
+from roquette.remoting.request import RequestContext, Row, row
+from roquette.wire.bodies import MASTER_ID
+from roquette.wire.codes import RequestCode
+from roquette.wire.headers import NotifyMinBrokerIdChangeRequestHeader
 
 
 class ClusterFeature(Feature):
@@ -20,11 +26,28 @@ class ClusterFeature(Feature):
     """
 
     def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._again_ms = 0
         self._client = RemotingClient(core.clock, on_lost=self._lost)
         self.outbound = Outbound(self._client)
         agreement = RouteConsistencyCheck(core, self.outbound)
         self.registration = Registration(core, self.outbound, agreement)
         self.queues = ClusterQueues(core, self.outbound)
+
+    def rows(self) -> list[Row]:
+        """What is served."""
+        header = NotifyMinBrokerIdChangeRequestHeader
+        code = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+        return [row(code, self._members_changed, header, Lane.ADMIN, Promise.NOTHING)]
+
+    def _members_changed(
+        self, ctx: RequestContext, header: NotifyMinBrokerIdChangeRequestHeader, body: bytes
+    ) -> Reply:
+        """NOTIFY_MIN_BROKER_ID_CHANGE: a replica asks the name servers where its master is, once a second at most."""
+        if self._core.identity.broker_id != MASTER_ID and ctx.steady_ms >= self._again_ms:
+            self._again_ms = ctx.steady_ms + 1_000
+            self.registration.again()
+        return Reply()
 
     def _lost(self, name_server: str) -> None:
         self.registration.connection_lost(name_server)
