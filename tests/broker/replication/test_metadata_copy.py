@@ -18,9 +18,11 @@ from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.replication.follower import SlaveReplication
 from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.broker.replication.table_feed import KEPT, OffsetFeed
+from roquette.broker.service import Features
 from roquette.broker.tables.offsets import OffsetTable
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.message.draft import Draft
+from roquette.store.timer.timer_checkpoint import decode_timer_checkpoint
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import ext_dict
 
@@ -38,10 +40,10 @@ class Pair:
     def __init__(self, cluster: SimCluster) -> None:
         self.cluster = cluster
 
-    async def begin(self) -> None:
+    async def begin(self, features: Features) -> None:
         await self.cluster.add_namesrv("10.0.0.1")
         await self.cluster.add_broker(MASTER, "broker-a")
-        await self.cluster.add_broker(REPLICA, "broker-a", features=tables_only, broker_id=1)
+        await self.cluster.add_broker(REPLICA, "broker-a", features=features, broker_id=1)
         self.master = await self.client(MASTER)
         self.replica = await self.client(REPLICA)
         await self.until(lambda: not self.copy.missing)
@@ -77,6 +79,13 @@ class Pair:
     def offset(self, ip: str, group: str = "g", topic: str = "T") -> int:
         return int(self.tables(ip).offsets.query(group, topic, 0))
 
+    async def promote(self) -> None:
+        """The replica stops in order and is a master then."""
+        host = self.cluster.hosts[REPLICA]
+        await self.cluster.run_on(REPLICA, host.service.stop())
+        host.service = None
+        await self.cluster.add_broker(REPLICA, "broker-a", features=broker_features)
+
     def lengthen(self, beyond: int = 0, topic: str = "T") -> None:
         """The replica's log gets as long as the master's is, or longer."""
         broker = self.cluster.hosts[REPLICA].service
@@ -88,10 +97,12 @@ class Pair:
         broker.end_turn()
 
 
-def run(scenario: Callable[[Pair], Awaitable[None]], seed: int = 1) -> None:
+def run(
+    scenario: Callable[[Pair], Awaitable[None]], seed: int = 1, features: Features = tables_only
+) -> None:
     async def main(cluster: SimCluster) -> None:
         pair = Pair(cluster)
-        await pair.begin()
+        await pair.begin(features)
         await scenario(pair)
 
     simulate(main, seed=seed)
@@ -162,10 +173,7 @@ def test_a_restart_as_master_finds_everything_and_corrects_what_the_log_lacks() 
         pair.lengthen(beyond=1000, topic="Late")  # its table had not come yet
         end = pair.cluster.hosts[REPLICA].service.store.max_offset("T", 0)
         assert 2 < end < 50
-        host = pair.cluster.hosts[REPLICA]
-        await pair.cluster.run_on(REPLICA, host.service.stop())
-        host.service = None
-        await pair.cluster.add_broker(REPLICA, "broker-a", features=broker_features)
+        await pair.promote()
         for _ in range(2):  # the second start is that of any master
             tables = pair.tables(REPLICA)
             assert pair.offset(REPLICA) == 2
@@ -271,6 +279,30 @@ def test_what_is_not_followed_is_refused() -> None:
         assert (reply.code, ext_dict(reply.ext)) == (16, {})
 
     run(scenario)
+
+
+def test_timers_wait_on_after_a_take_over_and_none_comes_twice() -> None:
+    async def scenario(pair: Pair) -> None:
+        store = pair.cluster.hosts[MASTER].service.store
+        for number, delay in enumerate((500, 60_000, 90_000, 700)):
+            named = {"UNIQ_KEY": f"0A{number}", "TIMER_DELAY_MS": str(delay), "WAIT": "true"}
+            await pair.ask(310, send_ext(properties=named), b"m%d" % number)
+        await asyncio.sleep(25)
+        replica = pair.cluster.hosts[REPLICA].service
+        data = pair.cluster.hosts[REPLICA].files.read_bytes(replica.store.layout.timer_checkpoint)
+        found = decode_timer_checkpoint(data)
+        # The second message waits, the first is delivered.
+        assert (found.queue_offset, found.ours) == (1, True)
+        assert 0 < found.commit_offset < store.max_physical_offset
+        assert store.max_offset("T", 0) == 2
+        pair.cluster.kill(MASTER)
+        await pair.promote()
+        store = pair.cluster.hosts[REPLICA].service.store
+        assert store.max_offset("T", 0) == 2
+        await asyncio.sleep(100)
+        assert store.max_offset("T", 0) == 4
+
+    run(scenario, features=replica_features)
 
 
 def change(**offsets: int) -> Change:

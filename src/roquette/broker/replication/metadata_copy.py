@@ -30,6 +30,8 @@ from roquette.broker.tables.topics import Topic
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.broker.timers.timer_metrics import FILE as TIMER_METRICS
 from roquette.errors import BrokerError, ClientError
+from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
+from roquette.store.timer.timer_follow import begin_at
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     ConsumerOrderInfoSerializeWrapper,
@@ -53,6 +55,7 @@ MOST_PAGES: Final = 1_000
 RETRY_S: Final = 1.0
 PROGRESS_S: Final = 2.0  # delivered delay levels, orderly pops
 APACHE_S: Final = 10.0
+TIMER: Final = "timercheck"
 A_TURN: Final = 1_000  # keys of the offsets
 LOG_S: Final = 0.05  # the own log is looked at so often at least
 TABLES: Final = ("topics", "groups", "modes", "offsets")
@@ -103,6 +106,7 @@ class MetadataCopy(Feature):
             ("tables", self._follow_tables),
             ("offsets", self._follow_offsets),
             ("progress", self._copy_progress),
+            ("timer", self._copy_timer),
         ):
             tasks.keep(f"copy-{name}", self._loop(name, copy))
 
@@ -317,7 +321,8 @@ class MetadataCopy(Feature):
     async def _copy_progress(self, master: str, since: str) -> str:
         answer = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
         progress = decode_body(DelayProgress, answer.body)
-        await self._reached(master, progress.log_offset)
+        end = progress.log_offset
+        await self._reached(master, end if end >= 0 else await self._log_end(master))
         await self._write(DELAYS, self._core.files.encode(DELAYS, progress))
         orders = await self._follow(master, "orders", "")
         if orders is not None:
@@ -334,6 +339,45 @@ class MetadataCopy(Feature):
             await self._write(TIMER_METRICS, metrics.body)
         await asyncio.sleep(APACHE_S if orders is None else PROGRESS_S)
         return ""
+
+    async def _copy_timer(self, master: str, since: str) -> str:
+        """Where the timer would begin as master (`begin_at`)."""
+        storage, core = self._core.timer_store, self._core
+        if storage is not None and (answer := await self._timer_answer(master)) is not None:
+            told = ext_dict(answer.ext)
+            data = answer.body
+            if LOG_END in told:
+                data = TimerCheckpoint(
+                    read_ms=int(told["readMs"]),
+                    queue_offset=int(told["queueOffset"]),
+                    commit_offset=int(told["commitOffset"]),
+                    precision_ms=storage.precision_ms,
+                ).encode()
+            end = int(told[LOG_END]) if LOG_END in told else await self._log_end(master)
+            await self._reached(master, end)
+            if self._files.get(TIMER) != data:
+                layout = core.store.layout
+                await run_blocking(begin_at, core.disk_files, layout, storage.log, data)
+                self._files[TIMER] = data
+        await asyncio.sleep(APACHE_S)
+        return ""
+
+    async def _timer_answer(self, master: str) -> Command | None:
+        """GET_TIMER_CHECK_POINT; None: it has no timer, or nothing to say now."""
+        try:
+            answer = await self._ask(master, RequestCode.GET_TIMER_CHECK_POINT)
+        except BrokerError as error:
+            if error.code in _NOT_SERVED:
+                return None
+            raise
+        ours = "readMs" in ext_dict(answer.ext)
+        return answer if ours or decode_timer_checkpoint(answer.body).read_ms > 0 else None
+
+    async def _log_end(self, master: str) -> int:
+        """Where the log of an Apache master ends now."""
+        info = await self._outbound.runtime_info(master, TIMEOUT_MS)
+        text = info.get("commitLogMaxOffset", "")
+        return int(text) if text.isdecimal() else 0
 
     async def _write(self, name: str, data: bytes) -> None:
         if self._files.get(name) != data:

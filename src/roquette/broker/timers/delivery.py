@@ -228,6 +228,8 @@ class Timers:
         if due_ms < 0 or topic is None:
             self._drop(record, "it says no time or no topic", now_ms)
             return True
+        if self.storage.is_passed(record.queue_offset, due_ms):
+            return True
         recall = property_value(text, properties.TIMER_DEL_UNIQKEY) is not None
         late = self.storage.is_late(due_ms, now_ms)
         if late is None:

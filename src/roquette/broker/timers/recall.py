@@ -94,10 +94,10 @@ class RecallProcessor:
         return Refused(int(code), remark, encode_dict({"MSG_REGION": self._live.current.region_id}))
 
     def timer_checkpoint(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
-        """GET_TIMER_CHECK_POINT: seven int64, how far the timer is."""
+        """GET_TIMER_CHECK_POINT: seven int64, how far the timer is; for replicas of ours where they would begin."""
         if self._timer is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-        return Reply(b"", self._timer.checkpoint_body())
+        return Reply(encode_dict(self._timer.beginning()), self._timer.checkpoint_body())
 
     def timer_metrics(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_TIMER_METRICS: waiting messages by topic."""

@@ -7,6 +7,8 @@ import asyncio
 import logging
 from typing import Final
 
+from librt.strings import read_i64_be
+
 from roquette.base.executor import run_blocking, submit
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.core import BrokerCore
@@ -38,6 +40,7 @@ class TimerLoop:
         self._log_sync = core.log_sync
         self._clock = core.clock
         self._config_files = core.files
+        self._store = core.store
         self._shell = core.shell
         self._writing: asyncio.Future[None] | None = None
         self._enqueued, self._dequeued = Counter(), Counter()
@@ -193,6 +196,22 @@ class TimerLoop:
     def checkpoint_body(self) -> bytes:
         """The answer to GET_TIMER_CHECK_POINT."""
         return self._storage.saved.encode()[:56]
+
+    def beginning(self) -> dict[str, str]:
+        """From where on a broker without our wheel would take the timer's messages again: offset in the timer queue, and
+        in the log, and the time of the next slot; `logEnd`: when the log has that length. Fields of ours."""
+        storage, store = self._storage, self._store
+        offset, place = storage.queue_offset, store.max_physical_offset
+        firsts = [first for _, first, _, _ in storage.wheel.slots()]
+        if firsts:  # units stand in the order of the queue
+            unit = storage.log.read(min(firsts))
+            data = None if unit is None else store.record_at(unit.offset, unit.size)
+            if unit is None or data is None:
+                return {}
+            offset, place = read_i64_be(data, 20), unit.offset
+        numbers = {"queueOffset": offset, "commitOffset": place, "readMs": storage.read_ms}
+        numbers["logEnd"] = store.max_physical_offset
+        return {name: str(number) for name, number in numbers.items()}
 
     def metrics_body(self) -> bytes:
         """The answer to GET_TIMER_METRICS."""

@@ -83,6 +83,8 @@ class TimerRecovery:
         self.queue_offset = 0
         self.commit_from = 0
         self.saved = TimerCheckpoint()
+        self.passed_ms = 0  # messages before `passed_offset` that were due before are delivered
+        self.passed_offset = 0
 
     def run(self, now_ms: int, first: int, end: int) -> None:
         """Recover. Blocks. `first`, `end`: offsets of the timer queue."""
@@ -207,6 +209,10 @@ class TimerRecovery:
         self._files.remove(self._layout.timer_wheel)  # rebuilt from the log
         self.read_ms = self.wheel.floor(checkpoint.read_ms)
         self.queue_offset = checkpoint.queue_offset
+        if not self._log.segments:  # a replica's: what waits is in the timer queue alone
+            self.passed_ms, self.passed_offset = self.read_ms, self.queue_offset
+            self.queue_offset = 0
+            return True
         position, last = self._log.min_position, None
         while position < end:
             unit = self._log.read(position)

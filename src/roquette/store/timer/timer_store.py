@@ -72,6 +72,8 @@ class TimerStore:
         self.commit_from = 0
         self._delivered: DeliveredBitmap | None = None  # while there is something left to recognise
         self._recovered_end = 0  # of the timer queue, at recovery
+        self._passed_ms = 0  # see `is_passed`
+        self._passed_offset = 0
         self.found_end = 0  # units of the timer log before it were found at start
         self._due: DueSlot | None = None
         self._current: dict[int, CurrentSlot] = {}
@@ -110,6 +112,7 @@ class TimerStore:
         self.read_ms = found.read_ms
         self.queue_offset = found.queue_offset
         self.commit_from = found.commit_from
+        self._passed_ms, self._passed_offset = found.passed_ms, found.passed_offset
         self._saved = found.saved
         self._recovered_end = end
         self.found_end = self.log.end
@@ -130,6 +133,10 @@ class TimerStore:
         return self._delivered is not None and queue_offset in self._delivered
 
     # Into the wheel
+
+    def is_passed(self, queue_offset: int, due_ms: int) -> bool:
+        """Has an Apache master delivered this message, whose checkpoint we took over without its wheel?"""
+        return queue_offset < self._passed_offset and self.floor(due_ms) < self._passed_ms
 
     def is_late(self, due_ms: int, now_ms: int) -> bool | None:
         """Has a message's slot been delivered, or is it being delivered?
