@@ -100,6 +100,7 @@ class MemoryNetwork:
         self.loop = loop
         self.delay_s = delay_s
         self.listeners: dict[Address, _Listener] = {}
+        self.watch: Callable[[Address, Address, bytes], None] | None = None  # sees all that is sent
         self.links: dict[int, tuple[MemoryTransport, MemoryTransport]] = {}
         self._delays: dict[tuple[str, str], tuple[float, float]] = {}
         self._cut: dict[tuple[str, str], None] = {}
@@ -273,6 +274,8 @@ class MemoryTransport(asyncio.Transport):
         if self._closing or not data:
             return
         chunk = bytes(data)
+        if self.network.watch is not None:
+            self.network.watch(self.here, self.there, chunk)
         random = self.loop.random
         if len(chunk) > 1 and random.random() < SPLIT_CHANCE:
             at = random.randrange(1, len(chunk))
