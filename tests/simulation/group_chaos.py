@@ -44,6 +44,7 @@ _R = RequestCode
 class Pops(PopChaos):
     """The books of POP; the group is whom to ask."""
 
+    topic = POPPED
     not_master = (
         ResponseCode.NO_PERMISSION,
         ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -94,6 +95,7 @@ class GroupChaos:
         self.left: list[bytes] = []  # not consumed
         self.producing = True
         self.busy: dict[str, None] = {}  # members that are being killed, stopped, started
+        self.alive: dict[str, Any] = {}  # members, those that stop too
         self.wires: dict[tuple[Any, Any], Connection] = {}
 
     # The world.
@@ -148,14 +150,14 @@ class GroupChaos:
         await cluster.add_namesrv(NAME_SERVERS[1])
         cluster.network.watch = self._sent
         for number, ip in enumerate(self.members):
-            await cluster.add_member(
+            self.alive[ip] = await cluster.add_member(
                 ip, NAME, store=self.store, broker_id=number + 1, broker_role=self.role,
                 min_in_sync_replicas=self.least,
             )  # fmt: skip
         await self._until(self._well, "the group begins", 30)
         for ip in CONSUMERS:
             mq = await cluster.client(ip)
-            await mq.subscribe(TOPIC, group="g", handler=self._take, start_from=StartFrom.FIRST)
+            await mq.subscribe(TOPIC, group="push", handler=self._take, start_from=StartFrom.FIRST)
 
     @property
     def now(self) -> float:
@@ -204,7 +206,7 @@ class GroupChaos:
 
     async def _take(self, message: ReceivedMessage) -> None:
         body = _name_of(message.body)
-        self.show(TOPIC, message.queue_id, message.queue_offset, body)
+        self.show(TOPIC, message.queue.queue_id, message.queue_offset, body)
         self.consumed[body] = self.consumed.get(body, 0) + 1
 
     def show(self, topic: str, queue: int, offset: int, body: bytes) -> None:
@@ -220,7 +222,7 @@ class GroupChaos:
             ok = answer.code in (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE)
             if ok and "queueOffset" in ext_dict(answer.ext):
                 self.answers += 1
-                table, record = self.cluster.hosts[here[0]].service.table, self._newest()
+                table, record = self.alive[here[0]].table, self._newest()
                 if (record.epoch, record.master) != (table.epoch, table.me):
                     self.wrong.append(
                         f"broker {table.me} answers in epoch {table.epoch} at {self.now}; the record has "
@@ -364,7 +366,7 @@ class GroupChaos:
         else:
             self.cluster.kill(ip, power_loss=kind == "power" and self._may_lose(member.id))
         await asyncio.sleep(rng.choice((rng.uniform(0, 1), rng.uniform(0, 8))))
-        await self.cluster.restart(ip)
+        self.alive[ip] = await self.cluster.restart(ip)
         del self.busy[ip]
 
     def _may_lose(self, who: int) -> bool:

@@ -39,6 +39,7 @@ class PopChaos:
     """
 
     order = "false"
+    topic = TOPIC
     not_master: tuple[int, ...] = ()  # answers of a broker of which nothing can be had
 
     def __init__(self, *, messages: int, kills: int = 4, power_loss: bool = False) -> None:
@@ -204,7 +205,7 @@ class Consumer:
         rng, clock = self._cluster.loop.random, self._cluster.clock
         while True:
             ext = pop_ext(
-                clock.now_ms(), topic=TOPIC, invisibleTime=INVISIBLE_MS, pollTime=3_000,
+                clock.now_ms(), topic=books.topic, invisibleTime=INVISIBLE_MS, pollTime=3_000,
                 maxMsgNums=rng.choice((1, 8, 32)), order=self._books.order,
             )  # fmt: skip
             reply = await self._call(200050, ext)

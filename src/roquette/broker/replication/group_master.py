@@ -74,10 +74,10 @@ class GroupMaster(Feature):
         self._driver = member.driver
         self._replication = replication
         self._waking = False
+        core.store.set_confirmed(0)  # before anybody can read: what the set has, and no more
 
     async def start(self, tasks: Tasks) -> None:
-        """From now on readers see what the set has, and no more."""
-        self._core.store.set_confirmed(0)
+        """Tell the member that the office can begin."""
         self._member.on_confirmed = self._confirmed
         self._member.on_drop = self._replication.drop
         self._member.master_runs(self._core.store)
