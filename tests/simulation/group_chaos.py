@@ -62,7 +62,7 @@ class Pops(PopChaos):
     def take(self, message: Popped, now_ms: int) -> None:
         message.body = _name_of(message.body)
         record = message.record
-        if record.topic == POPPED:
+        if message.receipt.split(" ")[4] == "0":  # not from a retry topic
             self.world.show(POPPED, record.queue_id, record.queue_offset, message.body)
         super().take(message, now_ms)
 
