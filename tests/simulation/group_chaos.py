@@ -8,7 +8,6 @@ import itertools
 import sys
 import time
 import traceback
-from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.simulation.pop_chaos import Consumer, PopChaos
 
 from roquette import StartFrom
 from roquette.errors import ClientError
-from roquette.message.message import MessageQueue, ReceivedMessage
+from roquette.message.message import ReceivedMessage
 from roquette.message.record import decode_records
 from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.replication.record import GroupRecord, decode_record, record_key
