@@ -455,7 +455,8 @@ class World:
                 return
         if at <= m.end:
             life.confirm = max(life.confirm, min(confirm, m.end))
-            self.consume(life, m, life.confirm)
+            if epoch >= self.void_before:
+                self.consume(life, m, life.confirm)
         self.send(b, who, "report", conn, m.end)
 
     def got_report(
@@ -487,6 +488,7 @@ class World:
             doubtful = b in old.doubtful
             self.may_lack = new.lossy_epoch == new.epoch or doubtful
             if self.may_lack:
+                self.void_before = new.epoch
                 self.forgive(self.machines[b])
             if doubtful and len(old.members) > 1 and new.lossy_epoch != new.epoch:
                 if any(who not in old.doubtful for who in old.members):
@@ -496,6 +498,7 @@ class World:
         self.record, self.revision = new, self.r.getrandbits(40) + 1
 
     may_lack = False
+    void_before = 0  # what replicas show of earlier epochs is no promise any more
 
     def fault(self) -> None:
         r = self.r
