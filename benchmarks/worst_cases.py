@@ -267,6 +267,7 @@ SMALL: Final[dict[int, str]] = {
     R.UPDATE_CONTROLLER_CONFIG: "UPDATE_NAMESRV_CONFIG at a controller", R.GET_REGISTER: "one record",
     R.PUT_REGISTER_IF: "one record of at most 64 KiB", R.CONTROLLER_GET_METADATA_INFO: "one address",
     R.CONTROLLER_GET_SYNC_STATE_DATA: "100 groups, each read in turn", R.CONTROLLER_GET_REPLICA_INFO: "one group",
+    R.GET_BROKER_HA_STATUS: "the replicas", R.FOLLOW_TABLES: "waits; a whole table is encoded in steps",
     R.CONTROLLER_ELECT_MASTER: "one group", R.CLEAN_BROKER_DATA: "one group",
 }  # fmt: skip
 assert FIELDS

@@ -66,7 +66,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Modules of a minute and more: begun first, so that no worker ends with one while the others have nothing to do.
-LONG = ("store_compat", "store_toolkit", "semantics", "java_transactions", "go", "mqadmin", "cross")
+LONG = (
+    "store_compat",
+    "store_toolkit",
+    "semantics",
+    "java_transactions",
+    "go",
+    "mqadmin",
+    "cross",
+    "etcd_managed",
+)
 
 
 @pytest.hookimpl(trylast=True)
