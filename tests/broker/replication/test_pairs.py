@@ -281,6 +281,26 @@ def test_a_report_of_what_was_never_sent_ends_the_connection() -> None:
     run(scenario)
 
 
+def test_strangers_at_the_door_disturb_nobody() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        rng = Random(5)
+        ours = await master(cluster, epochs=True, ha_housekeeping_interval=2_000)
+        first, _ = await replica(cluster, FIRST, 2)
+        kinds = [b"GET / HTTP/1.1\r\n\r\n", hello(9), report(0, handshake=False), b"", b"\x16\x03"]
+        for number in range(150):
+            one = await bare(cluster)
+            one.connection.send([kinds[number % 5] + rng.randbytes(rng.randrange(40))])
+            if number % 10 == 0:
+                await send(cluster, 1)
+        await asyncio.sleep(5)
+        await in_step(ours, first)
+
+        assert log_of(ours) == log_of(first)
+        assert len(ours.feature(MasterReplication)._feeds) == 1
+
+    run(scenario)
+
+
 def test_an_empty_classic_replica_that_reports_0_gets_the_last_file_as_from_apache() -> None:
     async def scenario(cluster: SimCluster) -> None:
         ours = await master(cluster)
