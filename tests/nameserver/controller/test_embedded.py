@@ -1,6 +1,7 @@
 """The embedded controller: a register per key that is written once for each revision, whatever befalls its process."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +92,25 @@ def test_what_was_answered_or_shown_is_there_after_a_loss_of_power(seed: int) ->
             files = files.crash()
             last.cancel()
             await asyncio.sleep(1)
+
+    on_files(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_killed_process_left_is_on_the_disk_before_it_is_shown(seed: int) -> None:
+    async def scenario(files: FaultyFiles) -> None:
+        registers = await opened(files)
+        first = await registers.put_if("k", 0, b"1")
+        assert first
+        files.fail("sync_dir", 1 + seed % 3)
+        with contextlib.suppress(AgreementError):
+            await registers.put_if("k", first, b"2")  # killed between rename and sync
+        await registers.close()
+        files.kill()
+        files.work_again()
+        shown = await (await opened(files)).get("k")
+        again = await (await opened(files.crash())).get("k")
+        assert again == shown
 
     on_files(scenario, seed)
 

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 import logging
+import os
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -83,6 +84,7 @@ class RegisterFile:
         beside = (*generations.BACKUPS, generations.SUMS)
         if self._files.exists(self._path):
             found, self._counter = decode_registers(self._path, self._files.read_bytes(self._path))
+            self._files.sync_dir(os.path.dirname(self._path))  # its name may not be on the disk yet
             self._table.update(found)
         elif any(self._files.exists(self._path + suffix) for suffix in beside):
             raise StoreError(f"{self._path} is missing. {_REMEDY}")
