@@ -24,9 +24,6 @@ SERVERS = {
     "Name server": ((NamesrvConfig,), NAMESRV, ("NamesrvConfig", *SHARED)),
 }
 
-# Of replication, until its parts have landed (empty at the end of the issue).
-UNDER_WAY = {"total_replicas", "ha_max_time_slave_not_catchup", "controller_addr"}
-
 
 def keys_of(heading: str) -> list[str]:
     """The keys of one of the page's tables; those without effect are in its second column."""
@@ -80,8 +77,7 @@ def test_every_setting_is_read_somewhere() -> None:
     ]
     for cls in (BrokerConfig, StoreConfig, NamesrvConfig):
         for known in options_of(cls).values():
-            if known.field not in UNDER_WAY:
-                assert any(re.search(rf"\.{known.field}\b", text) for text in sources), known.name
+            assert any(re.search(rf"\.{known.field}\b", text) for text in sources), known.name
 
 
 def test_the_same_default_as_apaches_where_no_page_says_otherwise() -> None:

@@ -32,7 +32,6 @@ class ReplicationSettings:
     min_in_sync_replicas: int = live(
         1, "With fewer brokers in step than this a SYNC_MASTER refuses messages.", least=1, most=100
     )
-    total_replicas: int = option(1, "Brokers of the group, the master among them.", least=1)
     all_ack_in_sync_state_set: bool = live(
         False, "A message is acknowledged when all brokers in step have it, however many."
     )
