@@ -450,6 +450,7 @@ def main() -> None:
     parser.add_argument("kills", type=int)
     parser.add_argument("--etcd", action="store_true", help="three members of etcd")
     parser.add_argument("--java", action="store_true", help="a Java producer sends, too")
+    parser.add_argument("--stop", type=float, metavar="SECONDS", help="SIGSTOP for so long")
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -457,6 +458,13 @@ def main() -> None:
         driver = Driver("5.5.0", folder / "java") if words.java else None
         try:
             with group(folder / "group", etcd.url if etcd is not None else "") as made:
+                if words.stop:
+                    for number in range(words.kills):
+                        took = asyncio.run(stop_master(made, words.stop, f"stopped-{number}"))
+                        print(
+                            f"stop {number + 1}: writes after {took:.2f} s, nothing from the old master"
+                        )
+                    return
                 report = asyncio.run(kill_masters(made, words.kills, driver))
         finally:
             if driver is not None:

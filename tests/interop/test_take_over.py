@@ -49,7 +49,7 @@ def test_the_master_is_killed_and_writers_go_on(
 def test_a_master_that_stood_still_acknowledges_nothing_afterwards(
     made: Group, seconds: int
 ) -> None:
-    assert asyncio.run(stop_master(made, seconds, f"stopped-{seconds}")) < 3 * QUICK_S
+    assert asyncio.run(stop_master(made, seconds, f"stopped-{seconds}")) < QUICK_S
 
 
 def test_a_replica_that_is_ahead_of_the_new_master_cuts_and_keeps_what_it_cuts(made: Group) -> None:
