@@ -233,12 +233,12 @@ async def write(client: Client, books: Books, queue: MessageQueue, name: str) ->
 class JavaWriter(threading.Thread):
     """A Java producer that sends one message after the other, each until it is promised."""
 
-    def __init__(self, driver: Driver, namesrv: str, topic: str) -> None:
+    def __init__(self, driver: Driver, namesrv: str, topic: str, poll_ms: int) -> None:
         super().__init__(daemon=True)
         self.books = Books(topic)
         self._driver = driver
         self._ended = threading.Event()
-        driver("producer", name="taken", namesrv=namesrv, retries=0)
+        driver("producer", name="taken", namesrv=namesrv, retries=0, poll=poll_ms)
 
     def run(self) -> None:
         number = 0
@@ -294,7 +294,11 @@ async def until_resumed(books: Books, since: float, made: Group) -> float:
 
 
 async def kill_masters(
-    made: Group, kills: int, driver: Driver | None = None, topic: str = "taken-over"
+    made: Group,
+    kills: int,
+    driver: Driver | None = None,
+    topic: str = "taken-over",
+    poll_ms: int = 1_000,
 ) -> "Report":
     """Kill the master, wait until writes go on, start it again, wait until all are in step; so many times."""
     books, java = Books(topic), None
@@ -304,7 +308,7 @@ async def kill_masters(
         queues = await need_topic(client, made, topic)
         if driver is not None:
             await need_topic(client, made, f"{topic}-java")
-            java = JavaWriter(driver, made.namesrv.address, f"{topic}-java")
+            java = JavaWriter(driver, made.namesrv.address, f"{topic}-java", poll_ms)
             java.start()
         try:
             with writers(client, books, queues):
@@ -450,6 +454,7 @@ def main() -> None:
     parser.add_argument("kills", type=int)
     parser.add_argument("--etcd", action="store_true", help="three members of etcd")
     parser.add_argument("--java", action="store_true", help="a Java producer sends, too")
+    parser.add_argument("--poll", type=int, default=1_000, help="Java's pollNameServerInterval")
     parser.add_argument("--stop", type=float, metavar="SECONDS", help="SIGSTOP for so long")
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -465,7 +470,8 @@ def main() -> None:
                             f"stop {number + 1}: writes after {took:.2f} s, nothing from the old master"
                         )
                     return
-                report = asyncio.run(kill_masters(made, words.kills, driver))
+                scenario = kill_masters(made, words.kills, driver, poll_ms=words.poll)
+                report = asyncio.run(scenario)
         finally:
             if driver is not None:
                 driver.stop()

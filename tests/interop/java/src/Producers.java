@@ -62,7 +62,7 @@ final class Producers {
         DefaultMQProducer producer = new DefaultMQProducer(arguments.text("group", "PG_" + name));
         producer.setNamesrvAddr(arguments.text("namesrv"));
         producer.setInstanceName("producer-" + name);
-        producer.setPollNameServerInterval(1000);
+        producer.setPollNameServerInterval(arguments.number("poll", 1000));
         producer.setSendMsgTimeout(20_000);
         producer.setMqClientApiTimeout(20_000); // the defaults of 3 s are what a busy machine may take
         producer.setRetryTimesWhenSendFailed(arguments.number("retries", 2));
