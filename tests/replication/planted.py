@@ -200,6 +200,7 @@ PLANTED: dict[str, type[TakeOver]] = {
     "cut_at_confirm": TakeOver,
     "data_before_epoch": TakeOver,
     "epochs_cut_first": TakeOver,
+    "marked_before_settled": TakeOver,
     "read_unconfirmed": TakeOver,
     "report_first": TakeOver,
 }

@@ -152,6 +152,8 @@ class World:
         m.marks = m.marks.without_beyond(m.end)
         clean = m.sync_flush or m.closed_in_order or m.ran_in_boot == m.boot
         m.closed_in_order = False
+        if self.bug == "marked_before_settled":
+            m.ran_in_boot = m.boot
         m.address += self.r.random() < 0.05
         place = Place(address=f"h{b}:{m.address}", ha_address=f"h{b}:{m.address + 1}")
         self.born[b] += 1

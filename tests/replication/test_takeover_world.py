@@ -23,6 +23,7 @@ FOUND = {
     "epochs_cut_first": 188,
     "read_unconfirmed": 3,
     "report_first": 103,
+    "marked_before_settled": 126,
 }
 
 
