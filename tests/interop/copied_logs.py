@@ -92,13 +92,3 @@ def ha_status(server: Server) -> dict[str, object]:
     assert answer is not None and answer[0]["code"] == 0, answer
     found: dict[str, object] = json.loads(answer[1])
     return found
-
-
-def stored(namesrv: str) -> int:
-    """Messages of the topic, by the ends of its queues."""
-
-    async def work() -> int:
-        async with Client(config=ClientConfig(name_servers=namesrv)) as mq:
-            return sum([await mq.max_offset(queue) for queue in await mq.queues("copied")])
-
-    return asyncio.run(work())

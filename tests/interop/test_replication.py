@@ -10,15 +10,12 @@ from pathlib import Path
 import pytest
 from tests.interop import peers
 from tests.interop.copied_logs import (
-    BATCH,
     SOON_S,
     change,
     compare,
     fill,
     ha_status,
-    log_range,
     send,
-    stored,
     until,
     wait_equal,
 )
@@ -63,43 +60,3 @@ def test_a_pair(started: list[Server], tmp_path: Path, flavours: str, megabytes:
 
     slave.process.kill()
     assert send(namesrv.address, 1) == ["FLUSH_SLAVE_TIMEOUT"]
-
-
-@pytest.mark.long  # Apache's broker takes half a minute to stop
-@pytest.mark.timeout(900)
-def test_from_apache_to_ours_and_back(started: list[Server], tmp_path: Path) -> None:
-    """docs/howto/migrate.md: a replica takes over by hand, and the old master becomes its replica, then master again."""
-
-    def broker(flavour: str, **settings: str) -> Server:
-        started.append(
-            peers.start_broker(
-                flavour, tmp_path / flavour, namesrv.address, settings=settings or None
-            )
-        )
-        return started[-1]
-
-    namesrv = peers.start_namesrv("roquette", tmp_path / "namesrv")
-    started.append(namesrv)
-    old = broker("apache")
-    assert fill(namesrv.address, 10) == ["SEND_OK"]
-    new = broker("roquette", **SLAVE)
-    until(lambda: b'"copied"' in (peers.call(new.address, 21) or ({}, b""))[1], new)
-    wait_equal(old, new)
-    old.stop()
-    end = log_range(new)[1]
-    assert new.stop() == 0
-    compare(tmp_path / "apache", tmp_path / "roquette", end)
-
-    new = broker("roquette")
-    assert fill(namesrv.address, 10) == ["SEND_OK"]
-    assert stored(namesrv.address) == 2 * (1 + 10 * 1024 // BATCH * BATCH)
-    old = broker("apache", **SLAVE)
-    end = wait_equal(new, old)
-    assert new.stop() == 0
-    old.stop()
-    compare(tmp_path / "apache", tmp_path / "roquette", end)
-
-    old = broker("apache")
-    assert send(namesrv.address, 1) == ["SEND_OK"]
-    assert stored(namesrv.address) == 2 * (1 + 10 * 1024 // BATCH * BATCH) + 1
-    assert log_range(old)[1] > end
