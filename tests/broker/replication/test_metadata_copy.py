@@ -312,15 +312,15 @@ def change(**offsets: int) -> Change:
 def test_the_feed_joins_what_is_asked_for_and_forgets_the_oldest() -> None:
     feed = OffsetFeed()
     for number in range(3):
-        feed.put(change(a=number, **{f"k{number}": number}))
+        feed.put(change(a=number, **{f"k{number}": number}), 0)
     assert feed.since(3) is None and feed.since(-1) is None and feed.since(4) is None
     assert feed.since(1) == Change(0, [], {"a": {0: 2}, "k1": {0: 1}, "k2": {0: 2}}, {})
     for number in range(KEPT):
-        feed.put(change(a=number))
+        feed.put(change(a=number), 0)
     assert feed.since(2) is None
     assert feed.since(3) == change(a=KEPT - 1)
-    feed.put(Change(9, ["x"], {}, {}))
-    feed.put(change(a=1))
+    feed.put(Change(9, ["x"], {}, {}), 9)
+    feed.put(change(a=1), 0)
     after = feed.since(feed.next - 2)
     assert after == Change(9, ["x"], {"a": {0: 1}}, {})
 

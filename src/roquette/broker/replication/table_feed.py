@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane, Start
+from roquette.broker.feature import Feature, Lane
 from roquette.broker.files.offset_journal import Change, merged
 from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.pop.assignment import AssignmentFeature
@@ -43,14 +43,17 @@ class OffsetFeed:
     """The newest changes of the consumer offsets, numbered. Pure."""
 
     def __init__(self) -> None:
-        self._changes: deque[tuple[Change, int]] = deque()  # with its rows
+        self._changes: deque[tuple[Change, int, int]] = (
+            deque()
+        )  # with its rows, and the log it needs
         self._rows = 0
         self.next = 0  # number of the next change
 
-    def put(self, change: Change) -> None:
-        """One more change."""
-        rows = len(change.dropped) + sum(map(len, change.offsets.values())) + len(change.resets)
-        self._changes.append((change, rows))
+    def put(self, change: Change, log_end: int) -> None:
+        """One more change, to be taken when a replica's log reaches up to `log_end`."""
+        rows = len(change.dropped) + len(change.resets)
+        rows += sum(map(len, change.offsets.values()))
+        self._changes.append((change, rows, log_end))
         self._rows += rows
         self.next += 1
         while len(self._changes) > KEPT or self._rows > KEPT_ROWS:
@@ -61,8 +64,9 @@ class OffsetFeed:
         count = self.next - number
         if not 0 < count <= len(self._changes):
             return None
-        changes = [self._changes[place][0] for place in range(-count, 0)]
-        return replace(merged(changes), log_end=max(change.log_end for change in changes))
+        wanted = [self._changes[place] for place in range(-count, 0)]
+        change = merged([entry[0] for entry in wanted])
+        return replace(change, log_end=max(entry[2] for entry in wanted))
 
 
 class TableFeed(Feature):
@@ -86,18 +90,12 @@ class TableFeed(Feature):
         self._waiting: dict[str, list[asyncio.Future[None]]] = {"tables": [], "offsets": []}
         self._sent_s = 0.0  # loop time of the last answer with offsets
         self._ended = False
-        self._saved = saved
-
-    def load(self, start: Start) -> None:
-        """Begin to listen."""
-        self._saved.followers.append(self._offsets_changed)
+        self._followers = saved.followers
 
     def rows(self) -> list[Row]:
         """What it serves."""
         header = FollowTablesRequestHeader
-        return [
-            row(RequestCode.FOLLOW_TABLES, self.follow, header, Lane.ADMIN, Promise.NOTHING),
-        ]
+        return [row(RequestCode.FOLLOW_TABLES, self.follow, header, Lane.ADMIN, Promise.NOTHING)]
 
     def follow(self, ctx: RequestContext, header: FollowTablesRequestHeader, body: bytes) -> Task:
         """FOLLOW_TABLES."""
@@ -135,13 +133,16 @@ class TableFeed(Feature):
     # Offsets
 
     def _offsets_changed(self, change: Change, own_words: bool) -> None:
+        log_end = change.log_end
         if not own_words:  # clients have seen what is confirmed, and nothing else
-            change = replace(change, log_end=min(change.log_end, self._core.store.confirmed))
-        self._feed.put(change)
+            log_end = min(log_end, self._core.store.confirmed)
+        self._feed.put(change, log_end)
         if self._waiting["offsets"]:
             self._wake("offsets")
 
     async def _follow_offsets(self, since: str) -> Reply:
+        if self._offsets_changed not in self._followers:  # until a replica comes they cost nothing
+            self._followers.append(self._offsets_changed)
         life, _, text = since.partition(".")
         number = int(text) if life == self._life and text.isdecimal() else -1
         if number == self._feed.next and not self._ended:
