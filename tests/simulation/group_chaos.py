@@ -130,7 +130,7 @@ class GroupChaos:
             "rates": rng.random() < 0.5,
             "small": rng.random() < 0.5,
         }
-        draw |= self.shape
+        self.shape = draw = draw | self.shape
         self.members = MEMBERS[: draw["members"]]
         self.least: int = draw["min"]
         self.role: str = draw["role"]
@@ -540,7 +540,7 @@ def run_seed(seed: int, **settings: Any) -> GroupChaos:
     try:
         simulate(world, seed)
     except BaseException as error:
-        error.add_note(f"seed {seed}")
+        error.add_note(f"seed {seed} {world.shape}")
         raise
     return world
 
