@@ -26,7 +26,7 @@ from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
 from roquette.broker.replication.classic_source import ClassicSource
 from roquette.broker.replication.follower import SlaveReplication, Source
-from roquette.broker.replication.group_master import ConfirmedOnly, GroupMaster, GroupQuorum
+from roquette.broker.replication.group_master import GroupMaster, GroupQuorum
 from roquette.broker.replication.group_source import GroupSource
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.member import GroupMember
@@ -145,8 +145,7 @@ def replica_features(
 
 def _group_master(member: GroupMember, core: BrokerCore) -> list[Feature]:
     replication = MasterReplication(core, GroupQuorum(core, member))
-    features = broker_features(core, replication)
-    return [GroupMaster(core, member, replication), *features, ConfirmedOnly(core)]
+    return [GroupMaster(core, member, replication), *broker_features(core, replication)]
 
 
 def _group_replica(member: GroupMember, core: BrokerCore) -> list[Feature]:

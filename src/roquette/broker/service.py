@@ -39,7 +39,7 @@ class Broker:
         features: makes what the broker does; `apps/features.py` has the list.
 
     Attributes:
-        identity: may be set before the start; None: what the settings say.
+        identity: set before the start by a member of a group; None: what the settings say.
         handed: may be set before the start: the open store of a broker of another role.
         core, store: there once it has started. opened: what the start has found.
         failure: why it cannot go on; None while it can.
@@ -118,6 +118,8 @@ class Broker:
                 feature.load(found)
             for feature in self._features:
                 await feature.prepare()
+            if self.identity is not None:  # of a group: readers see what is confirmed, from now on
+                self.store.set_confirmed(0)
             await self._listeners.open(address.port, address.fast_port)
             started = True
         finally:

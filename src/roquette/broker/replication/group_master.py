@@ -62,18 +62,6 @@ class GroupQuorum:
         return record is not None and who in record.members
 
 
-class ConfirmedOnly(Feature):
-    """The last of the features: before anybody can ask, and after all have found their state in the whole log, readers
-    see what the set has and no more."""
-
-    def __init__(self, core: BrokerCore) -> None:
-        self._store = core.store
-
-    async def prepare(self) -> None:
-        """Nothing is confirmed yet."""
-        self._store.set_confirmed(0)
-
-
 class GroupMaster(Feature):
     """What leaves a group's master, and what its readers see. The first of the features: they start in order."""
 

@@ -27,7 +27,6 @@ class GroupSource:
         self._noise = RateLimited(log, core.clock)
         self._waking = False
         self.member: int | None = member.id
-        core.store.set_confirmed(0)  # readers see what a master has confirmed
 
     @property
     def address(self) -> str:
