@@ -114,7 +114,7 @@ class GroupChaos:
             self.producing = False
             await asyncio.gather(*tasks[:3])
             await self._until(self._equal, "logs become equal", 20)
-            await self._until(self._all_consumed, "all is consumed", 60)
+            await self._until(self._all_consumed, "all is consumed", 150)
             await self._check()
         finally:
             for task in tasks:
@@ -201,7 +201,10 @@ class GroupChaos:
                 self.acknowledged[body] = (topic, receipt.queue.queue_id, receipt.queue_offset)
                 if topic == POPPED:
                     self.pops.sent.add(body)
-            await asyncio.sleep(rng.choice((0.0, 0.0, rng.uniform(0.0, 0.3))))
+            pauses = (
+                (rng.uniform(0.0, 0.3),) if topic == POPPED else (0.0, 0.0, rng.uniform(0.0, 0.3))
+            )
+            await asyncio.sleep(rng.choice(pauses))
 
     async def _take(self, message: ReceivedMessage) -> None:
         body = _name_of(message.body)
@@ -264,7 +267,7 @@ class GroupChaos:
         while True:
             consumer = Consumer(self.cluster, self.pops)
             task = self.loop.create_task(self.cluster.run_on(POPPER, consumer.run()))
-            await asyncio.sleep(rng.uniform(3, 15))
+            await asyncio.sleep(rng.uniform(3, 15) if self.producing else 100)
             task.cancel()
             consumer.close()
             await asyncio.sleep(rng.uniform(0, 1))
