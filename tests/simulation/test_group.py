@@ -181,3 +181,21 @@ def test_consumers_go_on_where_they_were():
         assert len(got) == 60
 
     simulate(scenario)
+
+
+def test_a_power_cut_is_remembered_until_the_record_says_so():
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster)
+        slave = next(ip for ip in MEMBERS if ip != master(cluster))
+        cluster.kill(slave, power_loss=True)
+        cluster.kill(NAME_SERVER)
+        path = "/store/roquetteMember.json"
+        before = cluster.hosts[slave].files.read_bytes(path)
+        await cluster.restart(slave)
+        await asyncio.sleep(1)
+        assert cluster.hosts[slave].files.read_bytes(path) == before
+        await cluster.restart(NAME_SERVER)
+        await until(lambda: cluster.hosts[slave].files.read_bytes(path) != before)
+        assert cluster.hosts[slave].service.table.settled
+
+    simulate(scenario)

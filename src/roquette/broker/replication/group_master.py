@@ -7,6 +7,7 @@ from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.member import GroupMember
+from roquette.store.config import FlushDiskType
 from roquette.wire.ha import Epochs
 
 
@@ -19,8 +20,8 @@ class GroupQuorum:
         self._store = core.store
         self._table = member.table
         self._driver = member.driver
-        marks = member.marks.seen_from(core.store.min_physical_offset)
-        self.marks: Epochs = marks.entries()
+        self._sync_flush = core.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._seen: tuple[int, Epochs] = (-1, ())
 
     def hello(self, who: int | str, connection: int) -> None:
         """A replica has connected."""
@@ -45,9 +46,18 @@ class GroupQuorum:
         return self._table.confirmed
 
     @property
+    def marks(self) -> Epochs:
+        """The log's epochs, from where it begins now."""
+        begin = self._store.min_physical_offset
+        if self._seen[0] != begin:
+            self._seen = begin, self._member.marks.seen_from(begin).entries()
+        return self._seen[1]
+
+    @property
     def header_confirm(self) -> int:
-        """What replicas may show their readers."""
-        return self._table.confirmed
+        """What replicas may show their readers: under SYNC_FLUSH nothing that we may still lose."""
+        confirmed = self._table.confirmed
+        return min(confirmed, self._store.synced_offset) if self._sync_flush else confirmed
 
     @property
     def enough(self) -> str | None:

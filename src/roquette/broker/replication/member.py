@@ -134,11 +134,11 @@ class GroupMember:
         await self._choose_ports()
         self.marks = await run_blocking(load_epochs, self._files, self._epochs_path)
         identity = await run_blocking(self._load_identity)
-        boot = self._files.boot_id.decode(errors="replace")
-        clean = self._sync_flush or identity.clean or identity.boot == boot
-        identity.id = self.config.broker_id or identity.id or await self._claim_id()
-        identity.boot, identity.clean = boot, False
-        await run_blocking(self._save_identity, identity)
+        clean = self._sync_flush or identity.clean or identity.boot == self._boot
+        known = identity.id
+        identity.id = self.config.broker_id or known or await self._claim_id()
+        if identity.id != known:
+            await run_blocking(self._save_identity, identity)
         self.id, self._identity = identity.id, identity
         broker = await self._open_replica(0, None)
         clean = clean and not broker.opened.damaged
@@ -174,7 +174,7 @@ class GroupMember:
         if self.broker is not None:
             broker = self._take_broker()
             await (broker.stop() if self.failure is None else broker.abandon())
-        if self.failure is None:
+        if self.failure is None and self.table.settled:
             self._identity.clean = True
             await run_blocking(self._save_identity, self._identity)
         await self._agreement.close()
@@ -218,6 +218,18 @@ class GroupMember:
         self._files.make_dirs(self._root)
         self._files.write_atomic(self._identity_path, msgspec.json.encode(identity))
 
+    @property
+    def _boot(self) -> str:
+        return self._files.boot_id.hex()
+
+    def _note_running(self) -> None:
+        """From now on the log may get what a power cut takes back: the next start must know. Not before the record
+        says what the last one took: a crash in between would hide it. Blocks, once in a life."""
+        identity = self._identity
+        if self.table.settled and (identity.clean or identity.boot != self._boot):
+            identity.boot, identity.clean = self._boot, False
+            self._save_identity(identity)
+
     async def _claim_id(self) -> int:
         """A free id, entered in the record so that nobody else gets it; waits until the record can be written."""
         while True:
@@ -250,6 +262,7 @@ class GroupMember:
 
     def won(self, epoch: int) -> None:
         """Become master."""
+        self._note_running()
         self._won, self._deposed = epoch, False
         self._ordered.set()
 
@@ -265,6 +278,7 @@ class GroupMember:
 
     def follow(self, order: Follow) -> None:
         """Connect to that master."""
+        self._note_running()
         log.info("following broker %d of epoch %d at %s", order.master, order.epoch, order.place)
         self.followed = order
 
@@ -334,6 +348,8 @@ class GroupMember:
         self._deposed = False
         await self._take_broker().abandon()
         await self._start_replica()
+        if self.broker is not None and self.broker.opened.damaged:
+            self.fail("the log is damaged: the next start says so to the group")
 
     def master_runs(self, store: MessageStore) -> None:
         """The master's broker has loaded all it needs, and accepts."""
