@@ -15,7 +15,7 @@ from roquette.errors import OffsetOutOfRange, StoreError
 from roquette.message.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from roquette.message.record_layout import StoredRecord
 from roquette.store.layout import StoreLayout
-from roquette.store.log.cut import cut_log, drop_log, log_bounds
+from roquette.store.log.cut import _look, cut_log, drop_log
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.dump import dump_file, kind_of
 from roquette.store.offline.findings import DAMAGE
@@ -29,6 +29,12 @@ from roquette.testing.recorded_files import Mark, RecordedFiles
 
 ROOT = "/s"
 LAYOUT = StoreLayout(ROOT)
+
+
+def log_bounds(files, config):
+    """Where the log of a closed store begins and ends, after a recovery that cuts it at damage."""
+    found = _look(files, config, 0)
+    return found.begin, found.end
 
 
 def workload(seed: int, operations: int = 700) -> Workload:

@@ -58,21 +58,12 @@ class _Found:
     timers: int
 
 
-def log_bounds(files: Files, config: StoreConfig) -> tuple[int, int]:
-    """Where the log of a closed store begins and ends, after a recovery that cuts it at damage. Blocks.
-
-    Raises:
-        StoreError: a process has the store, or it cannot be opened.
-    """
-    found = _look(files, config, 0)
-    return found.begin, found.end
-
-
 def cut_log(files: Files, config: StoreConfig, offset: int) -> CutReport:
     """Let the log of a closed store end at a record boundary. Blocks.
 
     Raises:
-        OffsetOutOfRange: the log does not have that boundary. StoreError: as `log_bounds`.
+        OffsetOutOfRange: the log does not have that boundary. StoreError: a process has the store, or it cannot be
+        opened.
         OSError: no space to keep what goes, or a failed call: call again.
     """
     found = _look(files, config, offset)
