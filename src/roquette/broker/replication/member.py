@@ -94,6 +94,7 @@ class GroupMember:
         self.failure: str | None = None
         self._failed = asyncio.Event()
         self.broker: Broker | None = None  # None between two
+        self._watching: asyncio.Task[None]
         self.is_master = False
         self.marks = EpochMarks()
         self.followed: Follow | None = None
@@ -128,9 +129,21 @@ class GroupMember:
             StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
         """
         self._client = RemotingClient(self._clock)
-        self._agreement = await open_agreement(
-            self.config.controller_addr, self._client, self._files
-        )
+        started = False
+        try:
+            self._agreement = await open_agreement(
+                self.config.controller_addr, self._client, self._files
+            )
+            await self._begin()
+            started = True
+        finally:
+            if not started:
+                await self.tasks.stop()
+                if self.broker is not None:
+                    await self.broker.stop()
+                await self._client.close()
+
+    async def _begin(self) -> None:
         await self._choose_ports()
         self.marks = await run_blocking(load_epochs, self._files, self._epochs_path)
         identity = await run_blocking(self._load_identity)
@@ -310,11 +323,18 @@ class GroupMember:
         while True:
             await self._ordered.wait()
             self._ordered.clear()
+            done = False
             try:
                 await self._obey()
+                done = True
             except (RoquetteError, OSError) as error:
                 self.fail(f"a change of role failed: {error}")
                 return
+            finally:
+                if (
+                    not done and not self.leaving
+                ):  # a defect of ours: never an office without a broker
+                    self.fail("a change of role failed")
             health.worked()
 
     async def _obey(self) -> None:
@@ -426,7 +446,7 @@ class GroupMember:
         broker.identity = Identity(config.broker_id, epoch, config.ha_listen_port)
         broker.handed = store
         await broker.start()
-        self.tasks.start("broker-failure", self._watch(broker))
+        self._watching = self.tasks.start("broker-failure", self._watch(broker))
         return broker
 
     async def _watch(self, broker: Broker) -> None:
@@ -445,6 +465,7 @@ class GroupMember:
         """The broker that runs, to be ended."""
         broker = self.broker
         assert broker is not None
+        self._watching.cancel()
         self._end = broker.store.wrote
         self.broker = self._store = self.on_confirmed = self.on_drop = None
         self.is_master = False
