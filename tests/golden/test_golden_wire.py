@@ -30,7 +30,13 @@ def cases(name: str) -> Any:
 
 FRAMES = cases("frame")
 HEADERS = {name: case for name, case in cases("headers").items() if hasattr(headers, name)}
-OURS = {13001, 13002, 13003}  # registers, tables for replicas: requests that Apache does not have
+OURS = {
+    13001,
+    13002,
+    13003,
+    13005,
+    13006,
+}  # registers, tables for replicas, watched routes: not Apache's
 
 
 def test_codes_are_apaches() -> None:

@@ -42,8 +42,8 @@ class BrokerReplicasInfo(msgspec.Struct, rename="camel"):
 class ElectMasterResponseBody(msgspec.Struct, rename="camel"):
     """As brokers read it; and the fields of a BrokerMemberGroup beside, which is what mqadmin reads."""
 
-    broker_member_group: BrokerMemberGroup
-    sync_state_set: list[Int64]
-    cluster: str
-    broker_name: str
-    broker_addrs: dict[int, str]
+    broker_member_group: BrokerMemberGroup | None = None
+    sync_state_set: list[Int64] = []
+    cluster: str | None = None
+    broker_name: str | None = None
+    broker_addrs: dict[int, str] | None = None
