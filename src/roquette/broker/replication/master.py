@@ -44,6 +44,8 @@ class MasterReplication(Feature):
         self._core = core
         self._feeds: dict[int, Feed] = {}  # by connection
         self._confirmed = -1
+        # Else nobody asks what is confirmed while there is no replica.
+        self._counts = core.replicas.waits or bool(quorum.marks)
         self._shared: tuple[int, int, list[bytes]] = (-1, -1, [])
         self._telling = False
         silence = Silence(config.ha_send_heartbeat_interval, config.ha_housekeeping_interval)
@@ -81,9 +83,10 @@ class MasterReplication(Feature):
         """Send what the turn has written to all that are in step."""
         if log_end != self.end:
             self.end = log_end
-            for feed in list(self._feeds.values()):
-                feed.follow()
-            self.moved()
+            if self._feeds or self._counts:
+                for feed in list(self._feeds.values()):
+                    feed.follow()
+                self.moved()
         return True
 
     def bodies(self, start: int) -> list[bytes]:
