@@ -36,7 +36,7 @@ NAME, TOPIC, POPPED = "broker-a", "orders", "pops"
 KEY = record_key("DefaultCluster", NAME)
 STORED = ("SEND_OK", "SLAVE_NOT_AVAILABLE")
 CALM_S = 60.0  # all must be well so soon after the last fault
-OFFSETS_S = 20.0  # commits older than this survive any take-over
+OFFSETS_S = 20.0  # of commits a take-over may forget so much, of the last before it
 _R = RequestCode
 
 
@@ -235,7 +235,7 @@ class GroupChaos:
         """A consumer that commits the end of a queue again and again, and asks what is known of it."""
         wire = Wire(self)
         where = {"topic": TOPIC, "queueId": 0}
-        mine = where | {"consumerGroup": "committer"}
+        mine = where | {"consumerGroup": "g"}  # a group that POP has made, of another topic
         while True:
             await asyncio.sleep(self.loop.random.uniform(0.05, 0.5))
             try:
@@ -243,12 +243,18 @@ class GroupChaos:
                 known = await wire.call(_R.QUERY_CONSUMER_OFFSET, mine)
                 end = await wire.call(_R.GET_MAX_OFFSET, where)
                 found = int(ext_dict(known.ext)["offset"]) if known.code == 0 else 0
+                if not self.alive[wire.ip].is_master:  # a replica serves its own offsets
+                    raise OSError("not the master")
                 if end.code != 0 or known.code not in (0, ResponseCode.QUERY_NOT_FOUND):
                     raise OSError("not the master")
                 self._check_offset(asked, found)
+                if found > int(ext_dict(end.ext)["offset"]):
+                    self.wrong.append(
+                        f"a committed offset of {found} is beyond the end {end.ext!r}"
+                    )
                 mark = max(found, int(ext_dict(end.ext)["offset"]))
                 done = await wire.call(_R.UPDATE_CONSUMER_OFFSET, mine | {"commitOffset": mark})
-                if done.code == 0:
+                if done.code == 0 and self.alive[wire.ip].is_master:
                     self.commits.append((self.now, mark))
             except (OSError, TimeoutError):
                 wire.close()
@@ -257,9 +263,10 @@ class GroupChaos:
     def _check_offset(self, asked: float, found: int) -> None:
         lost = [at for at, mark in self.commits if mark > found and at < asked]
         if lost:
-            self.oldest_commit = max(self.oldest_commit, asked - lost[0])
-            if asked - lost[0] > OFFSETS_S and self.role == "SYNC_MASTER":
-                self.wrong.append(f"a commit of {lost[0]} is not known at {asked}: {found}")
+            span = self.commits[-1][0] - lost[0]
+            self.oldest_commit = max(self.oldest_commit, span)
+            if span > OFFSETS_S and self.role == "SYNC_MASTER":
+                self.wrong.append(f"commits of {span} s are not known at {asked}: {found}")
             self.commits.clear()
 
     async def _pop(self) -> None:
@@ -480,6 +487,7 @@ class Wire:
     def __init__(self, world: GroupChaos) -> None:
         self._world = world
         self._writer: asyncio.StreamWriter | None = None
+        self.ip = ""
 
     def close(self) -> None:
         if self._writer is not None:
@@ -494,9 +502,8 @@ class Wire:
         async with asyncio.timeout(4):
             if self._writer is None:
                 self._wire = Connection()
-                self._reader, self._writer = await asyncio.open_connection(
-                    self._world.where(), BROKER_PORT
-                )
+                self.ip = self._world.where()
+                self._reader, self._writer = await asyncio.open_connection(self.ip, BROKER_PORT)
             header = encode_dict({k: str(v) for k, v in ext.items()})
             self._wire.send_request(code, header, b"", False)
             self._writer.write(b"".join(self._wire.data_to_send()))
