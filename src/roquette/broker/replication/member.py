@@ -147,7 +147,8 @@ class GroupMember:
         await self._choose_ports()
         self.marks = await run_blocking(load_epochs, self._files, self._epochs_path)
         identity = await run_blocking(self._load_identity)
-        clean = self._sync_flush or identity.clean or identity.boot == self._boot
+        same_boot = bool(self._boot) and identity.boot == self._boot  # where the system can tell
+        clean = self._sync_flush or identity.clean or same_boot
         known = identity.id
         identity.id = self.config.broker_id or known or await self._claim_id()
         if identity.id != known:
