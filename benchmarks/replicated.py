@@ -58,7 +58,7 @@ def start(kind: str) -> Replicated:
         try:
             if log_range(slave)[1] == log_range(master)[1] > 0:
                 break
-        except (AssertionError, OSError):
+        except (AssertionError, OSError, ValueError):  # it is not up yet
             pass
         assert time.monotonic() < end, replica.tail()
         time.sleep(0.2)

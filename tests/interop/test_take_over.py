@@ -1,13 +1,24 @@
 """The master of a real group dies, or stands still, under load: another one goes on, nothing acknowledged is lost."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.interop.driver import Driver
 from tests.interop.etcd import Etcd
-from tests.interop.take_over import Group, elect_shorter, group, kill_masters, stop_master
+from tests.interop.take_over import (
+    HEALTHY_S,
+    Group,
+    elect_shorter,
+    group,
+    kill_masters,
+    look,
+    stop_master,
+)
+
+from roquette import Client, ClientConfig
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -61,3 +72,38 @@ def test_the_record_in_etcd_names_the_next_master(etcd: Etcd, tmp_path: Path) ->
     with group(tmp_path, etcd.url) as made:
         report = asyncio.run(kill_masters(made, 1, topic="killed-etcd"))
     assert max(report.ours) < QUICK_S
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_leader_of_etcd_that_dies_moves_no_office(tmp_path: Path) -> None:
+    """Ten times: the broker goes on as master, and its answers are late by etcd's election at most."""
+    cluster = Etcd(tmp_path / "etcd", 3).start().wait()
+    try:
+        with group(tmp_path, cluster.url) as made:
+            asyncio.run(_kill_leaders(made, cluster, 10))
+    finally:
+        cluster.stop()
+
+
+async def _kill_leaders(made: Group, cluster: Etcd, kills: int) -> None:
+    config = ClientConfig(name_servers=made.namesrv.address, send_timeout_ms=10_000)
+    async with Client(config=config) as mq:
+        async with asyncio.timeout(HEALTHY_S):
+            while not (before := await look(mq, made)).healthy:
+                await asyncio.sleep(0.2)
+        slowest = 0.0
+        for _ in range(kills):
+            leader = await cluster.leader()
+            leader.kill()
+            end = time.monotonic() + 6
+            while time.monotonic() < end:
+                began = time.monotonic()
+                assert (await mq.send("T", b"x")).status == "SEND_OK"
+                slowest = max(slowest, time.monotonic() - began)
+                await asyncio.sleep(0.01)
+            leader.start(cluster.names)
+            await asyncio.sleep(2)
+            state = await look(mq, made)
+            assert (state.epoch, state.master) == (before.epoch, before.master), made.tails()
+        print(f"{kills} leaders of etcd died, slowest send {slowest:.2f} s")
