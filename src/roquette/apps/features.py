@@ -59,7 +59,6 @@ def broker_features(
     pulls = PullFeature(core)
     pops = PopFeature(core, saved)
     assignment = AssignmentFeature(core, saved, cluster.queues)
-    stats = StatsFeature(core, deletions)
     return [
         saved,
         TakeOver(core, saved, deletions),
@@ -71,19 +70,7 @@ def broker_features(
         pops,
         assignment,
         transactions,
-        HeartbeatProcessor(core),
-        LockProcessor(core),
-        SubscriptionProcessor(core),
-        ClientCallProcessor(core),
-        OffsetProcessor(core),
-        OffsetAdminProcessor(core, saved, pulls),
-        TopicProcessor(core, stats.items, saved, deletions),
-        GroupProcessor(core, saved, deletions),
-        QueryProcessor(core),
-        stats,
-        ConsumeStatsProcessor(core, stats.items),
-        UpkeepProcessor(core, saved, deletions),
-        AdminProcessor(core),
+        *_of_both(core, saved, deletions, pulls),
         TableFeed(core, saved, assignment, pops.pop),
         replication or MasterReplication(core, ClassicQuorum(core)),
         cluster,
@@ -104,7 +91,6 @@ def replica_features(
     deletions = Deletions(core)
     saved = TablePersistence(core, cluster.registration, deletions)
     pulls = PullFeature(core, master)
-    stats = StatsFeature(core, deletions)
     delays = DelayFeature(core)
     transactions = TransactionFeature(core)
     creation = AutoCreation(core, cluster.outbound, saved)
@@ -124,6 +110,19 @@ def replica_features(
         StoreMaintenance(core),
         pulls,
         assignment,
+        *_of_both(core, saved, deletions, pulls),
+        MetadataCopy(core, master, cluster.outbound, assignment),
+        SlaveReplication(core, followed or ClassicSource(core, cluster.outbound, master)),
+        cluster,
+    ]
+
+
+def _of_both(
+    core: BrokerCore, saved: TablePersistence, deletions: Deletions, pulls: PullFeature
+) -> list[Feature]:
+    """What a master serves and a replica serves, or refuses by its promises."""
+    stats = StatsFeature(core, deletions)
+    return [
         HeartbeatProcessor(core),
         LockProcessor(core),
         SubscriptionProcessor(core),
@@ -137,9 +136,6 @@ def replica_features(
         ConsumeStatsProcessor(core, stats.items),
         UpkeepProcessor(core, saved, deletions),
         AdminProcessor(core),
-        MetadataCopy(core, master, cluster.outbound, assignment),
-        SlaveReplication(core, followed or ClassicSource(core, cluster.outbound, master)),
-        cluster,
     ]
 
 

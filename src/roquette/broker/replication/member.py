@@ -208,7 +208,12 @@ class GroupMember:
         config = self.config
         port = config.listen_port or (await free_ports(config.bind_address))[0]
         ha_port = config.ha_listen_port or port + 1
-        self.config = dataclasses.replace(config, listen_port=port, ha_listen_port=ha_port)
+        self.config = dataclasses.replace(
+            config,
+            listen_port=port,
+            ha_listen_port=ha_port,
+            ha_send_heartbeat_interval=self._settings.silent_ms // 3,
+        )
         host = advertised_host(self.config)
         self.place = Place(address=f"{host}:{port}", ha_address=f"{host}:{ha_port}")
 
@@ -400,9 +405,7 @@ class GroupMember:
     # Brokers.
 
     async def _start_master(self, epoch: int, store: MessageStore) -> None:
-        config = dataclasses.replace(
-            self.config, broker_id=0, ha_send_heartbeat_interval=self._settings.silent_ms // 3
-        )
+        config = dataclasses.replace(self.config, broker_id=0)
         self.is_master = True
         self.broker = await self._run(config, self._master_features, epoch, store)
 
@@ -411,12 +414,7 @@ class GroupMember:
         self._settle_replica(await self._open_replica(self.table.epoch, store), begin)
 
     async def _open_replica(self, epoch: int, store: MessageStore | None) -> Broker:
-        config = dataclasses.replace(
-            self.config,
-            broker_id=self.id,
-            broker_role="SLAVE",
-            ha_send_heartbeat_interval=self._settings.silent_ms // 3,
-        )
+        config = dataclasses.replace(self.config, broker_id=self.id, broker_role="SLAVE")
         self.is_master, self.followed, self._join = False, None, None
         return await self._run(config, self._replica_features, epoch, store)
 
