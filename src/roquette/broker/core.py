@@ -48,6 +48,9 @@ class Shell(Protocol):
     def wake(self) -> None:
         """Run again what waits for messages that have become visible."""
 
+    def wake_soon(self) -> None:
+        """The same when this turn is over: what runs again may append."""
+
     def rerun(self, job: RequestContext, may_hold: bool) -> None:
         """Run a request again, now; `may_hold`: it may go on waiting."""
 

@@ -68,6 +68,7 @@ class Broker:
         self.handed: MessageStore | None = None
         self.failure: str | None = None
         self._failed = asyncio.Event()
+        self._waking = False
 
     @property
     def name(self) -> str:
@@ -203,6 +204,16 @@ class Broker:
                 arrived(arrivals)
 
     # What features ask for: `core.Shell`.
+
+    def wake_soon(self) -> None:
+        """Run again what waits when this turn is over: what runs again may append."""
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._waking = False
+        self.wake()
 
     def rerun(self, job: RequestContext, may_hold: bool) -> None:
         """Run a request again, now; `may_hold`: it may go on waiting."""

@@ -1,7 +1,5 @@
 """A group's master: who must have a message is the record's set, and without the lease nothing leaves."""
 
-import asyncio
-
 from roquette.base.lifecycle import Tasks
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature
@@ -83,7 +81,6 @@ class GroupMaster(Feature):
         self._table = member.table
         self._driver = member.driver
         self._replication = replication
-        self._waking = False
 
     async def start(self, tasks: Tasks) -> None:
         """Tell the member that the office can begin."""
@@ -99,13 +96,7 @@ class GroupMaster(Feature):
         core = self._core
         core.store.set_confirmed(offset)
         core.log_sync.replicated(offset)
-        if not self._waking:
-            self._waking = True
-            asyncio.get_running_loop().call_soon(self._wake)
-
-    def _wake(self) -> None:
-        self._waking = False
-        self._core.shell.wake()
+        core.shell.wake_soon()
 
     def health(self) -> dict[str, str]:
         """The group as this master sees it."""

@@ -1,6 +1,5 @@
 """A group's replica: whom it follows, and what the group's history lets it do with its log."""
 
-import asyncio
 import logging
 
 from roquette.base.logs import RateLimited
@@ -25,7 +24,6 @@ class GroupSource:
         self._core = core
         self._member = member
         self._noise = RateLimited(log, core.clock)
-        self._waking = False
         self.member: int | None = member.id
 
     @property
@@ -72,13 +70,7 @@ class GroupSource:
         store = self._core.store
         if offset > store.confirmed:
             store.set_confirmed(offset)
-            if not self._waking:
-                self._waking = True
-                asyncio.get_running_loop().call_soon(self._wake)
-
-    def _wake(self) -> None:
-        self._waking = False
-        self._core.shell.wake()
+            self._core.shell.wake_soon()
 
     def heard(self) -> None:
         """The master lives."""
