@@ -16,4 +16,4 @@ ENTRIES: dict[str, int] = {}
 CIRCLES: list[str] = []
 
 # Lines of source.
-LINES = {"all": 75_200, "product": 58_950}
+LINES = {"all": 78_700, "product": 62_400}

@@ -48,7 +48,7 @@ class Bench:
             self.clock,
             loop,
             self.tasks,
-            Hooks(self._end_turn, self._park),
+            Hooks(self._end_turn, self._park, options.get("guard")),
         )
         self.server = Server(
             self.dispatcher,

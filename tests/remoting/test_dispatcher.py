@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from roquette.errors import Refused
 from roquette.remoting.dispatcher import FAILED
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import Row
+from roquette.remoting.request import RequestContext, Row
 from roquette.wire.header_codec import ext_dict
 
 Run = Callable[..., Any]
@@ -252,3 +253,27 @@ def test_requests_of_a_peer_that_does_not_read_wait_for_it(bench: Run) -> None:
         assert not peer.parked
 
     bench(scenario, reply_size=500_000)
+
+
+def test_the_guard_is_asked_once_before_a_request_is_processed(bench: Run) -> None:
+    asked: list[tuple[int, Any]] = []
+
+    def guard(ctx: RequestContext, header: Any) -> None:
+        asked.append((ctx.command.code, getattr(header, "topic", None)))
+        if ctx.command.code == 1:
+            raise Refused(16, "who are you")
+
+    async def scenario(case: Any) -> None:
+        client = case.client()
+        answer = await client.invoke(case.address, case.echo, b"", b"x")
+        assert (answer.code, answer.remark, case.seen) == (16, "who are you", [])
+        await client.oneway(case.address, case.echo, b"", b"x")
+        assert (await client.invoke(case.address, case.topic, b'{"topic":"T"}')).body == b"T"
+        held = asyncio.ensure_future(client.invoke(case.address, case.held))
+        await asyncio.sleep(0.1)
+        case.dispatcher.rerun(case.hold.job, may_hold=False)
+        assert (await held).body == b"after all"
+        assert asked == [(1, None), (1, None), (case.topic, "T"), (case.held, None)]
+        assert case.seen == [], "the one-way request was refused, too"
+
+    bench(scenario, guard=guard)

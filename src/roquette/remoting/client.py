@@ -12,10 +12,14 @@ from roquette.errors import ClientClosed, ConnectError, RequestTimeout, Unreacha
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import Peer, Row
+from roquette.remoting.security import OPEN, Security
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
 from roquette.wire.command import Command
+from roquette.wire.signature import Signer
 
 log = logging.getLogger("roquette.remoting")
+
+IDLE_S = 120.0  # without traffic for so long a connection is closed
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -33,6 +37,7 @@ class RemotingClient:
         rows: requests that servers may send to us; lane 0 serves them all.
         on_lost: called with the address of every connection that ended.
         local_host: the address we call from (the simulation's host name), or None.
+        security: what we say of ourselves on every connection.
     """
 
     def __init__(
@@ -42,8 +47,8 @@ class RemotingClient:
         rows: list[Row] | None = None,
         on_lost: Callable[[str], None] | None = None,
         connect_timeout_s: float = 3.0,
-        idle_s: float = 120.0,
         local_host: str | None = None,
+        security: Security = OPEN,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
@@ -53,8 +58,8 @@ class RemotingClient:
         self._noise = RateLimited(log, clock)
         self._on_lost = on_lost
         self._connect_timeout_s = connect_timeout_s
-        self._idle_s = idle_s
         self._local_host = local_host
+        self._signer = None if security.credentials is None else Signer(security.credentials)
         self._peers: dict[str, Peer] = {}
         self._connecting: dict[str, asyncio.Future[Peer]] = {}
         self._next_id = 0
@@ -123,6 +128,7 @@ class RemotingClient:
                     await asyncio.sleep(0)
             if made[0].closed:
                 raise ConnectError("the connection was closed at once")
+            made[0].wire.signer = self._signer
             self._peers[address] = made[0]
             if not attempt.done():
                 attempt.set_result(made[0])
@@ -180,7 +186,7 @@ class RemotingClient:
     def _close_idle(self) -> None:
         now = self._loop.time()
         for peer in list(self._peers.values()):
-            if now - peer.last_active > self._idle_s and not len(peer.pending):
+            if now - peer.last_active > IDLE_S and not len(peer.pending):
                 hang_up(peer)
 
     def _cut_stalled(self) -> None:

@@ -8,7 +8,7 @@ request: a processor is a plain function. HOT: compiled by mypyc in the fast bui
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from roquette.base.clock import Clock
 from roquette.base.descriptors import SHORTAGE, shortage_words
@@ -61,16 +61,19 @@ class Hooks:
     Args:
         end_turn: runs after the requests of a turn and before anything is written.
         later: keeps a reply that waits for the disk; `Dispatcher.answer` brings it back.
+        guard: asked with each request and its decoded header before it is processed; raises `Refused`.
     """
 
-    __slots__ = ("end_turn", "later")
+    __slots__ = ("end_turn", "guard", "later")
 
     def __init__(
         self,
         end_turn: Callable[[], None] = _nothing,
         later: Callable[[RequestContext, Later], None] | None = None,
+        guard: Callable[[RequestContext, Any], None] | None = None,
     ) -> None:
         self.end_turn: Callable[[], None] = end_turn
+        self.guard: Callable[[RequestContext, Any], None] | None = guard
         self.later: Callable[[RequestContext, Later], None] | None = later
 
 
@@ -103,6 +106,7 @@ class Dispatcher:
         self._clock: Clock = clock
         self._tasks: Tasks = tasks
         self._hooks: Hooks = Hooks() if hooks is None else hooks
+        self._guard: Callable[[RequestContext, Any], None] | None = self._hooks.guard
         self.running: Running = Running()
         self.limits: PeerLimits = PeerLimits()
         self._scheduled: bool = False
@@ -246,6 +250,9 @@ class Dispatcher:
                         assert coerce is not None
                         header = coerce(command.ext)
                     job.header = header
+            if self._guard is not None and not job.admitted:
+                self._guard(job, header)
+                job.admitted = True
             outcome = job.row.process(job, header, command.body)
         except Refused as refusal:
             self._answer(job.peer, command, refusal.code, refusal.remark, refusal.ext, b"")

@@ -157,9 +157,11 @@ class RequestContext:
 
     Attributes:
         arrived_ms, steady_ms: steady time of its arrival, and of now. `now_ms`: wall time.
+        admitted: the guard of the server has let it in: it is not asked again when the request runs again.
     """
 
     __slots__ = (
+        "admitted",
         "arrived_ms",
         "command",
         "header",
@@ -178,6 +180,7 @@ class RequestContext:
         self.now_ms: int = 0  # until it runs
         self.steady_ms: int = arrived_ms
         self.may_hold: bool = True
+        self.admitted: bool = False
         self.header: Any = None
 
 

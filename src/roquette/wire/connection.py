@@ -15,6 +15,7 @@ from mypy_extensions import i64
 from roquette.errors import LocalProtocolError, RemoteProtocolError
 from roquette.wire.command import Command
 from roquette.wire.header_binary import decode_binary_header
+from roquette.wire.signature import Signer
 
 MAX_FRAME: Final = 16_777_216  # com.rocketmq.remoting.frameMaxLength, the length field included
 MAX_HEADER: Final = (
@@ -45,6 +46,7 @@ class Connection:
         broken: the malformed frame that followed the commands of the last `receive_data`, or None.
         refused: requests whose frame was given up (`drop`, or no memory for it), without their bodies:
             the caller answers them and empties the list.
+        signer: signs our requests, or None.
     """
 
     __slots__ = (
@@ -57,6 +59,7 @@ class Connection:
         "held",
         "needs",
         "refused",
+        "signer",
     )
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
@@ -69,6 +72,7 @@ class Connection:
         self._out: list[bytes] = []
         self._next_opaque: int = 0
         self._max_frame: int = max_frame
+        self.signer: Signer | None = None
 
     def receive_data(self, data: bytes) -> list[Command]:
         """Take what the peer sent and return the commands it completes, in order.
@@ -182,6 +186,9 @@ class Connection:
     def send_request(self, code: int, ext: bytes, body: bytes = b"", oneway: bool = False) -> int:
         """Queue a request and return its opaque. `ext` is the JSON object of the ext fields, or empty."""
         opaque = self.next_opaque()
+        signer = self.signer
+        if signer is not None:
+            ext = signer.sign(ext, body)
         flag = 2 if oneway else 0
         if ext:
             head = (

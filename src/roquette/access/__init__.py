@@ -1,0 +1,1 @@
+"""Who may do what: one engine for every server's ports."""

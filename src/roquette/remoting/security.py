@@ -1,0 +1,20 @@
+"""How connections that we open prove who we are."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from roquette.wire.signature import Credentials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """What a caller says of itself, and asks of those it calls.
+
+    Attributes:
+        credentials: every request is signed with them, or None.
+    """
+
+    credentials: Credentials | None = None
+
+
+OPEN: Final = Security()
