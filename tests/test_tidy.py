@@ -66,6 +66,7 @@ CONTRACT: dict[str, set[str]] = {
 ALLOWED: dict[tuple[str, str], str] = {
     ("base/clock.py", "time.time_ns"): "the one reader of wall time",
     ("base/entropy.py", "random.Random"): "the one source of random numbers",
+    ("base/entropy.py", "os.urandom"): "secrets come from the system alone",
     ("base/files.py", "open"): "the one door to files",
     ("base/descriptors.py", "open"): "the system's bound of maps, before there is a door",
     ("base/form.py", "open"): "our own sources, while the first of them is imported",

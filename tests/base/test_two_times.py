@@ -68,6 +68,7 @@ READERS: dict[str, tuple[str, str]] = {
         "_do _flush _pause_s _save_metrics _turn metrics_body recover",
     ),
     "broker/transactions/checks.py": (STORED, "_run _save load"),
+    "cli/tls.py": ("certificates say from when to when they hold", "make_files"),
     "client/blocking_sender.py": (STORED, "_header"),
     "client/consume_loop.py": (SHOWN, "_pull"),
     "client/pipeline.py": (STORED, "_post"),

@@ -1,5 +1,6 @@
 """The only source of random numbers and of process identity; seeded in the simulation."""
 
+import base64
 import os
 import random
 
@@ -27,3 +28,8 @@ class Entropy:
     def token(self, count: int = 8) -> str:
         """`count` random bytes as hexadecimal text."""
         return self.random.randbytes(count).hex()
+
+
+def secret_text(count: int = 24) -> str:
+    """A new secret of `count` random bytes of the system, as text of letters, digits, `-` and `_`."""
+    return base64.urlsafe_b64encode(os.urandom(count)).decode().rstrip("=")

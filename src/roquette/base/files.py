@@ -352,6 +352,18 @@ def read_lines(path: str) -> Iterator[bytes]:
             yield line.rstrip(b"\n")
 
 
+def write_private(path: str, data: bytes) -> None:
+    """Write a new file of the system that its owner alone may read, for keys and secrets.
+
+    Raises:
+        FileExistsError: it is there already, and stays as it is. OSError.
+    """
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def open_null() -> TextIO:
     """A text stream that takes everything and keeps nothing."""
     return open(os.devnull, "w", encoding="utf-8")

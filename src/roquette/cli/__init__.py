@@ -1,8 +1,8 @@
-"""Verbs for people: produce, consume, topics, groups, brokers, cluster, store. Commands return, outputs render."""
+"""Verbs for people: produce, consume, topics, groups, brokers, cluster, store, certificates. Commands return, outputs render."""
 
 import typer
 
-from roquette.cli import broker, cluster, consume, group, produce, store, topic
+from roquette.cli import broker, cluster, consume, group, produce, store, tls, topic
 
 
 def register(app: typer.Typer) -> None:
@@ -14,3 +14,4 @@ def register(app: typer.Typer) -> None:
     app.command()(cluster.cluster)
     app.add_typer(broker.app, name="broker")
     app.add_typer(store.app, name="store")
+    app.add_typer(tls.app, name="tls")
