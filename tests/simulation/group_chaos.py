@@ -225,11 +225,22 @@ class GroupChaos:
             if ok and "queueOffset" in ext_dict(answer.ext):
                 self.answers += 1
                 table, record = self.alive[here[0]].table, self._newest()
+                self._check_copies(here[0], answer)
                 if (record.epoch, record.master) != (table.epoch, table.me):
                     self.wrong.append(
                         f"broker {table.me} answers in epoch {table.epoch} at {self.now}; the record has "
                         f"{record.epoch} and master {record.master}"
                     )
+
+    def _check_copies(self, ip: str, answer: Any) -> None:
+        """SEND_OK of a SYNC_MASTER: another one has the message. Those that are down now may have had it."""
+        if self.role != "SYNC_MASTER" or answer.code != 0:
+            return
+        place = int(ext_dict(answer.ext)["msgId"][16:], 16)
+        others = [other for other in self.members if other != ip]
+        if any(other in self.busy or self.alive[other].own_end() > place for other in others):
+            return
+        self.wrong.append(f"SEND_OK for what nobody else has at {self.now}: {place}")
 
     async def _commit(self) -> None:
         """A consumer that commits the end of a queue again and again, and asks what is known of it."""

@@ -158,6 +158,29 @@ def test_two_of_which_both_must_have_it_refuse_alone_and_one_of_which_goes_on():
     simulate(scenario)
 
 
+def test_a_lone_survivor_that_goes_on_says_that_nobody_else_has_it():
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster, 2, broker_role="SYNC_MASTER", min_in_sync_replicas=1)
+        mq = await cluster.client("10.0.2.1")
+        assert (await mq.send("T", b"0")).status == "SEND_OK"
+        slave = next(ip for ip in MEMBERS[:2] if ip != master(cluster))
+        cluster.kill(slave)
+        receipts = [await mq.send("T", b"1"), await mq.send("new", b"2")]
+        receipts += await mq.send_batch("T", [b"3", b"4"])
+        assert [receipt.status for receipt in receipts] == ["SLAVE_NOT_AVAILABLE"] * 4
+        cluster.kill(master(cluster))  # the other one has not got them: it may not stand
+        await cluster.restart(slave)
+        await asyncio.sleep(8)
+        assert master(cluster) is None
+        await cluster.restart(next(ip for ip in MEMBERS[:2] if ip != slave))
+        await until(lambda: in_step(cluster) == 2)
+        await until(lambda: len(set(logs(cluster))) == 1)
+        assert (await mq.send("T", b"5")).status == "SEND_OK"
+        assert all(b"%d" % number in logs(cluster)[0] for number in range(6))
+
+    simulate(scenario)
+
+
 def test_consumers_go_on_where_they_were():
     async def scenario(cluster: SimCluster) -> None:
         got: list[bytes] = []

@@ -220,7 +220,7 @@ def build_core(
         timer_store=timer_store,
         disk=disk,
         writer=MessageWriter(store, delay_ms, disk.ratios_text, rules),
-        log_sync=LogSync(store, clock, live, replicas.waits, shell),
+        log_sync=LogSync(store, clock, live, replicas, shell),
         replicas=replicas,
         tables=tables,
         stats=BrokerStats(clock.now_ms(), live.bounds.counted),

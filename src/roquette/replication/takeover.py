@@ -124,6 +124,11 @@ class TakeOver:
         return f"in-sync replicas not enough: {have} of {need}" if have < need else ""
 
     @property
+    def alone(self) -> bool:
+        """Is what we confirm ours only? A replica that we ask to come into the set counts, it has all of it."""
+        return self._need() <= {self.me}
+
+    @property
     def trouble(self) -> str:
         """Why there is no master, in words; empty when all is well, or it is only a matter of seconds."""
         return self._store_trouble or self._why_none

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from roquette.base.clock import Clock
 from roquette.base.executor import submit, sync_file
 from roquette.broker.config import LiveConfig
+from roquette.broker.replication.state import ReplicaState
 from roquette.errors import StoreError
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.outcomes import Later, Reply
@@ -18,9 +19,17 @@ from roquette.store.config import FlushDiskType
 from roquette.store.log.durability import NEVER, DurabilityGate
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.plans import SyncPlan
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 
 SHORT_PAUSE_S: Final = 0.1
+SENDS: Final = frozenset(
+    {
+        int(RequestCode.SEND_MESSAGE),
+        int(RequestCode.SEND_MESSAGE_V2),
+        int(RequestCode.SEND_BATCH_MESSAGE),
+    }
+)
+"""Requests whose answers tell how safe a message is."""
 
 
 class Waiting:
@@ -60,15 +69,20 @@ class LogSync:
     """
 
     def __init__(
-        self, store: MessageStore, clock: Clock, live: LiveConfig, waits: bool, shell: Shell
+        self,
+        store: MessageStore,
+        clock: Clock,
+        live: LiveConfig,
+        replicas: ReplicaState,
+        shell: Shell,
     ) -> None:
-        """`waits`: for replicas."""
         self._store = store
         self._clock = clock
         self._live = live
         self._shell = shell
         self._sync_flush = live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._replicated = 0 if waits else NEVER
+        self._replicas = replicas
+        self._replicated = 0 if replicas.waits else NEVER
         self._disk: DurabilityGate[Waiting] = DurabilityGate(store.synced_offset)
         self._answers: DurabilityGate[Waiting] = DurabilityGate(self._safe_offset())
         self._running: SyncPlan | None = None
@@ -91,7 +105,7 @@ class LogSync:
         """Keep a reply until the log is safe up to its offset."""
         waiting = Waiting(later.end_offset, dispatcher, job, later.reply)
         if not self._answers.wait(later.end_offset, waiting, self._deadline()):
-            dispatcher.answer(job, later.reply)
+            self._release(waiting, ResponseCode.SUCCESS)
 
     async def safe(self, end_offset: int) -> int:
         """Wait as an answer does: SUCCESS, FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT.
@@ -202,7 +216,10 @@ class LogSync:
             waiting.future.set_result(code)
         if waiting.dispatcher is not None and waiting.job is not None:
             assert waiting.reply is not None
-            if code != ResponseCode.SUCCESS:
+            if code == ResponseCode.SUCCESS:
+                if self._replicas.receipt and waiting.job.command.code in SENDS:
+                    waiting.reply.code = self._replicas.receipt
+            else:
                 waiting.reply.code = int(code)
                 if code == ResponseCode.SERVICE_NOT_AVAILABLE:
                     waiting.reply.ext = b""

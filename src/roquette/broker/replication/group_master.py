@@ -6,6 +6,7 @@ from roquette.broker.feature import Feature
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.member import GroupMember
 from roquette.store.config import FlushDiskType
+from roquette.wire.codes import ResponseCode
 from roquette.wire.ha import Epochs
 
 
@@ -94,6 +95,7 @@ class GroupMaster(Feature):
 
     def _confirmed(self, offset: int) -> None:
         core = self._core
+        core.replicas.receipt = int(ResponseCode.SLAVE_NOT_AVAILABLE) if self._table.alone else 0
         core.store.set_confirmed(offset)
         core.log_sync.replicated(offset)
         core.shell.wake_soon()

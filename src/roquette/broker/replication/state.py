@@ -9,7 +9,8 @@ class ReplicaState:
     Attributes:
         waits: answers wait until replicas have what they speak of (brokerRole SYNC_MASTER).
         refusal: why messages are refused now; None: they are not.
-        receipt: the code of an answer to a send: 0, or SLAVE_NOT_AVAILABLE while there are fewer replicas than wanted.
+        receipt: the code of an answer to a send that waited for replicas: 0, or SLAVE_NOT_AVAILABLE while a group's master
+            is alone in the set. `LogSync` reads it when the answer leaves.
     """
 
     __slots__ = ("receipt", "refusal", "waits")

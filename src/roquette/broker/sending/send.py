@@ -196,7 +196,6 @@ class SendProcessor:
             self._reply % (done.physical_offset, queue_id, done.queue_offset, _quote(uniq_key))
         )
         if self._answers_wait and named.get("WAIT", "true").lower() == "true":
-            reply.code = self._replicas.receipt
             return Later(done.end_offset, reply)
         return reply
 
@@ -270,7 +269,7 @@ class SendProcessor:
         saved = await self._auto_creation.created(topic, template)
         code = 0
         if isinstance(outcome, Later):
-            code = await self._log_sync.safe(outcome.end_offset)
+            code = await self._log_sync.safe(outcome.end_offset) or self._replicas.receipt
             outcome = outcome.reply
         assert isinstance(outcome, Reply), outcome
         if code or not saved:
@@ -430,7 +429,6 @@ class SendProcessor:
         transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
         reply = Reply(self._batch_reply % (ids.encode(), queue_id, done.queue_offset, transaction))
         if self._answers_wait and common.get("WAIT", "true").lower() == "true":
-            reply.code = self._replicas.receipt
             return Later(done.end_offset, reply)
         return reply
 
