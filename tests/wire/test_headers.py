@@ -25,6 +25,12 @@ from roquette.wire.numbers import Int32, Int64
 
 # Required fields are marked with "!".
 WIRE_NAMES = {
+    "AclRequestHeader": "subject",
+    "UserRequestHeader": "username",
+    "ListUsersRequestHeader": "filter",
+    "DeleteAclRequestHeader": "subject policyType resource",
+    "ListAclsRequestHeader": "subjectFilter resourceFilter",
+    "HaTicketResponseHeader": "ticket",
     "AckMessageRequestHeader": "consumerGroup! topic! queueId! extraInfo! offset! liteTopic bname",
     "AddBrokerRequestHeader": "configPath",
     "AddWritePermOfBrokerRequestHeader": "brokerName!",

@@ -151,6 +151,7 @@ class RequestCode(IntEnum):
     FOLLOW_TABLES = 13003  # ours: a replica waits for changes of its master's tables
     WATCH_ROUTES = 13005  # ours: tell this connection when routes of these topics change
     ROUTES_CHANGED = 13006  # ours: which have changed, one way
+    GET_HA_TICKET = 13007  # ours: what a replica says first on a connection to its master's door
     UPDATE_COLD_DATA_FLOW_CTR_CONFIG = 2001
     REMOVE_COLD_DATA_FLOW_CTR_CONFIG = 2002
     GET_COLD_DATA_FLOW_CTR_INFO = 2003

@@ -1,5 +1,6 @@
 """JSON bodies as Structs: field names are Apache's, in snake case here and in camel case on the wire."""
 
+from roquette.wire.bodies.access import *
 from roquette.wire.bodies.clients import *
 from roquette.wire.bodies.controller import *
 from roquette.wire.bodies.data_version import *

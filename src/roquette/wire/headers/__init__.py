@@ -1,5 +1,6 @@
 """Every header as data, named as in Apache: the Struct is the single source of wire names, types and defaults."""
 
+from roquette.wire.headers.access import *
 from roquette.wire.headers.ack import *
 from roquette.wire.headers.client import *
 from roquette.wire.headers.controller import *

@@ -1,0 +1,196 @@
+"""Users and access control lists of a whole cluster: every master and every name server keeps them, replicas copy."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from roquette.admin.cluster import masters_of, require_one
+from roquette.client import access_calls
+from roquette.client.calls import Call
+from roquette.client.operations import Answer, Operation, ask_all
+from roquette.errors import BrokerError, ClientError, ConfigError
+from roquette.wire.bodies.access import AclInfo, UserInfo
+from roquette.wire.codes import ResponseCode
+
+T = TypeVar("T")
+
+
+class Keeper(NamedTuple):
+    """A server that keeps users and rules. name: of a broker, empty: a name server."""
+
+    name: str
+    address: str
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What one server made of a change.
+
+    Attributes:
+        broker: empty: a name server. error: empty: it is done.
+        unserved: it keeps no users at all, as Apache's name servers and brokers before 5.3: `error` is empty.
+    """
+
+    broker: str
+    address: str
+    error: str = ""
+    unserved: bool = False
+
+
+class UserRow(msgspec.Struct, frozen=True):
+    """A user as the servers have it. error: which servers lack it, have it otherwise, or do not answer."""
+
+    username: str
+    user_type: str
+    user_status: str
+    error: str = ""
+
+
+class AclRow(msgspec.Struct, frozen=True):
+    """One rule as the servers have it. error: which servers lack it, or do not answer."""
+
+    subject: str
+    policy_type: str
+    resource: str
+    actions: str
+    source_ips: str
+    decision: str
+    error: str = ""
+
+
+def keepers(name_servers: Sequence[str], cluster: str | None = None) -> Operation[list[Keeper]]:
+    """Who keeps users: the masters of one cluster or of all, and the name servers.
+
+    Name servers without any broker are enough: their users come first when a cluster is set up.
+    """
+    try:
+        masters = yield from masters_of(cluster)
+    except ConfigError:
+        if cluster is not None:
+            raise
+        masters = []
+    brokers = [Keeper(name, address) for name, address in masters]
+    return [*brokers, *(Keeper("", address) for address in name_servers)]
+
+
+def put_user(
+    user: UserInfo, name_servers: Sequence[str], *, create: bool, cluster: str | None = None
+) -> Operation[list[Told]]:
+    """Create a user, or change one, everywhere."""
+    call = access_calls.create_user(user) if create else access_calls.update_user(user)
+    return (yield from _everywhere(call, name_servers, cluster))
+
+
+def delete_user(
+    username: str, name_servers: Sequence[str], *, cluster: str | None = None
+) -> Operation[list[Told]]:
+    """Remove a user, and its rules, everywhere."""
+    return (yield from _everywhere(access_calls.delete_user(username), name_servers, cluster))
+
+
+def put_acl(
+    acl: AclInfo, name_servers: Sequence[str], *, cluster: str | None = None
+) -> Operation[list[Told]]:
+    """Add rules to a subject, or replace those for the same resources, everywhere."""
+    return (yield from _everywhere(access_calls.create_acl(acl), name_servers, cluster))
+
+
+def delete_acl(
+    subject: str,
+    name_servers: Sequence[str],
+    *,
+    resource: str = "",
+    policy_type: str = "",
+    cluster: str | None = None,
+) -> Operation[list[Told]]:
+    """Remove the rule for a resource, or all of a subject's, everywhere."""
+    call = access_calls.delete_acl(subject, resource, policy_type)
+    return (yield from _everywhere(call, name_servers, cluster))
+
+
+def list_users(
+    name_servers: Sequence[str], part: str = "", *, cluster: str | None = None
+) -> Operation[list[UserRow]]:
+    """Every user that any server has, by name."""
+    call = access_calls.list_users(part)
+    answers = yield from _read(call, name_servers, cluster)
+
+    def rows(users: list[UserInfo]) -> Iterable[UserRow]:
+        for user in users:
+            yield UserRow(user.username or "", user.user_type or "", user.user_status or "")
+
+    return _merged(answers, rows)
+
+
+def list_acls(
+    name_servers: Sequence[str],
+    subject: str = "",
+    resource: str = "",
+    *,
+    cluster: str | None = None,
+) -> Operation[list[AclRow]]:
+    """Every rule that any server has, by subject and resource."""
+    call = access_calls.list_acls(subject, resource)
+    answers = yield from _read(call, name_servers, cluster)
+    return _merged(answers, acl_rows)
+
+
+def acl_rows(acls: Iterable[AclInfo]) -> Iterable[AclRow]:
+    """A row for each rule."""
+    for acl in acls:
+        for policy in acl.policies or ():
+            for entry in policy.entries or ():
+                yield AclRow(
+                    acl.subject or "",
+                    policy.policy_type or "Custom",
+                    entry.resource or "",
+                    ",".join(entry.actions or ()),
+                    ",".join(entry.source_ips or ()),
+                    entry.decision or "",
+                )
+
+
+def _everywhere(
+    call: Call[None], name_servers: Sequence[str], cluster: str | None
+) -> Operation[list[Told]]:
+    asked = yield from keepers(name_servers, cluster)
+    answers = yield from ask_all((keeper.address, call) for keeper in asked)
+    told: list[Told] = []
+    for keeper, answer in zip(asked, answers, strict=True):
+        unserved = _unserved(answer)
+        told.append(Told(*keeper, "" if unserved else answer.reason, unserved))
+    return told
+
+
+def _unserved(answer: Answer[Any]) -> bool:
+    error = answer.error
+    return isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def _read(
+    call: Call[T], name_servers: Sequence[str], cluster: str | None
+) -> Operation[list[Answer[T]]]:
+    """Answers of those that keep users; raises ClientError when none does, or none answers."""
+    asked = yield from keepers(name_servers, cluster)
+    answers = yield from ask_all((keeper.address, call) for keeper in asked)
+    served = [answer for answer in answers if not _unserved(answer)]
+    if not served:
+        raise ClientError("no server here keeps users: Apache's brokers do since 5.3")
+    require_one(served)
+    return served
+
+
+def _merged(answers: Sequence[Answer[Any]], rows: Any) -> list[Any]:
+    """Each row once, with the servers that have it not, or say nothing."""
+    found: dict[Any, set[str]] = {}
+    silent = [f"{answer.address}: {answer.reason}" for answer in answers if answer.error]
+    told = [answer for answer in answers if answer.error is None]
+    for answer in told:
+        for row in rows(answer.value):
+            found.setdefault(row, set()).add(answer.address)
+    merged = []
+    for row, at in found.items():
+        absent = [f"{a.address}: has it not so" for a in told if a.address not in at]
+        error = "; ".join([*absent, *silent])
+        merged.append(msgspec.structs.replace(row, error=error) if error else row)
+    return sorted(merged, key=lambda row: tuple(map(str, msgspec.structs.astuple(row))))
