@@ -21,6 +21,10 @@ READERS: dict[str, tuple[str, str]] = {
         "the hour of deletion (deleteWhen); ages count from `retention.SteadyTime`",
         "_clean_once look",
     ),
+    "broker/replication/acting.py": (
+        "the version of a table, the age of a commit",
+        "_act _take_offsets",
+    ),
     "broker/replication/follower.py": (SHOWN, "status"),
     "broker/pop/checks.py": (VERSIONS, "topic_and_group"),
     "broker/operation/settings.py": (SHOWN, "show_runtime_info"),

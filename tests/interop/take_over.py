@@ -30,10 +30,10 @@ from tests.real_servers import RawConnection, frame, pull_fields, send_fields
 from roquette.admin.replication import GroupState, group_states
 from roquette.admin.topics import create_topic
 from roquette.client.client import Client
-from roquette.client.core.retry_policy import STORED_CODES
 from roquette.errors import RoquetteError, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.record import decode_records
+from roquette.wire.codes import STORED_CODES
 
 GROUP = "broker-g"
 QUEUES, WRITERS = 4, 8

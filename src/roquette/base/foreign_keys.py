@@ -84,7 +84,7 @@ _BROKER_IDLE = {
         skipPreOnline brokerElectionPriority
         controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup checkSyncStateSetPeriod
         syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod sendHeartbeatTimeoutMillis
-        compatibleWithOldNameSrv enableRemoteEscape enableSplitMetadata splitMetadataSize forwardTimeout
+        compatibleWithOldNameSrv enableSplitMetadata splitMetadataSize forwardTimeout
         storePathBrokerIdentity storePathEpochFile preferredLeaderId storePathDLedgerCommitLog diskFallRecorded
         brokerIP2 inBrokerContainer isBrokerContainer isInBrokerContainer""",
     "there is no RocksDB; a store or tables in it are refused": """

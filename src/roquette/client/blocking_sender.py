@@ -16,7 +16,7 @@ from roquette.client.blocking import BlockingReader, ReaderConfig
 from roquette.client.blocking_connection import BlockingConnection
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.queue_selector import RoundRobin
-from roquette.client.core.retry_policy import STORED_CODES, broker_error
+from roquette.client.core.retry_policy import broker_error
 from roquette.client.core.route_cache import TopicRoute, route_from_template
 from roquette.client.core.send_window import Chunk, SendWindow, WindowLimits, is_flow_control
 from roquette.errors import (
@@ -29,7 +29,7 @@ from roquette.errors import (
 )
 from roquette.message.message import MessageQueue
 from roquette.message.names import TBW102
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import STORED_CODES, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import SendMessageRequestHeaderV2
 

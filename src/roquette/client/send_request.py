@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from roquette.client.config import ClientConfig
-from roquette.client.core.retry_policy import STORED_CODES, broker_error
+from roquette.client.core.retry_policy import broker_error
 from roquette.message.message import MessageQueue
-from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.codes import STORED_CODES, RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import decode_ext, encoder
 from roquette.wire.headers import SendMessageRequestHeaderV2, SendMessageResponseHeader

@@ -305,3 +305,14 @@ _VERSION_NAMES: Final = tuple(_version_names())
 def version_text(ordinal: int) -> str:
     """The name of a version ordinal: 513 is "V5_5_0", too high a one "HIGHER_VERSION" (MQVersion.getVersionDesc)."""
     return _VERSION_NAMES[max(0, min(ordinal, len(_VERSION_NAMES) - 1))]
+
+
+STORED_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+"""Answers to a send after which the message is in the log."""

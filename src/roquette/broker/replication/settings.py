@@ -70,6 +70,10 @@ class ReplicationSettings:
         False,
         "Name servers with supportActingMaster show a replica without a master as one, for reading.",
     )
+    enable_remote_escape: bool = option(
+        False,
+        "With enableSlaveActingMaster a replica without a master puts due delayed messages to other masters.",
+    )
     broker_heartbeat_interval: int = option(
         1_000,
         "A broker of a group that elects, or with enableSlaveActingMaster, tells name servers that it lives each, ms.",

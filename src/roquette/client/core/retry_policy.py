@@ -38,16 +38,6 @@ _NO_MASTER_CODES: Final = frozenset(
 )
 _NO_MASTER_WORDS: Final = ("slave", "the master is ", "no master is known", "not the master")
 
-STORED_CODES: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    }
-)
-"""Answers to a send after which the message is in the log."""
-
 
 def broker_error(code: int, remark: str | None, address: str) -> BrokerError:
     """The error an answer means, with its two flags."""
