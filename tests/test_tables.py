@@ -12,7 +12,7 @@ from roquette.broker.tables.bounds import Bounds, BoundSettings
 from roquette.nameserver.bounds import Bounds as NameServerBounds
 
 SRC = Path(__file__).resolve().parent.parent / "src" / "roquette"
-ROOMS = ("base", "remoting", "nameserver", "broker", "client", "store")
+ROOMS = ("base", "remoting", "access", "nameserver", "broker", "client", "store")
 KINDS = {"dict", "set", "OrderedDict", "deque", "defaultdict", "WeakKeyDictionary"}
 
 BOUNDED: dict[str, str] = {
@@ -25,6 +25,10 @@ BOUNDED: dict[str, str] = {
     "remoting/dispatcher.py:_rows": "the request codes that are served",
     "base/logs.py:_seen": "1,000 keys",
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",
+    # access
+    "access/policies.py:_levels _with_places": "a user each",
+    "access/policies.py:_exact _kinds _prefixes _lengths _singles": "the entries of a user's policies",
+    "access/policies.py:_verdicts": "MAX_VERDICTS",
     # name server
     "nameserver/kv_table.py:_table": "bounds.kv_entries bounds.kv_characters",
     "nameserver/processors/routes.py:_encoded": "20,000 routes, 64 MiB",

@@ -123,6 +123,12 @@ class RateLimited:
         self, key: str, message: str, *args: object, error: BaseException | None = None
     ) -> None:
         """Log `message`, and the traceback of `error`, unless a line of this `key` passed within the interval."""
+        self.line(logging.WARNING, key, message, *args, error=error)
+
+    def line(
+        self, level: int, key: str, message: str, *args: object, error: BaseException | None = None
+    ) -> None:
+        """The same at any level."""
         now = self._clock.steady_ms()
         entry = self._seen.get(key)
         if entry is not None and now - entry[0] < self._interval_ms:
@@ -135,4 +141,4 @@ class RateLimited:
         if suppressed:
             message += " (and %d more like it)"
             args = (*args, suppressed)
-        self._log.warning(message, *args, exc_info=error)
+        self._log.log(level, message, *args, exc_info=error)

@@ -1,0 +1,63 @@
+"""Who was let do what, and who was not: lines of the logger `roquette.audit`.
+
+A refusal is a warning; what changes something and was allowed is an info line; all else that was allowed is a debug
+line. Lines of one user, request and reason are one in 10 s with a count. Values are quoted by `base/logs.py`.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from roquette.access.model import Resource
+from roquette.access.needs import Need, Needed
+from roquette.base.clock import Clock
+from roquette.base.logs import RateLimited
+from roquette.wire.codes import RequestCode
+
+log = logging.getLogger("roquette.audit")
+
+SHOWN: Final = 4  # resources of one line
+_NAMES: Final = {int(code): code.name for code in RequestCode}
+
+
+class Audit:
+    """Writes the audit lines of one server."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._lines = RateLimited(log, clock)
+        self.refusals: int = 0
+
+    def refused(self, user: str, code: int, resource: Resource | None, ip: str, why: str) -> None:
+        """Somebody was not let in; `user` is unproven, or empty."""
+        self.refusals += 1
+        self._lines.warning(
+            f"{user[:64]} {code} {why}",
+            "refused user=%s request=%s resource=%s ip=%s why=%s",
+            user,
+            _NAMES.get(code, code),
+            "" if resource is None else resource,
+            ip,
+            why,
+        )
+
+    def allowed(
+        self, user: str, code: int, need: Need, needed: Sequence[Needed] | None, ip: str
+    ) -> None:
+        """A proven user was let through; None for `needed` is a super user, who needs nothing."""
+        if not need.changes and not log.isEnabledFor(logging.DEBUG):
+            return
+        what = "anything" if needed is None else _shown(needed)
+        self._lines.line(
+            logging.INFO if need.changes else logging.DEBUG,
+            f"{user[:64]} {code} {what}",
+            "allowed user=%s request=%s resource=%s ip=%s",
+            user,
+            _NAMES.get(code, code),
+            what,
+            ip,
+        )
+
+
+def _shown(needed: Sequence[Needed]) -> str:
+    more = f" and {len(needed) - SHOWN} more" if len(needed) > SHOWN else ""
+    return ",".join(str(resource) for resource, _ in needed[:SHOWN]) + more

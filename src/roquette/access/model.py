@@ -1,0 +1,212 @@
+"""Who may do what: users, resources, actions and policies, as Apache's `auth` module has them since 5.3.
+
+Texts are Apache's: a resource is `Topic:orders`, `Topic:orders*`, `Topic:*` or `*`, a subject `User:alice`.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SUBJECT_PREFIX: Final = "User:"
+
+
+class _Named(StrEnum):
+    """A text that is read whatever its case, as Apache's enums read theirs."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "_Named | None":
+        text = value.lower() if isinstance(value, str) else None
+        return next((one for one in cls if one.value.lower() == text), None)
+
+
+class Action(_Named):
+    """What is done to a resource. `ALL` stands in policies only, `ANY` in requests only."""
+
+    ALL = "All"
+    ANY = "Any"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+class Kind(_Named):
+    """What a resource is. `ANY` is the kind of `*`."""
+
+    ANY = "Any"
+    CLUSTER = "Cluster"
+    NAMESPACE = "Namespace"
+    TOPIC = "Topic"
+    GROUP = "Group"
+
+
+class Pattern(StrEnum):
+    """How the name of a resource is meant."""
+
+    LITERAL = "Literal"
+    PREFIXED = "Prefixed"
+    ANY = "Any"
+
+
+class Decision(_Named):
+    """What an entry of a policy says."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class PolicyType(_Named):
+    """`DEFAULT` counts only where no `CUSTOM` entry fits."""
+
+    CUSTOM = "Custom"
+    DEFAULT = "Default"
+
+
+class UserType(_Named):
+    """A `SUPER` user is asked for no policy."""
+
+    SUPER = "Super"
+    NORMAL = "Normal"
+
+
+class UserStatus(_Named):
+    """A user that is off is refused, whatever its policies say."""
+
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+class Resource(msgspec.Struct, frozen=True, gc=False):
+    """A topic, group, cluster or namespace; in policies also all whose names begin alike, or all there are."""
+
+    kind: Kind
+    name: str = ""
+    pattern: Pattern = Pattern.LITERAL
+
+    @classmethod
+    def parse(cls, key: str) -> "Resource":
+        """The resource of `Topic:orders`, `Topic:orders*`, `Topic:*`, `*`; ValueError says what is wrong."""
+        if key == "*":
+            return ANYTHING
+        word, colon, name = key.partition(":")
+        try:
+            kind = Kind(word)
+        except ValueError:
+            kind = Kind.ANY
+        if kind is Kind.ANY or not colon:
+            raise ValueError(
+                f"resource {key[:80]!r} is not '*', 'Topic:<name>', 'Group:<name>', 'Cluster:<name>'"
+                " or 'Namespace:<name>', where a '*' may end the name"
+            )
+        if name == "*":
+            return cls(kind, "", Pattern.ANY)
+        if name.endswith("*"):
+            name = name[:-1]
+            if "*" not in name:
+                return cls(kind, name, Pattern.PREFIXED)
+        if not name or "*" in name:
+            raise ValueError(f"resource {key[:80]!r} has no name with at most one '*', at its end")
+        return cls(kind, name)
+
+    def __str__(self) -> str:
+        if self.kind is Kind.ANY:
+            return "*"
+        star = "" if self.pattern is Pattern.LITERAL else "*"
+        return f"{self.kind.value}:{self.name}{star}"
+
+    def covers(self, other: "Resource") -> bool:
+        """Whether this resource of a policy means `other`, the literal one of a request."""
+        if self.kind is Kind.ANY:
+            return True
+        if self.kind is not other.kind:
+            return False
+        if self.pattern is Pattern.PREFIXED:
+            return other.name.startswith(self.name)
+        return self.pattern is Pattern.ANY or self.name == other.name
+
+
+ANYTHING: Final = Resource(Kind.ANY, "", Pattern.ANY)
+
+
+def topic_resource(name: str) -> Resource:
+    """What a right on the topic `name` is a right on: a retry topic belongs to its group."""
+    if name.startswith(RETRY_PREFIX):
+        return Resource(Kind.GROUP, name[len(RETRY_PREFIX) :])
+    return Resource(Kind.TOPIC, name)
+
+
+def group_resource(name: str) -> Resource:
+    """The group `name`, which may be given by its retry topic."""
+    return Resource(Kind.GROUP, name.removeprefix(RETRY_PREFIX))
+
+
+class User(msgspec.Struct):
+    """An account of ACL 2.0. Its password is the secret that signs: it stands in no text."""
+
+    username: str
+    password: str
+    user_type: UserType = UserType.NORMAL
+    user_status: UserStatus = UserStatus.ENABLE
+
+    def __repr__(self) -> str:
+        return f"User({self.username!r}, {self.user_type.value}, {self.user_status.value})"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One line of a policy. `source_ips`: addresses and networks (10.0.0.0/8); none are all."""
+
+    resource: Resource
+    actions: tuple[Action, ...]
+    source_ips: tuple[str, ...] = ()
+    decision: Decision = Decision.ALLOW
+
+    def __str__(self) -> str:
+        """As the answer "by which rule" shows it."""
+        where = f" from {','.join(self.source_ips)}" if self.source_ips else ""
+        actions = ",".join(action.value for action in self.actions)
+        return f"{self.decision.value} {actions} on {self.resource}{where}"
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """The entries of one type."""
+
+    policy_type: PolicyType = PolicyType.CUSTOM
+    entries: tuple[Entry, ...] = ()
+
+
+class Acl(msgspec.Struct, frozen=True):
+    """What one subject, `User:alice`, may do and may not."""
+
+    subject: str
+    policies: tuple[Policy, ...] = ()
+
+    @property
+    def username(self) -> str:
+        """The subject's name."""
+        return self.subject.removeprefix(SUBJECT_PREFIX)
+
+    def policy(self, policy_type: PolicyType) -> Policy | None:
+        """The policy of this type; the first, should there be several."""
+        return next((one for one in self.policies if one.policy_type is policy_type), None)
+
+    def with_policy(self, policy: Policy) -> "Acl":
+        """This Acl, the policy of that type replaced or added."""
+        others = (one for one in self.policies if one.policy_type is not policy.policy_type)
+        return Acl(self.subject, (*others, policy))
+
+
+def subject_of(username: str) -> str:
+    """`User:alice`."""
+    return SUBJECT_PREFIX + username
+
+
+def parse_actions(texts: Iterable[str]) -> tuple[Action, ...]:
+    """Actions by their names, each once and in the order given; ValueError names the first that is none."""
+    return tuple(dict.fromkeys(Action(text.strip()) for text in texts))
