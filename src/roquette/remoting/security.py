@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from roquette.remoting.tls import ClientTls
 from roquette.wire.signature import Credentials
 
 
@@ -12,9 +13,11 @@ class Security:
 
     Attributes:
         credentials: every request is signed with them, or None.
+        tls: every connection uses it, or None.
     """
 
     credentials: Credentials | None = None
+    tls: ClientTls | None = None
 
 
 OPEN: Final = Security()
