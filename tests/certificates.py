@@ -78,6 +78,7 @@ def issue(
     days: float = 30,
     *,
     client: bool = False,
+    both: bool = False,
     starts_in_days: float = -1,
     password: str = "",
     pkcs1: bool = False,
@@ -88,7 +89,7 @@ def issue(
 
     Args:
         days: from now until it ends; less than 0 is expired.
-        client: for the client's end instead of the server's.
+        client: for the client's end instead of the server's. both: for either.
         starts_in_days: from now; more than 0 is not yet valid.
         password: encrypts the key. pkcs1: the key in its traditional form, not PKCS#8.
         rsa_key: RSA with 2048 bits (slow to make) instead of P-256.
@@ -102,7 +103,9 @@ def issue(
     now = datetime.now(UTC)
     ends = now + timedelta(days=days)
     starts = min(now + timedelta(days=starts_in_days), ends - timedelta(days=1))
-    use = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
+    use = [ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH]
+    if both:
+        use = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
     made = (
         x509.CertificateBuilder()
@@ -114,7 +117,7 @@ def issue(
         .not_valid_after(ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(use), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(

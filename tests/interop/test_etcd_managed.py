@@ -4,12 +4,14 @@ import asyncio
 import os
 import shutil
 import signal
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.certificates import issue, make_ca
 from tests.interop.clients import etcd_program
 from tests.interop.etcd import HOST, ask
 from tests.interop.peers import START_TIMEOUT_S, Server, free_port, start_roquette_namesrv
@@ -20,7 +22,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.config import Sources
 from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import NAMESRV
-from roquette.errors import AgreementError, ConfigError
+from roquette.errors import AgreementError, ConfigError, RemoteProtocolError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
@@ -37,13 +39,22 @@ def until(what: Callable[[], bool], server: Server | None = None) -> None:
 
 
 class Three:
-    """Three name servers, each with a member."""
+    """Three name servers, each with a member; `encrypted`: they speak TLS to each other."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, encrypted: bool) -> None:
         self.folders = [folder / f"n{i}" for i in range(3)]
         self.ports = [free_port() for _ in range(3)]
         self.clients = [free_port() for _ in range(3)]
         self.servers: list[Server | None] = [None] * 3
+        self.tls: dict[str, str] = {}
+        self.context: ssl.SSLContext | None = None
+        if encrypted:
+            ca = make_ca(folder)
+            pair = issue(ca, [HOST], both=True)
+            names = ("controllerCaFile", "controllerCertFile", "controllerKeyFile")
+            self.tls = {key: str(path) for key, path in zip(names, (ca.cert, *pair))}
+            self.context = ssl.create_default_context(cafile=ca.cert)
+            self.context.load_cert_chain(*pair)
 
     def start(self, number: int) -> None:
         peers = (f"n{i}={HOST}:{self.ports[i]}:{self.clients[i]}" for i in range(3))
@@ -53,6 +64,7 @@ class Three:
             "controllerSelf": f"n{number}",
             "controllerStorePath": str(self.folders[number] / "c"),
             "controllerProgram": str(etcd_program()),
+            **self.tls,
         }
         self.servers[number] = start_roquette_namesrv(self.folders[number], settings)
 
@@ -73,7 +85,8 @@ class Three:
     def alive(self, number: int) -> bool:
         """Does the member answer, so that there is a majority behind it?"""
         try:
-            asyncio.run(ask(self.clients[number], "/v3/kv/range", {"key": "eA=="}))
+            path, body = "/v3/kv/range", {"key": "eA=="}
+            asyncio.run(ask(self.clients[number], path, body, tls=self.context))
         except (OSError, EOFError, AssertionError):
             return False
         return True
@@ -123,9 +136,9 @@ class Three:
 
 
 @pytest.fixture
-def three(tmp_path: Path, etcd_binary: Path) -> Iterator[Three]:
+def three(tmp_path: Path, etcd_binary: Path, request: pytest.FixtureRequest) -> Iterator[Three]:
     """Started, with a majority behind each."""
-    found = Three(tmp_path)
+    found = Three(tmp_path, encrypted=request.param)
     try:
         found.start_all()
         yield found
@@ -140,8 +153,20 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.parametrize("three", [False], indirect=True)
+def test_members_of_one_machine_need_no_certificates(three: Three) -> None:
+    record = three.write(0, b"1")
+    assert three.read(0, 1, 2) == record
+
+
+@pytest.mark.parametrize("three", [True], indirect=True)
 def test_the_record_outlives_members_and_name_servers(three: Three) -> None:
     record = three.write(0, b"1")
+    stranger = ssl.create_default_context(cafile=three.tls["controllerCaFile"])
+    with pytest.raises((OSError, EOFError)):  # it shows no certificate
+        asyncio.run(ask(three.clients[0], "/v3/kv/range", {"key": "eA=="}, tls=stranger))
+    with pytest.raises((OSError, EOFError, RemoteProtocolError, AssertionError)):
+        asyncio.run(ask(three.clients[0], "/v3/kv/range", {"key": "eA=="}))
     assert three.read(0, 1, 2) == record
 
     killed = three.pid(0)  # a member is killed: its name server starts it again
@@ -190,6 +215,13 @@ def test_the_record_outlives_members_and_name_servers(three: Three) -> None:
         ({"controllerSelf": "n9"}, "controllerSelf='n9' is none of controllerPeers: n0"),
         ({"controllerPeers": "n0=a:1"}, "'n0=a:1' is not of the form NAME=HOST:PEERPORT:CLIENT"),
         ({"controllerPeers": "n0=a:1:2;n0=b:1:2"}, "names each member once"),
+        ({"controllerCertFile": "a.pem"}, "belong together: one is missing"),
+        (
+            dict.fromkeys(
+                ("controllerCaFile", "controllerCertFile", "controllerKeyFile"), "no.pem"
+            ),
+            "the files of controllerCertFile cannot be used: [Errno 2] No such file",
+        ),
     ],
 )
 def test_what_it_cannot_run_is_told(tmp_path: Path, settings: dict[str, str], words: str) -> None:

@@ -12,16 +12,18 @@ import os
 import re
 import shutil
 import signal
+import ssl
 from asyncio.subprocess import DEVNULL, PIPE
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health, Tasks
 from roquette.errors import ConfigError, RemoteProtocolError, RoquetteError
 from roquette.nameserver.config import NamesrvConfig
-from roquette.remoting.etcd import SCHEME
+from roquette.remoting.etcd import SCHEME, parse_etcd, tls_context
 from roquette.remoting.http import connect_http
 
 log = logging.getLogger("roquette.apps")
@@ -45,9 +47,9 @@ class Place(NamedTuple):
     client_port: int
 
     @property
-    def peer_url(self) -> str:
-        """As etcd writes it."""
-        return f"http://{self._shown}:{self.peer_port}"
+    def peer(self) -> str:
+        """host:port."""
+        return f"{self._shown}:{self.peer_port}"
 
     @property
     def client(self) -> str:
@@ -103,7 +105,12 @@ class ManagedEtcd:
         self._self = mine[0]
         self._others = [place for place in places if place is not self._self]
         self.url = SCHEME + ",".join(place.client for place in (self._self, *self._others))
-        self._cluster = ",".join(f"{place.name}={place.peer_url}" for place in places)
+        self._tls: list[str] = []
+        self._context: ssl.SSLContext | None = None
+        self._scheme = "http://"
+        if config.controller_ca_file or config.controller_cert_file:
+            self._encrypt(config)
+        self._cluster = ",".join(f"{place.name}={self._scheme}{place.peer}" for place in places)
         self._files = files
         self._data = f"{config.controller_store_path}/etcd"
         self._pid_file = f"{config.controller_store_path}/etcd.pid"
@@ -116,6 +123,24 @@ class ManagedEtcd:
             )
         self._program = program
         self._tasks = Tasks()
+
+    def _encrypt(self, config: NamesrvConfig) -> None:
+        """Members and name servers speak TLS, and show certificates of one authority."""
+        files = config.controller_ca_file, config.controller_cert_file, config.controller_key_file
+        if not all(files):
+            raise ConfigError(
+                "controllerCaFile, controllerCertFile and controllerKeyFile belong together: one is missing"
+            )
+        ca, cert, key = files
+        self.url += "?" + urlencode({"caFile": ca, "certFile": cert, "keyFile": key})
+        try:
+            self._context = tls_context(parse_etcd(self.url))
+        except OSError as error:
+            raise ConfigError(f"the files of controllerCertFile cannot be used: {error}") from None
+        self._scheme = "https://"
+        for kind in ("", "peer-"):
+            self._tls += [f"--{kind}cert-file", cert, f"--{kind}key-file", key]
+            self._tls += [f"--{kind}trusted-ca-file", ca, f"--{kind}client-cert-auth"]
 
     async def start(self) -> None:
         """Begin to run the member; it need not be there yet on return. Raises ConfigError."""
@@ -154,18 +179,23 @@ class ManagedEtcd:
         raise MemberEnded(f"etcd member {self._self.name} ended with {child.returncode}")
 
     async def _arguments(self) -> list[str]:
-        me, bound = self._self, self._self.bound
+        me, bound = self._self, f"{self._scheme}{self._self.bound}"
         state = await self._state()
         return [
             *("--name", me.name, "--data-dir", self._data, "--log-level", "warn"),
-            *("--listen-peer-urls", f"http://{bound}:{me.peer_port}"),
-            *("--initial-advertise-peer-urls", me.peer_url),
-            *("--listen-client-urls", f"http://{bound}:{me.client_port}"),
-            *("--advertise-client-urls", f"http://{me.client}"),
+            *("--listen-peer-urls", f"{bound}:{me.peer_port}"),
+            *("--initial-advertise-peer-urls", self._peer_url),
+            *("--listen-client-urls", f"{bound}:{me.client_port}"),
+            *("--advertise-client-urls", f"{self._scheme}{me.client}"),
             *("--initial-cluster", self._cluster, "--initial-cluster-state", state),
             *_TIMES,
             *_KEPT,
+            *self._tls,
         ]
+
+    @property
+    def _peer_url(self) -> str:
+        return f"{self._scheme}{self._self.peer}"
 
     async def _state(self) -> str:
         """Does the member begin a cluster (new), or join one (existing)?
@@ -182,7 +212,7 @@ class ManagedEtcd:
                 raise MemberEnded(f"etcd member {self._self.name} waits for those it is to join")
             return "new"
         other, members = found
-        ours = [each for each in members if self._self.peer_url in each["peerURLs"]]
+        ours = [each for each in members if self._peer_url in each["peerURLs"]]
         if ours and not ours[0].get("name"):  # it has never run
             return "existing" if joins else "new"
         for each in ours:
@@ -192,17 +222,33 @@ class ManagedEtcd:
                 each["ID"],
                 self._data,
             )
-            await _ask(other, "/v3/cluster/member/remove", {"ID": each["ID"]})
+            await self._ask(other, "/v3/cluster/member/remove", {"ID": each["ID"]})
         await run_blocking(self._files.write_atomic, self._joins_file, b"", False)
-        await _ask(other, "/v3/cluster/member/add", {"peerURLs": [self._self.peer_url]})
+        await self._ask(other, "/v3/cluster/member/add", {"peerURLs": [self._peer_url]})
         return "existing"
 
     async def _listed(self) -> tuple[Place, list[dict[str, Any]]] | None:
         """Another member, and whom it knows as members; None when no cluster answers."""
         for other in self._others:
             with suppress(MemberEnded):
-                return other, (await _ask(other, "/v3/cluster/member/list", {}))["members"]
+                return other, (await self._ask(other, "/v3/cluster/member/list", {}))["members"]
         return None
+
+    async def _ask(self, place: Place, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A request about the cluster's members. Raises MemberEnded: no answer, or a refusal."""
+        try:
+            async with asyncio.timeout(ASK_S):
+                connection = await connect_http(place.host, place.client_port, self._context)
+                try:
+                    answer = await connection.post(path, json.dumps(body).encode())
+                finally:
+                    connection.abort()
+            if answer.status != 200:
+                raise RemoteProtocolError(f"HTTP {answer.status} {answer.body[:200]!r}")
+            found: dict[str, Any] = json.loads(answer.body)
+            return found
+        except (OSError, EOFError, TimeoutError, RemoteProtocolError, ValueError) as error:
+            raise MemberEnded(f"etcd at {place.client} did not do {path}: {error!r}") from None
 
     async def _end_orphan(self) -> None:
         """End the member that a name server has left which was killed: this one has its port and its data."""
@@ -233,23 +279,6 @@ class ManagedEtcd:
 
 class MemberEnded(RoquetteError):
     """The child is gone, or cannot start yet: it is started again, after a pause."""
-
-
-async def _ask(place: Place, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """A request about the cluster's members. Raises MemberEnded: no answer, or a refusal."""
-    try:
-        async with asyncio.timeout(ASK_S):
-            connection = await connect_http(place.host, place.client_port, None)
-            try:
-                answer = await connection.post(path, json.dumps(body).encode())
-            finally:
-                connection.abort()
-        if answer.status != 200:
-            raise RemoteProtocolError(f"HTTP {answer.status} {answer.body[:200]!r}")
-        found: dict[str, Any] = json.loads(answer.body)
-        return found
-    except (OSError, EOFError, TimeoutError, RemoteProtocolError, ValueError) as error:
-        raise MemberEnded(f"etcd at {place.client} did not do {path}: {error!r}") from None
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:

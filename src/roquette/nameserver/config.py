@@ -64,6 +64,16 @@ class NamesrvConfig:
         "The members of a managed etcd, NAME=HOST:PEERPORT:CLIENTPORT;..., the same at all name servers.",
     )
     controller_self: str = option("n0", "Which of controllerPeers this name server runs.")
+    controller_ca_file: str = option(
+        "",
+        "The authority, PEM, that signed the certificates of all members of a managed etcd: they and "
+        "name servers then speak TLS to each other, and to nobody without a certificate of it.",
+    )
+    controller_cert_file: str = option(
+        "",
+        "The certificate, PEM, of this member, for servers and for clients (extended key usage).",
+    )
+    controller_key_file: str = option("", "The key of controllerCertFile.")
     controller_program: str = option("etcd", "The program of a managed etcd, 3.5.9 or newer.")
     max_unfinished_frame_bytes: int = option(
         128 << 20,
@@ -81,6 +91,9 @@ class NamesrvConfig:
 _LOCKED_KEYS = (
     "configBlackList",
     "configStorePath",
+    "controllerCaFile",
+    "controllerCertFile",
+    "controllerKeyFile",
     "controllerProgram",
     "controllerStorePath",
     "kvConfigPath",

@@ -108,7 +108,7 @@ class EtcdAgreement:
         """Read the files that are named; raises ConfigError. etcd itself need not be there yet."""
         try:
             if self._address.tls:
-                self._context = await run_blocking(_tls_context, self._address)
+                self._context = await run_blocking(tls_context, self._address)
             if self._address.user:
                 await self._password()
         except (OSError, ValueError) as error:
@@ -281,7 +281,8 @@ def _words(answer: HttpAnswer) -> str:
     return f"HTTP {answer.status} {words[:200]!r}"
 
 
-def _tls_context(address: EtcdAddress) -> ssl.SSLContext:
+def tls_context(address: EtcdAddress) -> ssl.SSLContext:
+    """What its members are asked for, and shown. Raises OSError: a file cannot be read, ssl.SSLError: or used."""
     context = ssl.create_default_context(cafile=address.ca_file or None)
     if address.cert_file:
         context.load_cert_chain(address.cert_file, address.key_file)
