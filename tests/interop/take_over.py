@@ -16,8 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.interop.driver import ClientError as JavaClientError
-from tests.interop.driver import Driver
+from tests.interop.clients import GoClient
+from tests.interop.driver import ClientError as DrivenError
+from tests.interop.driver import Driver, LineClient
 from tests.interop.etcd import Etcd
 from tests.interop.peers import (
     Server,
@@ -54,9 +55,9 @@ class Group:
         self.addresses = {who: f"127.0.0.1:{free_port()}" for who in range(1, size + 1)}
         self.members: dict[int, Server] = {}
 
-    def start(self, who: int) -> None:
-        """Begin a life of a member, at its address and with its store."""
-        settings = {
+    def settings(self, who: int) -> dict[str, str]:
+        """Of a member."""
+        return {
             "brokerId": str(who),
             "brokerRole": "SYNC_MASTER",
             "enableControllerMode": "true",
@@ -64,11 +65,14 @@ class Group:
             "minInSyncReplicas": "2",
             "totalReplicas": str(len(self.addresses)),
         }
+
+    def start(self, who: int) -> None:
+        """Begin a life of a member, at its address and with its store."""
         self.members[who] = start_roquette_broker(
             self.folder / f"m{who}",
             self.namesrv.address,
             name=GROUP,
-            settings=settings,
+            settings=self.settings(who),
             address=self.addresses[who],
         )
 
@@ -96,10 +100,17 @@ class Group:
 def group(folder: Path, etcd: str = "") -> Iterator[Group]:
     """Three members that run, and end."""
     made = Group(folder, etcd)
+    with running(made):
+        yield made
+
+
+@contextlib.contextmanager
+def running(made: Group) -> Iterator[None]:
+    """All members run; they end."""
     try:
         for who in made.addresses:
             made.start(who)
-        yield made
+        yield
     finally:
         made.stop()
 
@@ -230,15 +241,20 @@ async def write(client: Client, books: Books, queue: MessageQueue, name: str) ->
         await asyncio.sleep(PACE_S)
 
 
-class JavaWriter(threading.Thread):
-    """A Java producer that sends one message after the other, each until it is promised."""
+class DrivenWriter(threading.Thread):
+    """A Java or Go producer that sends one message after the other, each until it is promised.
 
-    def __init__(self, driver: Driver, namesrv: str, topic: str, poll_ms: int) -> None:
+    Go's asks for routes every 30 s, whatever is set.
+    """
+
+    def __init__(self, driver: LineClient, namesrv: str, topic: str, poll_ms: int) -> None:
         super().__init__(daemon=True)
         self.books = Books(topic)
         self._driver = driver
         self._ended = threading.Event()
-        driver("producer", name="taken", namesrv=namesrv, retries=0, poll=poll_ms)
+        self._go = isinstance(driver, GoClient)
+        more: dict[str, int] = {"queue": 1} if self._go else {"poll": poll_ms}
+        driver("producer", name="taken", namesrv=namesrv, retries=0, **more)
 
     def run(self) -> None:
         number = 0
@@ -249,13 +265,12 @@ class JavaWriter(threading.Thread):
                     "send",
                     name="taken",
                     topic=self.books.topic,
-                    mode="forced",
                     brokerName=GROUP,
-                    queueId=queue,
                     body=f"j{queue}",
                     first=turn,
+                    **({"queue": queue} if self._go else {"mode": "forced", "queueId": queue}),
                 )
-            except JavaClientError as error:
+            except DrivenError as error:
                 self.books.failures.append(str(error))
                 continue
             (result,) = answer["results"]
@@ -296,41 +311,41 @@ async def until_resumed(books: Books, since: float, made: Group) -> float:
 async def kill_masters(
     made: Group,
     kills: int,
-    driver: Driver | None = None,
+    driver: LineClient | None = None,
     topic: str = "taken-over",
     poll_ms: int = 1_000,
 ) -> "Report":
     """Kill the master, wait until writes go on, start it again, wait until all are in step; so many times."""
-    books, java = Books(topic), None
+    books, driven = Books(topic), None
     report = Report()
     async with Client(made.namesrv.address) as client:
         await healthy(client, made)
         queues = await need_topic(client, made, topic)
         if driver is not None:
-            await need_topic(client, made, f"{topic}-java")
-            java = JavaWriter(driver, made.namesrv.address, f"{topic}-java", poll_ms)
-            java.start()
+            await need_topic(client, made, f"{topic}-driven")
+            driven = DrivenWriter(driver, made.namesrv.address, f"{topic}-driven", poll_ms)
+            driven.start()
         try:
             with writers(client, books, queues):
                 for _ in range(kills):
                     await until_resumed(books, time.monotonic(), made)
-                    if java is not None:
-                        await until_resumed(java.books, time.monotonic(), made)
+                    if driven is not None:
+                        await until_resumed(driven.books, time.monotonic(), made)
                     master = (await healthy(client, made)).master
                     since = time.monotonic()
                     made.kill(master)
                     report.ours.append(await until_resumed(books, since, made))
-                    if java is not None:
-                        report.java.append(await until_resumed(java.books, since, made))
+                    if driven is not None:
+                        report.driven.append(await until_resumed(driven.books, since, made))
                     await asyncio.to_thread(made.start, master)
                     state = await healthy(client, made)
                     await asyncio.to_thread(books.check, made.addresses[state.master])
                     report.tell(master, state)
         finally:
-            if java is not None:
-                await asyncio.to_thread(java.end)
+            if driven is not None:
+                await asyncio.to_thread(driven.end)
         master = (await healthy(client, made)).master
-        for one in (books, *([java.books] if java is not None else [])):
+        for one in (books, *([driven.books] if driven is not None else [])):
             await asyncio.to_thread(one.check, made.addresses[master], again=True)
             report.checked[one.topic] = one.checked
             report.failures[one.topic] = len(one.failures)
@@ -416,26 +431,26 @@ def _answers(connection: RawConnection) -> Iterator[int]:
 
 
 class Report:
-    """Seconds from each kill to the next acknowledgement, of our client and of Java's."""
+    """Seconds from each kill to the next acknowledgement, of our client and of the driven one's."""
 
     def __init__(self) -> None:
         self.ours: list[float] = []
-        self.java: list[float] = []
+        self.driven: list[float] = []
         self.checked: dict[str, int] = {}
         self.failures: dict[str, int] = {}
 
     def tell(self, killed: int, state: GroupState) -> None:
         """A line for the last kill."""
-        java = f", Java's after {self.java[-1]:.2f} s" if self.java else ""
+        driven = f", the driven one's after {self.driven[-1]:.2f} s" if self.driven else ""
         print(
             f"kill {len(self.ours)}: broker {killed} dead, broker {state.master} in epoch {state.epoch}, "
-            f"writes after {self.ours[-1]:.2f} s{java}",
+            f"writes after {self.ours[-1]:.2f} s{driven}",
             flush=True,
         )
 
     def lines(self) -> Iterator[str]:
         """The result."""
-        for who, times in {"ours": self.ours, "java": self.java}.items():
+        for who, times in {"ours": self.ours, "driven": self.driven}.items():
             if times:
                 yield f"{who}: {len(times)} kills, p50 {percentile(times, 50):.2f} s, p99 {percentile(times, 99):.2f} s, max {max(times):.2f} s"
         for topic, count in self.checked.items():
@@ -454,6 +469,7 @@ def main() -> None:
     parser.add_argument("kills", type=int)
     parser.add_argument("--etcd", action="store_true", help="three members of etcd")
     parser.add_argument("--java", action="store_true", help="a Java producer sends, too")
+    parser.add_argument("--go", action="store_true", help="a Go producer sends, too")
     parser.add_argument("--poll", type=int, default=1_000, help="Java's pollNameServerInterval")
     parser.add_argument("--stop", type=float, metavar="SECONDS", help="SIGSTOP for so long")
     words = parser.parse_args()
@@ -461,6 +477,7 @@ def main() -> None:
         folder = Path(name)
         etcd = Etcd(folder / "etcd", 3).start().wait() if words.etcd else None
         driver = Driver("5.5.0", folder / "java") if words.java else None
+        driver = GoClient(folder / "go") if words.go else driver
         try:
             with group(folder / "group", etcd.url if etcd is not None else "") as made:
                 if words.stop:

@@ -17,7 +17,8 @@ from tests.interop.peers import Server, start_roquette_namesrv
 from roquette.base.clock import SystemClock
 from roquette.remoting.agreements import RemoteAgreement
 from roquette.remoting.client import RemotingClient
-from roquette.replication.record import GroupRecord, Place, decode_record, record_key
+from roquette.replication.agreement import read_group
+from roquette.replication.record import GroupRecord, Place, record_key
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -52,11 +53,10 @@ def change(server: Server, make: Callable[[GroupRecord | None], GroupRecord | No
         agreement = RemoteAgreement(client, [server.address], try_ms=10_000)
         key = record_key("DefaultCluster", "broker-g")
         while True:
-            stored = await agreement.get(key)
-            record = decode_record(stored.value) if stored.revision else None
+            revision, record = await read_group(agreement, key)
             wanted = make(record)
             if wanted is not None and wanted != record:
-                assert await agreement.put_if(key, stored.revision, wanted.encode())
+                assert await agreement.put_if(key, revision, wanted.encode())
             if wanted is not None:
                 await client.close()
                 return wanted

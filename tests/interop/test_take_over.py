@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.interop.clients import GoClient
 from tests.interop.driver import Driver
 from tests.interop.etcd import Etcd
 from tests.interop.take_over import (
@@ -51,9 +52,19 @@ def test_the_master_is_killed_and_writers_go_on(
 ) -> None:
     report = asyncio.run(kill_masters(made, kills, drivers("5.5.0"), f"killed-{kills}"))
     print("\n".join(report.lines()))
-    assert len(report.ours) == len(report.java) == kills
-    assert max(report.ours + report.java) < QUICK_S
+    assert len(report.ours) == len(report.driven) == kills
+    assert max(report.ours + report.driven) < QUICK_S
     assert min(report.checked.values()) > 10 * kills
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_go_producer_goes_on_when_it_asks_for_routes_next(made: Group, go: GoClient) -> None:
+    """Which it does each 30 s; nothing that it was promised is lost, or out of order."""
+    report = asyncio.run(kill_masters(made, 3, go, "killed-go"))
+    print("\n".join(report.lines()))
+    assert max(report.driven) < 30 + QUICK_S
+    assert report.checked["killed-go-driven"] > 30
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.long)])

@@ -217,10 +217,9 @@ def order_master(
         found = yield from group_record(name_servers, key)
         if found is None:
             raise ConfigError(f"there is no record {key}: no group of that name elects its master")
-        record = found.record
-        if record.master == member or (record.ordered, record.accept_loss) == (member, accept_loss):
-            return record
-        wanted = ordered_master(record, member, accept_loss)
+        wanted = ordered_master(found.record, member, accept_loss)
+        if wanted is found.record:
+            return wanted
         try:
             done = yield from ask(
                 found.address, put_register_if(key, found.revision, wanted.encode())

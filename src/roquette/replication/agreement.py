@@ -2,6 +2,8 @@
 
 from typing import NamedTuple, Protocol
 
+from roquette.replication.record import GroupRecord, decode_record
+
 
 class Stored(NamedTuple):
     """What stands under a key.
@@ -33,3 +35,9 @@ class Agreement(Protocol):
     async def close(self) -> None:
         """Close connections."""
         ...
+
+
+async def read_group(agreement: Agreement, key: str) -> tuple[int, GroupRecord | None]:
+    """A group's record and its revision; 0, None: there is none. Raises AgreementError."""
+    stored = await agreement.get(key)
+    return stored.revision, decode_record(stored.value) if stored.revision else None

@@ -46,6 +46,11 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     accept_loss: bool = False
     lossy_epoch: int = 0
 
+    def address_of(self, who: int) -> str | None:
+        """Where that member serves clients; None: it never joined, or was cleaned away."""
+        place = self.places.get(who)
+        return None if place is None else place.address
+
     def encode(self) -> bytes:
         """JSON."""
         return msgspec.json.encode(self)
@@ -62,8 +67,11 @@ def decode_record(data: bytes) -> GroupRecord:
 def ordered_master(record: GroupRecord, member: int, accept_loss: bool) -> GroupRecord:
     """The content with an operator's order: the master gives the office back, and others than `member` wait a TTL.
 
+    It is `record` itself when there is nothing to order: that member is master, or the order stands in it already.
     Raises AgreementError in words when that member may not become master.
     """
+    if record.master == member or (record.ordered, record.accept_loss) == (member, accept_loss):
+        return record
     if member not in record.places:
         raise AgreementError(
             f"no broker with id {member} ever joined; known are {sorted(record.places)}"

@@ -409,12 +409,11 @@ class TakeOver:
     def _ask_order(self, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
         assert self._order is not None
         member, loss = self._order
-        if (record.ordered, record.accept_loss) == self._order or record.master == member:
-            return None
         try:
-            return Kind.ORDER, ordered_master(record, member, loss)
+            wanted = ordered_master(record, member, loss)
         except AgreementError:  # it was right when it was asked for
             return None
+        return None if wanted is record else (Kind.ORDER, wanted)
 
     # Whose machine lost power.
 

@@ -87,7 +87,7 @@ func producerOf(a arguments) (rocketmq.Producer, error) {
 func messages(a arguments) []*primitive.Message {
 	var made []*primitive.Message
 	for i := 0; i < a.number("count", 1); i++ {
-		body := []byte(fmt.Sprintf("%s-%d", a.text("body", "m"), i))
+		body := []byte(fmt.Sprintf("%s-%d", a.text("body", "m"), a.number("first", 0)+i))
 		if a.has("size") {
 			body = make([]byte, a.number("size", 0))
 			for at := range body {

@@ -4,23 +4,20 @@ import logging
 
 from roquette.broker.cluster.outbound import Outbound
 from roquette.broker.core import BrokerCore
+from roquette.broker.replication.follower import Source
 from roquette.broker.replication.source import MasterSource
 from roquette.errors import ClientError
 from roquette.remoting.client import split_address
-from roquette.wire.ha import Welcome
 
 log = logging.getLogger("roquette.broker.replication")
 
 
-class ClassicSource:
+class ClassicSource(Source):
     """Apache's default replication (brokerRole=SLAVE): no epochs, so a log that differs is not noticed.
 
     A log that is empty is to get all that the master has. A replica that reports 0 gets the last file only, so the master
     is asked where its log begins; when that is 0, the log begins with its first byte, which is always zero.
     """
-
-    member: int | None = None
-    retry_s: float = 1.0
 
     def __init__(self, core: BrokerCore, outbound: Outbound, master: MasterSource) -> None:
         """`master`: what the name servers answered to our registration."""
@@ -53,19 +50,6 @@ class ClassicSource:
         if end and store.raw_end == 0:
             store.begin_log(begin or 1)
         return True
-
-    def welcomed(self, answer: Welcome) -> bool:
-        """There is no greeting."""
-        raise NotImplementedError
-
-    def epoch_begins(self, epoch: int, start: int) -> None:
-        """There are no epochs."""
-
-    def confirmed(self, offset: int) -> None:
-        """It is not told."""
-
-    def heard(self) -> None:
-        """Nobody asks."""
 
     def behind(self, begin: int) -> None:
         """The master has deleted what we need."""

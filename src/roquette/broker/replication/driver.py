@@ -10,7 +10,7 @@ from roquette.base.clock import Clock
 from roquette.base.lifecycle import Health, Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import AgreementError
-from roquette.replication.agreement import Agreement
+from roquette.replication.agreement import Agreement, read_group
 from roquette.replication.effects import (
     Confirmed,
     Deposed,
@@ -23,7 +23,6 @@ from roquette.replication.effects import (
     Won,
     Write,
 )
-from roquette.replication.record import decode_record
 from roquette.replication.takeover import TakeOver
 
 log = logging.getLogger("roquette.broker.replication")
@@ -130,14 +129,13 @@ class TakeOverDriver:
     async def _get(self) -> None:
         sent_ms = self.now_ms
         try:
-            stored = await self._agreement.get(self._key)
-            record = decode_record(stored.value) if stored.revision else None
+            revision, record = await read_group(self._agreement, self._key)
         except AgreementError as error:
             self._noise.warning("record", "the group's record is out of reach: %s", error)
             return
         finally:
             self._reading = False
-        self.act(self.table.saw(self.now_ms, stored.revision, record, sent_ms))
+        self.act(self.table.saw(self.now_ms, revision, record, sent_ms))
 
     def _write(self, order: Write) -> None:
         if not self._writing:

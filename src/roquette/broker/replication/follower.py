@@ -7,7 +7,6 @@ connection is made: Apache's replica may stay silent for 5 s then, and its maste
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Protocol
 
 from roquette.base.lifecycle import Health, Tasks
 from roquette.base.logs import RateLimited
@@ -27,7 +26,7 @@ from roquette.wire.json_body import encode_body
 log = logging.getLogger("roquette.broker.replication")
 
 
-class Source(Protocol):
+class Source:
     """Whom a replica follows, and what it may do with what it gets.
 
     Attributes:
@@ -35,18 +34,27 @@ class Source(Protocol):
         retry_s: pause after a connection that failed or ended.
     """
 
-    member: int | None
-    retry_s: float
+    member: int | None = None
+    retry_s = 1.0
 
     @property
     def address(self) -> str:
         """Where the master's door is, host:port; empty while nobody knows. A change ends the connection."""
+        raise NotImplementedError
 
     async def prepare(self) -> bool:
         """Before each call: bring the log into a state that can follow. False: not now."""
+        return True
+
+    def behind(self, begin: int) -> None:
+        """The master's log begins at `begin`, and ours ends before that: it must begin anew."""
+        raise NotImplementedError
+
+    # What the classic protocol does not tell.
 
     def welcomed(self, answer: Welcome) -> bool:
         """The master has told its epochs and its end. False: its log is not to be followed from our end on."""
+        return False
 
     def epoch_begins(self, epoch: int, start: int) -> None:
         """Bytes of an epoch come that none before had: note it on the disk. Raises OSError, StoreError."""
@@ -56,9 +64,6 @@ class Source(Protocol):
 
     def heard(self) -> None:
         """The master lives."""
-
-    def behind(self, begin: int) -> None:
-        """The master's log begins at `begin`, and ours ends before that: it must begin anew."""
 
 
 class SlaveReplication(Feature):

@@ -4,6 +4,7 @@ import logging
 
 from roquette.base.logs import RateLimited
 from roquette.broker.core import BrokerCore
+from roquette.broker.replication.follower import Source
 from roquette.broker.replication.member import GroupMember
 from roquette.errors import StoreError
 from roquette.replication.epochs import EpochMarks
@@ -15,8 +16,8 @@ log = logging.getLogger("roquette.broker.replication")
 RETRY_S = 0.1
 
 
-class GroupSource:
-    """`broker.replication.follower.Source` and `MasterSource` by the take-over table."""
+class GroupSource(Source):
+    """`Source` and `MasterSource` by the take-over table."""
 
     retry_s = RETRY_S
 
@@ -24,7 +25,7 @@ class GroupSource:
         self._core = core
         self._member = member
         self._noise = RateLimited(log, core.clock)
-        self.member: int | None = member.id
+        self.member = member.id
 
     @property
     def address(self) -> str:
@@ -39,10 +40,6 @@ class GroupSource:
         """Where the master answers requests."""
         followed = self._member.followed
         return followed.place.address if followed is not None else ""
-
-    async def prepare(self) -> bool:
-        """Any log can follow: the handshake says from where."""
-        return True
 
     def welcomed(self, answer: Welcome) -> bool:
         """Compare the histories; raises StoreError when the master's is none."""

@@ -29,10 +29,11 @@ from roquette.broker.service import Broker
 from roquette.errors import AgreementError, ConfigError, RoquetteError
 from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
+from roquette.replication.agreement import read_group
 from roquette.replication.effects import Follow, Role, TakeOverSettings
 from roquette.replication.epochs import EpochMarks, load_epochs, save_epochs
 from roquette.replication.join import BeginAnew, Cut, Join
-from roquette.replication.record import GroupRecord, Place, decode_record, record_key
+from roquette.replication.record import GroupRecord, Place, record_key
 from roquette.replication.takeover import TakeOver
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.log.cut import cut_log, drop_log
@@ -253,8 +254,8 @@ class GroupMember:
         """A free id, entered in the record so that nobody else gets it; waits until the record can be written."""
         while True:
             try:
-                stored = await self._agreement.get(self._key)
-                record = decode_record(stored.value) if stored.revision else GroupRecord()
+                revision, found = await read_group(self._agreement, self._key)
+                record = found or GroupRecord()
                 held = [one for one, place in record.places.items() if place == self.place]
                 if held:
                     return held[0]
@@ -265,7 +266,7 @@ class GroupMember:
                     members=record.members if record.places else (mine,),
                     places=record.places | {mine: self.place},
                 )
-                if await self._agreement.put_if(self._key, stored.revision, claimed.encode()):
+                if await self._agreement.put_if(self._key, revision, claimed.encode()):
                     return mine
             except AgreementError as error:
                 log.warning("no place in the group yet key=%s: %s", self._key, error)

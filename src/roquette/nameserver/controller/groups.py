@@ -17,8 +17,8 @@ from roquette.nameserver.processors.settings import SettingsProcessor
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row
-from roquette.replication.agreement import Agreement
-from roquette.replication.record import GroupRecord, decode_record, ordered_master, record_key
+from roquette.replication.agreement import Agreement, read_group
+from roquette.replication.record import GroupRecord, ordered_master, record_key
 from roquette.wire import bodies as b
 from roquette.wire import headers as h
 from roquette.wire.codes import RequestCode as R
@@ -125,7 +125,7 @@ class GroupProcessor:
         ]
         return b.ReplicasInfo(
             master_broker_id=record.master or None,
-            master_address=_address(record, record.master),
+            master_address=record.address_of(record.master),
             master_epoch=record.epoch,
             sync_state_set_epoch=record.set_epoch,
             in_sync_replicas=[each for each in known if each.broker_id in record.members],
@@ -144,7 +144,7 @@ class GroupProcessor:
             raise Refused(C.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
         found = h.GetReplicaInfoResponseHeader(
             master_broker_id=record.master or None,
-            master_address=_address(record, record.master),
+            master_address=record.address_of(record.master),
             master_epoch=record.epoch,
         )
         members = b.SyncStateSet(
@@ -164,8 +164,7 @@ class GroupProcessor:
         self, agreement: Agreement, cluster: str, name: str
     ) -> tuple[int, GroupRecord | None]:
         try:
-            stored = await agreement.get(record_key(cluster, name))
-            return stored.revision, decode_record(stored.value) if stored.revision else None
+            return await read_group(agreement, record_key(cluster, name))
         except AgreementError as error:
             raise Refused(C.SYSTEM_ERROR, str(error)) from None
 
@@ -223,8 +222,6 @@ class GroupProcessor:
                     f"The old master {member} is still alive, not need to elect new master for "
                     f"broker {name}",
                 )
-            if (record.ordered, record.accept_loss) == (member, accept):
-                return record
             try:
                 return ordered_master(record, member, accept)
             except AgreementError as error:
@@ -273,7 +270,7 @@ class GroupProcessor:
             for who in sorted(gone):
                 if who == record.master:
                     raise _unclean(f"broker {who} is the master: elect another one first")
-                if not even_living and _address(record, who) in living:
+                if not even_living and record.address_of(who) in living:
                     raise _unclean(f"Broker {name}-{who} is still alive, clean up failure")
             members = tuple(who for who in record.members if who not in gone)
             if not members and record.members:
@@ -298,15 +295,10 @@ def _unclean(words: str) -> Refused:
     return Refused(C.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, words)
 
 
-def _address(record: GroupRecord, who: int) -> str | None:
-    place = record.places.get(who)
-    return None if place is None else place.address
-
-
 def _elected(cluster: str, name: str, record: GroupRecord) -> Reply:
     found = h.ElectMasterResponseHeader(
         master_broker_id=record.master,
-        master_address=_address(record, record.master),
+        master_address=record.address_of(record.master),
         master_epoch=record.epoch,
         sync_state_set_epoch=record.set_epoch,
     )
