@@ -1,6 +1,6 @@
 """Servers and Java clients shared by the interop tests; every test has topics and groups of its own.
 
-The tests run on Roquette's servers. With ROQUETTE_INTEROP_PROVE=1 they run on Apache's as well (marker
+The tests run on Roquette's servers, those with the marker `also` on closed ones too (ways.py). With ROQUETTE_INTEROP_PROVE=1 they run on Apache's as well (marker
 `long`): a test that fails there expects something Apache does not do.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.interop.clients import GoClient, NodeClient, etcd_program, go_program, node_program
 from tests.interop.driver import CLASS_PATHS, Driver
-from tests.interop.features import CLIENTS, FEATURES, Recorder, shown
+from tests.interop.features import CLIENTS, FEATURES, Recorder, parameters, shown
 from tests.interop.peers import (
     SERVERS,
     Server,
@@ -81,6 +81,7 @@ LONG = (
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long modules first, in a run of several processes. And a marker with a misspelt name would be a cell nobody sees."""
+    items[:] = [item for item in items if belongs(item)]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
     for client, feature in (pair for item in items for pair in shown(item)):
@@ -119,12 +120,26 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     session.config.stash[recorder].write()
 
 
+CLOSED = ("-closed", "-signed")
+
+
 def flavours() -> list[object]:
-    """Whose servers the tests run on."""
+    """Whose servers the tests run on; on closed ones only tests with the marker `also` (belongs())."""
     found: list[object] = ["roquette"]
     if PROVE:
-        found.append(pytest.param("apache", marks=pytest.mark.long))
+        proving = ("apache", *(f"apache{closed}" for closed in CLOSED))
+        found += [pytest.param(flavour, marks=pytest.mark.long) for flavour in proving]
     return found
+
+
+def belongs(item: pytest.Item) -> bool:
+    """Whether a test is one of this run: on closed servers those that ask for it, with the newest Java client."""
+    given = {name: str(value) for name, value in parameters(item).items()}
+    closed = {value.partition("-")[2] for value in given.values() if value.endswith(CLOSED)}
+    if not closed:
+        return True
+    asked = {word for mark in item.iter_markers("also") for word in mark.args}
+    return closed <= asked and "4.9.8" not in given.values()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.interop.peers import SMALL_JVM, Process, compiled, require_java
+from tests.interop.ways import WAYS
 
 ANSWER_TIMEOUT_S = 90  # more than any command waits for
 CLASS_PATHS = {"4.9.8": "client49", "5.5.0": "client55"}
@@ -33,8 +34,13 @@ class LineClient:
         self.process.line_with('{"ready":true}', ANSWER_TIMEOUT_S)
 
     def __call__(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """Run one command; raises ClientError when it failed there."""
+        """Run one command; raises ClientError when it failed there.
+
+        Closed name servers are told with the way into them; arguments given here go before it, None leaves one out.
+        """
         words = [command]
+        found = WAYS.get(str(arguments.get("namesrv")))
+        arguments = {**(found.arguments() if found else {}), **arguments}
         for key, value in arguments.items():
             if isinstance(value, dict):  # property={"a": "b"} becomes property.a=b
                 words += [f"{key}.{name}={quote(str(inner))}" for name, inner in value.items()]
@@ -70,5 +76,9 @@ class Driver(LineClient):
 
     def mqadmin(self, *words: str) -> str:
         """What Apache's mqadmin prints for these words; its complaints are part of it."""
-        answer = self("mqadmin", word=dict(enumerate(words)))
+        found = next((WAYS[word] for word in words if word in WAYS), None)
+        way = dict(zip(("accessKey", "secretKey"), found.admin)) if found else {}
+        if found and found.tls:
+            way["tls"] = str(found.tls)
+        answer = self("mqadmin", word=dict(enumerate(words)), **way)
         return str(answer["out"]) + str(answer["err"])

@@ -25,6 +25,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.ways import (
+    WAYS,
+    Way,
+    access_settings,
+    alice_and_her_rights,
+    connect,
+    signed,
+    way,
+)
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -284,7 +293,12 @@ _LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.Con
 
 
 def _java_server(
-    main: str, folder: Path, heap: str, *arguments: str, version: str = "5.5.0"
+    main: str,
+    folder: Path,
+    heap: str,
+    *arguments: str,
+    version: str = "5.5.0",
+    closed: Way | None = None,
 ) -> Process:
     folder.mkdir(parents=True, exist_ok=True)
     if version == "4.9.7":
@@ -292,6 +306,7 @@ def _java_server(
         (folder / "conf" / "logback_broker.xml").write_text(_LOGBACK)
     command = [
         *("java", *SMALL_JVM, f"-Xmx{heap}", "-XX:MaxDirectMemorySize=512m", *OPENED),
+        *(f"-D{key}={value}" for key, value in (closed.tls_settings() if closed else {}).items()),
         *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
         *("-cp", class_path(SERVERS[version]), main, *arguments),
     ]
@@ -305,13 +320,15 @@ def _properties(folder: Path, settings: Mapping[str, str]) -> str:
     return str(path)
 
 
-def start_apache_namesrv(folder: Path, settings: Mapping[str, str] | None = None) -> Server:
+def start_apache_namesrv(
+    folder: Path, settings: Mapping[str, str] | None = None, closed: Way | None = None
+) -> Server:
     """Apache's name server 5.5.0 on a free loopback port, ready."""
     require_java()
-    port = free_port()
+    port = _port_with(closed)
     wanted = {"listenPort": str(port), "bindAddress": "127.0.0.1", **(settings or {})}
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-    process = _java_server(main, folder, "192m", "-c", _properties(folder, wanted))
+    process = _java_server(main, folder, "192m", "-c", _properties(folder, wanted), closed=closed)
     server = Server(process, f"127.0.0.1:{port}", "apache", "namesrv")
     return _ready(server, lambda: call(server.address, 106) is not None)
 
@@ -323,10 +340,11 @@ def start_apache_broker(
     name: str = "broker-a",
     settings: Mapping[str, str] | None = None,
     version: str = "5.5.0",
+    closed: Way | None = None,
 ) -> Server:
     """Apache's broker on a free loopback port, registered with `namesrv`, ready."""
     require_java()
-    port = free_port()
+    port = _port_with(closed)
     wanted = {
         "brokerName": name,
         "brokerClusterName": "DefaultCluster",
@@ -341,18 +359,26 @@ def start_apache_broker(
         "timerWheelEnable": "false",
         "enableCalcFilterBitMap": "false",
         **SMALL_STORE,
+        **(access_settings(apache=True) if closed else {}),
         **(settings or {}),
     }
     main = "org.apache.rocketmq.broker.BrokerStartup"
-    process = _java_server(main, folder, "512m", "-c", _properties(folder, wanted), version=version)
+    file = _properties(folder, wanted)
+    process = _java_server(main, folder, "512m", "-c", file, version=version, closed=closed)
     server = Server(process, f"127.0.0.1:{port}", "apache", name)
     return _ready(server, lambda: serves(namesrv, name, server.address))
 
 
-def start_roquette_namesrv(folder: Path, settings: Mapping[str, str] | None = None) -> Server:
+def start_roquette_namesrv(
+    folder: Path, settings: Mapping[str, str] | None = None, closed: Way | None = None
+) -> Server:
     """Our name server on a free loopback port, ready."""
-    process = _roquette("namesrv", folder, "--listen", "127.0.0.1:0", settings=settings)
-    return Server(process, _announced(process, "namesrv"), "roquette", "namesrv")
+    listen = ("--listen", "127.0.0.1:0", *_closed_by(closed, folder))
+    process = _roquette("namesrv", folder, *listen, settings=settings)
+    address = _announced(process, "namesrv")
+    if closed:
+        WAYS[address] = closed
+    return Server(process, address, "roquette", "namesrv")
 
 
 def start_roquette_broker(
@@ -362,23 +388,44 @@ def start_roquette_broker(
     name: str = "broker-a",
     settings: Mapping[str, str] | None = None,
     address: str = "",
+    closed: Way | None = None,
 ) -> Server:
     """Our broker on a free loopback port, or at `address`, registered with `namesrv`, ready."""
     wanted = {"brokerName": name, "brokerClusterName": "DefaultCluster", **SMALL_STORE}
     wanted |= {"brokerIP1": "127.0.0.1", **(settings or {})}
     store = wanted.pop("storePathRootDir", str(folder / "s"))
-    address = address or f"127.0.0.1:{free_port()}"  # what it tells others may be `brokerIP1`
-    where = ("--listen", address, "-n", namesrv, "--store", store)
+    address = (
+        address or f"127.0.0.1:{_port_with(closed)}"
+    )  # what it tells others may be `brokerIP1`
+    where = ("--listen", address, "-n", namesrv, "--store", store, *_closed_by(closed, folder))
     process = _roquette("broker", folder, *where, settings=wanted)
     _announced(process, "broker")
     server = Server(process, address, "roquette", name)
     return _ready(server, lambda: serves(namesrv, name, server.address))
 
 
+def _port_with(closed: Way | None) -> int:
+    port = free_port()
+    if closed:
+        WAYS[f"127.0.0.1:{port}"] = closed
+    return port
+
+
+def _closed_by(closed: Way | None, folder: Path) -> tuple[str, ...]:
+    """A file of settings: secrets are in no command line."""
+    if closed is None:
+        return ()
+    return ("-c", _properties(folder, {**closed.tls_settings(), **access_settings(apache=False)}))
+
+
 def start_namesrv(flavour: str, folder: Path, settings: Mapping[str, str] | None = None) -> Server:
-    """A name server of "apache" or "roquette"."""
-    start = {"apache": start_apache_namesrv, "roquette": start_roquette_namesrv}[flavour]
-    return start(folder, settings)
+    """A name server of "apache" or "roquette", closed as ways.py says."""
+    who, _, closed = flavour.partition("-")
+    start = {"apache": start_apache_namesrv, "roquette": start_roquette_namesrv}[who]
+    server = start(folder, settings, way(closed))
+    if who == "roquette":  # Apache's has no users
+        _let_alice_in(server)
+    return server
 
 
 def start_broker(
@@ -389,9 +436,25 @@ def start_broker(
     name: str = "broker-a",
     settings: Mapping[str, str] | None = None,
 ) -> Server:
-    """A broker of "apache" or "roquette"."""
-    start = {"apache": start_apache_broker, "roquette": start_roquette_broker}[flavour]
-    return start(folder, namesrv, name=name, settings=settings)
+    """A broker of "apache" or "roquette", closed as ways.py says."""
+    who, _, closed = flavour.partition("-")
+    start = {"apache": start_apache_broker, "roquette": start_roquette_broker}[who]
+    server = start(folder, namesrv, name=name, settings=settings, closed=way(closed))
+    _let_alice_in(server)
+    return server
+
+
+def _let_alice_in(server: Server) -> None:
+    """The user of the clients under test, if the server has users; it is stopped when it takes none."""
+    try:
+        for code, fields, body in alice_and_her_rights() if server.address in WAYS else ():
+            answer = call(server.address, code, fields, body)
+            assert answer is not None and answer[0]["code"] == 0, (
+                f"{answer}\n{server.process.tail()}"
+            )
+    except BaseException:
+        server.stop()
+        raise
 
 
 def _roquette(
@@ -441,14 +504,18 @@ def serves(namesrv: str, broker_name: str, address: str) -> bool:
 def call(
     address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
 ) -> tuple[dict[str, Any], bytes] | None:
-    """One request as a raw frame, on a connection of its own: header and body, None if refused."""
+    """One request as a raw frame, on a connection of its own: header and body, None if refused.
+
+    A closed server is called by its way (ways.py), as its administrator.
+    """
     header = {"code": code, "language": "JAVA", "version": 493, "opaque": 1, "flag": 0}
-    header |= {"serializeTypeCurrentRPC": "JSON", "extFields": dict(fields or {})}
+    closed = WAYS.get(address)
+    fields = signed(closed.admin, fields or {}, body) if closed else dict(fields or {})
+    header |= {"serializeTypeCurrentRPC": "JSON", "extFields": fields}
     text = json.dumps(header).encode()
     frame = struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
-    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), timeout=30) as peer:
+        with connect(address) as peer:
             peer.sendall(frame)
             (size,) = struct.unpack(">i", _exactly(peer, 4))
             data = _exactly(peer, size)

@@ -44,6 +44,7 @@ def read_all(bench: Bench, topic: str = "", queues: int = 4) -> list[Any]:
     return found
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("send", "properties", client="Go 2.1.2")
 def test_sync_sends(bench: Bench) -> None:
     properties = {"shape": "round", "unicode": "größer 字"}
@@ -67,6 +68,7 @@ def test_sync_sends(bench: Bench) -> None:
         assert message["bornHost"].startswith("127.0.0.1:")
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("send-async", "send-oneway", client="Go 2.1.2")
 def test_async_and_oneway_sends(bench: Bench) -> None:
     several = bench.send(20, mode="async", body="async")
@@ -86,6 +88,7 @@ def test_async_and_oneway_sends(bench: Bench) -> None:
     assert bodies(found) == Counter(bench.sent)
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("batch", client="Go 2.1.2")
 def test_a_batch_is_many_messages(bench: Bench) -> None:
     (result,) = bench.client(
@@ -129,6 +132,7 @@ def test_a_big_body_is_compressed(bench: Bench) -> None:
     assert message["storeSize"] < size // 10
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("delay", client="Go 2.1.2")
 def test_delayed_messages_come_late(bench: Bench) -> None:
     consumer = bench.consumer()
@@ -202,6 +206,7 @@ def test_two_consumers_share_and_one_takes_over(bench: Bench) -> None:
     assert bodies(bench.seen(third, 4)) == Counter(f"rest-{i}" for i in range(4))
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("broadcasting", client="Go 2.1.2")
 def test_broadcasting_reaches_everybody(bench: Bench) -> None:
     first = bench.consumer("1", model="broadcasting")
@@ -221,6 +226,7 @@ def test_tags_select(bench: Bench) -> None:
     assert bodies(found) == {f"m-{i}": 1 for i in range(12) if i % 3 != 1}
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("order", client="Go 2.1.2")
 def test_order_within_a_queue_through_failures(bench: Bench) -> None:
     for _ in range(40):
@@ -317,6 +323,7 @@ def test_polling_and_acknowledging(bench: Bench) -> None:
     assert bodies(more) == {"more-0": 1, "more-1": 1}
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("pull", "offsets", client="Go 2.1.2")
 def test_pulling_from_an_offset(bench: Bench) -> None:
     bench.send(40)
@@ -368,6 +375,7 @@ def test_a_namespace_is_a_prefix(bench: Bench) -> None:
     go("drop", name=word)
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("trace", client="Go 2.1.2")
 def test_traces_are_sent(bench: Bench) -> None:
     go, cluster, word = bench.client, bench.cluster, f"{bench.name}-traced"
@@ -427,6 +435,7 @@ def transacting(bench: Bench) -> Iterator[str]:
     bench.client("tdrop", name=word)
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("transactions", client="Go 2.1.2")
 def test_transactions_end_as_they_say(bench: Bench, transacting: str) -> None:
     go, common = bench.client, {"name": transacting, "topic": bench.topic}
@@ -452,6 +461,7 @@ def test_transactions_are_checked(bench: Bench, transacting: str) -> None:
     assert bodies(bench.seen(consumer, 1)) == {"kept-0": 1}
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("request-reply", client="Go 2.1.2")
 def test_a_request_gets_its_reply(bench: Bench) -> None:
     served = call(bench.cluster.broker.address, 324)

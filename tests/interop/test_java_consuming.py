@@ -44,6 +44,7 @@ def test_two_consumers_share_and_one_takes_over(bench: Bench) -> None:
     until(lambda: bench.lag()["lag"] == 0)
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("broadcasting")
 def test_broadcasting_reaches_everybody(bench: Bench) -> None:
     first = bench.consumer("1", model="broadcasting")
@@ -54,6 +55,7 @@ def test_broadcasting_reaches_everybody(bench: Bench) -> None:
     assert bodies(bench.seen(second, 12)) == Counter(bench.sent)
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("tags")
 def test_tags_select(bench: Bench) -> None:
     bench.send(12, tags="red,green,blue")
@@ -73,6 +75,7 @@ def test_pull_with_subscription(bench: Bench) -> None:
     assert sum(stored.values()) >= 10 and set(stored) == {"0", "1", "2", "3"}
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("pull", "offsets")
 def test_pull_with_assign_and_seek(bench: Bench) -> None:
     bench.send(10, mode="queue", queue=2)
@@ -100,6 +103,7 @@ def _polled_after_seek(bench: Bench, lite: str, offset: int, count: int) -> list
     return found
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("retry")
 def test_a_failed_message_comes_again(bench: Bench) -> None:
     consumer = bench.consumer(failUntil=2)
@@ -148,6 +152,7 @@ def _quiet(what: Callable[[], Any]) -> Any:
         return None
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("lag")
 def test_lag(bench: Bench) -> None:
     bench.send(8)
@@ -166,6 +171,7 @@ def test_lag(bench: Bench) -> None:
     assert mine["last"] > 0  # store time of the last message consumed
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("order")
 def test_order_within_a_queue(bench: Bench) -> None:
     for queue in range(4):

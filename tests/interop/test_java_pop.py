@@ -29,7 +29,7 @@ def pop_cluster(
     folder = tmp_path_factory.mktemp(f"pop-{request.param}")
     namesrv = start_namesrv(request.param, folder / "namesrv")
     try:
-        settings = POP_SETTINGS if request.param == "apache" else SETTINGS
+        settings = POP_SETTINGS if "apache" in request.param else SETTINGS
         broker = start_broker(request.param, folder / "broker", namesrv.address, settings=settings)
         try:
             yield Cluster(request.param, namesrv, broker, folder)
@@ -123,6 +123,7 @@ def test_pop_ack_and_what_comes_again(bench: Bench) -> None:
     assert bench("pop", poll=6_000)["status"] == "POLLING_NOT_FOUND"
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("pop", client="Java 5.5.0")
 def test_the_invisible_time_is_changed(bench: Bench) -> None:
     bench.send(2)
@@ -212,6 +213,7 @@ def pop_mode(bench: Bench) -> None:
     assert "success" in said, said
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("pop", "push", client="Java 5.5.0")
 def test_a_push_consumer_pops(bench: Bench) -> None:
     pop_mode(bench)

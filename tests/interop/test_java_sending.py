@@ -21,6 +21,7 @@ def read_all(java: Driver, cluster: Cluster, name: str, topic: str, count: int) 
     return found
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("send", "properties", "auto-create")
 def test_sync_sends_create_the_topic(
     java: Driver, cluster: Cluster, producer: str, name: str
@@ -71,6 +72,7 @@ def test_sync_sends_create_the_topic(
         assert message["reconsumeTimes"] == 0
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("send-async", "send-oneway", "send-to-queue")
 def test_async_oneway_and_selected_sends(
     java: Driver, cluster: Cluster, producer: str, name: str
@@ -93,6 +95,7 @@ def test_async_oneway_and_selected_sends(
     assert bodies == sorted(f"{kind}-{i}" for kind, count in wanted.items() for i in range(count))
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("batch")
 def test_a_batch_is_many_messages(java: Driver, cluster: Cluster, producer: str, name: str) -> None:
     topic = f"T_{name}"
@@ -126,6 +129,7 @@ def test_a_big_body_is_compressed(java: Driver, cluster: Cluster, producer: str,
     assert message["storeSize"] < size // 10
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("delay")
 def test_delayed_messages_come_late(
     java: Driver, cluster: Cluster, producer: str, name: str
@@ -141,6 +145,7 @@ def test_delayed_messages_come_late(
     assert later["storeTimestamp"] - later["bornTimestamp"] >= 900  # level 2 is 1 s here
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("query")
 def test_messages_are_found_again(java: Driver, cluster: Cluster, producer: str, name: str) -> None:
     topic = f"T_{name}"
@@ -157,6 +162,7 @@ def test_messages_are_found_again(java: Driver, cluster: Cluster, producer: str,
         java("query", name=producer, topic=topic, key="none")
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("query", "offsets")
 def test_offsets_by_time(java: Driver, cluster: Cluster, producer: str, name: str) -> None:
     topic = f"T_{name}"

@@ -113,6 +113,7 @@ def until(probe: Callable[[], Any], timeout_s: float = 60) -> Any:
     return found
 
 
+@pytest.mark.also("closed")
 @pytest.mark.feature("transactions")
 def test_commit_rollback_and_checks(java: Driver, servers: Cluster, name: str) -> None:
     topic, group = f"T_{name}", f"PG_{name}"
@@ -374,6 +375,7 @@ def answered(asker: Driver, broker: Server, **words: str) -> dict[str, Any]:
     return asker("request", timeout=20000, **words)
 
 
+@pytest.mark.also("closed")
 @pytest.mark.parametrize("asking", ["4.9.8", "5.5.0"])
 @pytest.mark.feature("request-reply")
 def test_a_request_gets_its_reply(

@@ -28,6 +28,7 @@ def bench(node: NodeClient, cluster: Cluster, name: str) -> Iterator[Bench]:
     node("drop", name=name)
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("send", "push", "properties", client="Node 3.12.0")
 def test_what_is_sent_arrives(bench: Bench) -> None:
     consumer = bench.consumer()
@@ -47,6 +48,7 @@ def test_what_is_sent_arrives(bench: Bench) -> None:
         assert message["bornHost"].startswith("127.0.0.1:")
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("send-to-queue", client="Node 3.12.0")
 def test_a_sharding_key_chooses_the_queue(bench: Bench) -> None:
     sent = bench.send(6, sharding="order-17")
@@ -63,6 +65,7 @@ def test_a_big_body_is_compressed(bench: Bench) -> None:
     assert message["storeSize"] < size // 10
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("delay", client="Node 3.12.0")
 def test_delayed_messages_come_late(bench: Bench) -> None:
     consumer = bench.consumer()
@@ -124,6 +127,7 @@ def test_the_next_consumer_goes_on(bench: Bench) -> None:
     assert bodies(bench.seen(second, 4)) == Counter(f"rest-{i}" for i in range(4))
 
 
+@pytest.mark.also("signed")
 @pytest.mark.feature("broadcasting", client="Node 3.12.0")
 def test_broadcasting_reaches_everybody(bench: Bench) -> None:
     first = bench.consumer("1", model="broadcasting")

@@ -51,12 +51,15 @@ func consumerOptions(a arguments, kind string) []consumer.Option {
 	if a.has("maxReconsume") {
 		options = append(options, consumer.WithMaxReconsumeTimes(int32(a.number("maxReconsume", -1))))
 	}
+	if a.has("accessKey") {
+		options = append(options, consumer.WithCredentials(a.credentials()))
+	}
 	if a.has("namespace") {
 		options = append(options, consumer.WithNamespace(a["namespace"]))
 	}
 	if a.has("trace") {
 		options = append(options, consumer.WithTrace(&primitive.TraceConfig{
-			GroupName: a["group"], Access: primitive.Local, Resolver: resolver(a),
+			GroupName: a["group"], Access: primitive.Local, Resolver: resolver(a), Credentials: a.credentials(),
 		}))
 	}
 	return options

@@ -23,6 +23,13 @@ func producerCommands() map[string]command {
 	}
 }
 
+// credentials are what the client signs with; empty, it does not.
+func (a arguments) credentials() primitive.Credentials {
+	return primitive.Credentials{
+		AccessKey: a["accessKey"], SecretKey: a["secretKey"], SecurityToken: a["securityToken"],
+	}
+}
+
 func resolver(a arguments) primitive.NsResolver {
 	return primitive.NewPassthroughResolver(strings.Split(a["namesrv"], ";"))
 }
@@ -34,6 +41,9 @@ func producerOptions(a arguments) []producer.Option {
 		producer.WithInstanceName("producer-" + a["name"]),
 		producer.WithRetry(a.number("retries", 2)),
 		producer.WithSendMsgTimeout(20 * time.Second), // the default of 3 s is what a busy machine may take
+	}
+	if a.has("accessKey") {
+		options = append(options, producer.WithCredentials(a.credentials()))
 	}
 	if a.has("namespace") {
 		options = append(options, producer.WithNamespace(a["namespace"]))
@@ -49,7 +59,7 @@ func producerOptions(a arguments) []producer.Option {
 	}
 	if a.has("trace") {
 		options = append(options, producer.WithTrace(&primitive.TraceConfig{
-			GroupName: a.text("group", "PG_"+a["name"]), Access: primitive.Local, Resolver: resolver(a),
+			GroupName: a.text("group", "PG_"+a["name"]), Access: primitive.Local, Resolver: resolver(a), Credentials: a.credentials(),
 		}))
 	}
 	return options

@@ -56,7 +56,7 @@ func adminCommands() map[string]command {
 }
 
 func withAdmin(a arguments, run func(admin.Admin) error) error {
-	one, err := admin.NewAdmin(admin.WithResolver(resolver(a)))
+	one, err := admin.NewAdmin(admin.WithResolver(resolver(a)), admin.WithCredentials(a.credentials()))
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ function options(a, kind) {
     logger: quiet,
     instanceName: `${kind}-${a.name}`,
     namespace: a.namespace || '',
+    accessKey: a.accessKey,
+    secretKey: a.secretKey,
     pollNameServerInteval: 1000,
     heartbeatBrokerInterval: 1000,
     persistConsumerOffsetInterval: 500,

@@ -11,6 +11,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.remoting.netty.TlsSystemConfig;
 
 /** Commands that ask rather than send: create, lag, route, queues, offsets, query, unique, view; and mqadmin. */
 final class Admin {
@@ -133,13 +134,16 @@ final class Admin {
         PrintStream errorsBefore = System.err;
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         ByteArrayOutputStream complained = new ByteArrayOutputStream();
+        boolean tls = TlsSystemConfig.tlsEnable;
         try {
+            TlsSystemConfig.tlsEnable = Doors.tls(arguments);
             System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
             System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
             Class.forName("org.apache.rocketmq.tools.command.MQAdminStartup")
                     .getMethod("main0", String[].class, RPCHook.class)
-                    .invoke(null, words.toArray(new String[0]), null);
+                    .invoke(null, words.toArray(new String[0]), Doors.hook(arguments));
         } finally {
+            TlsSystemConfig.tlsEnable = tls;
             System.setOut(before);
             System.setErr(errorsBefore);
         }

@@ -72,7 +72,7 @@ final class Consumers {
     // MessageModel moved between 4.9 and 5.x: `var` keeps one source for both.
     private Object start(Driver.Arguments arguments) throws Exception {
         String name = arguments.text("name");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments.text("group"));
+        DefaultMQPushConsumer consumer = Doors.push(arguments);
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         consumer.setInstanceName("consumer-" + name);
         consumer.setPollNameServerInterval(1000);
@@ -145,7 +145,8 @@ final class Consumers {
     }
 
     private Object lite(Driver.Arguments arguments) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(arguments.text("group"));
+        DefaultLitePullConsumer consumer = Doors.open(
+                new DefaultLitePullConsumer(arguments.text("group"), Doors.hook(arguments)), arguments);
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         consumer.setInstanceName("lite-" + arguments.text("name"));
         consumer.setPollNameServerInterval(1000);

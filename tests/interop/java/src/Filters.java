@@ -42,7 +42,7 @@ final class Filters {
 
     private Object push(Driver.Arguments arguments) throws Exception {
         String name = arguments.text("name");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments.text("group"));
+        DefaultMQPushConsumer consumer = Doors.push(arguments);
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         consumer.setInstanceName("sql-" + name);
         consumer.setPollNameServerInterval(1000);
@@ -75,7 +75,8 @@ final class Filters {
 
     private Object lite(Driver.Arguments arguments) throws Exception {
         String name = arguments.text("name");
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(arguments.text("group"));
+        DefaultLitePullConsumer consumer = Doors.open(
+                new DefaultLitePullConsumer(arguments.text("group"), Doors.hook(arguments)), arguments);
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         consumer.setInstanceName("sql-lite-" + name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -139,7 +140,8 @@ final class Filters {
 
     /** One pull that brings its selector. */
     private Object pull(Driver.Arguments arguments) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(arguments.text("group"));
+        DefaultMQPullConsumer consumer = Doors.open(
+                new DefaultMQPullConsumer(arguments.text("group"), Doors.hook(arguments)), arguments);
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         consumer.setInstanceName("sql-pull-" + System.nanoTime());
         consumer.start();

@@ -59,7 +59,8 @@ final class Producers {
         if (before != null) {
             before.join(); // it has the same client
         }
-        DefaultMQProducer producer = new DefaultMQProducer(arguments.text("group", "PG_" + name));
+        DefaultMQProducer producer = Doors.open(
+                new DefaultMQProducer(arguments.text("group", "PG_" + name), Doors.hook(arguments)), arguments);
         producer.setNamesrvAddr(arguments.text("namesrv"));
         producer.setInstanceName("producer-" + name);
         producer.setPollNameServerInterval(arguments.number("poll", 1000));

@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -187,6 +188,7 @@ final class Semantics {
     }
 
     private static void common(ClientConfig client, Driver.Arguments arguments) throws Exception {
+        Doors.open(client, arguments);
         client.setNamesrvAddr(arguments.text("namesrv"));
         client.setInstanceName(arguments.text("name"));
         client.setPollNameServerInterval(1000);
@@ -207,7 +209,8 @@ final class Semantics {
 
     private Object maker(Driver.Arguments arguments) throws Exception {
         String name = arguments.text("name");
-        DefaultMQProducer producer = new DefaultMQProducer("PG_" + name, arguments.has("trace"), null);
+        DefaultMQProducer producer = new DefaultMQProducer(
+                "PG_" + name, Doors.hook(arguments), arguments.has("trace"), null);
         common(producer, arguments);
         producer.setSendMsgTimeout(20_000);
         if (arguments.has("compression")) {
@@ -234,7 +237,8 @@ final class Semantics {
 
     private Object reader(Driver.Arguments arguments) throws Exception {
         DefaultMQPushConsumer consumer =
-                new DefaultMQPushConsumer(arguments.text("group"), arguments.has("trace"), null);
+                new DefaultMQPushConsumer(arguments.text("group"), Doors.hook(arguments),
+                        new AllocateMessageQueueAveragely(), arguments.has("trace"), null);
         common(consumer, arguments);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setSuspendCurrentQueueTimeMillis(arguments.number("suspend", 100));

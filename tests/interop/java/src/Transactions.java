@@ -116,7 +116,8 @@ final class Transactions {
 
     private Object start(Driver.Arguments arguments) throws Exception {
         String name = arguments.text("name");
-        TransactionMQProducer producer = new TransactionMQProducer(arguments.text("group"));
+        TransactionMQProducer producer = Doors.open(
+                new TransactionMQProducer(arguments.text("group"), Doors.hook(arguments)), arguments);
         Listener listener = new Listener();
         producer.setNamesrvAddr(arguments.text("namesrv"));
         producer.setInstanceName("transactions-" + name);
@@ -213,7 +214,7 @@ final class Transactions {
         String name = arguments.text("name");
         DefaultMQProducer producer = producers.find(arguments.text("producer"));
         List<Object> done = Collections.synchronizedList(new ArrayList<>());
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments.text("group"));
+        DefaultMQPushConsumer consumer = Doors.push(arguments);
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         consumer.setInstanceName("replier-" + name);
         consumer.setPollNameServerInterval(1000);

@@ -67,7 +67,7 @@ final class Pop {
 
     private static MQClientAPIImpl api(Driver.Arguments arguments) throws Exception {
         if (client == null) {
-            client = new DefaultMQProducer("PG_pop");
+            client = Doors.open(new DefaultMQProducer("PG_pop", Doors.hook(arguments)), arguments);
             client.setNamesrvAddr(arguments.text("namesrv"));
             client.setInstanceName("pop-" + arguments.text("namesrv").hashCode());
             client.start();
@@ -217,7 +217,7 @@ final class Pop {
 
     private static Object start(Driver.Arguments arguments) throws Exception {
         String name = arguments.text("name");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments.text("group"));
+        DefaultMQPushConsumer consumer = Doors.push(arguments);
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         consumer.setInstanceName("pop-consumer-" + name);
         consumer.setPollNameServerInterval(1000);
