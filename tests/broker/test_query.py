@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from roquette.base.javatypes import java_hash
 from roquette.broker.operation import query
 from roquette.message.properties import encode_properties
 from roquette.message.record import decode_record
@@ -40,3 +41,29 @@ def test_a_key_of_many_messages_is_found_in_pieces(
         assert decode_record(rare.body, 0, False).queue_offset == 0
 
     run_broker(scenario, store={"max_index_entries": 25})
+
+
+def colliding_key(topic: str, wanted: str) -> str:
+    """A key with which `topic` has the hash of `wanted`, "topic#key": the index knows hashes alone."""
+    length, base = 7, 31
+    start = java_hash(f"{topic}#") * base**length
+    least = sum(33 * base**place for place in range(length))
+    rest = (java_hash(wanted) - start - least) % (1 << 32)
+    digits = [rest // base**place % base for place in range(length)][::-1]
+    return "".join(chr(33 + digit) for digit in digits)
+
+
+def test_a_key_with_the_hash_of_another_topics_finds_nothing_of_it(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        client = await case.client()
+        await client.produce("theirs", i=named(1, "k"))
+        key = colliding_key("ours", "theirs#k")
+        assert java_hash(f"ours#{key}") == java_hash("theirs#k")
+        times = {"maxNum": 5, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+
+        theirs = await client.call(12, times | {"topic": "theirs", "key": "k"})
+        ours = await client.call(12, times | {"topic": "ours", "key": key})
+
+        assert (theirs.code, ours.code) == (0, 22)
+
+    run_broker(scenario)

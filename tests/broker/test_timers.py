@@ -196,6 +196,19 @@ def test_a_recalled_message_never_comes_and_others_of_its_slot_do(run_broker: An
     run_broker(scenario, broker={"recall_message_enable": True})
 
 
+def test_a_recall_of_one_topic_takes_no_message_of_another(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        client = await case.client()
+        at = case.clock.now_ms() // 1000 * 1000 + 5000
+        await client.produce(properties=timed(TIMER_DELIVER_MS=at) | {"UNIQ_KEY": "K"}, body=b"x")
+        recall = timed(TIMER_DELIVER_MS=at) | {"UNIQ_KEY": "L", "TIMER_DEL_UNIQKEY": "T+K"}
+        await client.produce("Other", properties=recall, body=b"0")
+        await asyncio.sleep(8)
+        assert [record.body for record in stored(case.broker.store, "T")] == [b"x"]
+
+    run_broker(scenario)
+
+
 def handle_of(*words: object) -> str:
     return base64.urlsafe_b64encode(" ".join(map(str, words)).encode()).decode()
 

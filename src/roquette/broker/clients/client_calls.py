@@ -26,6 +26,7 @@ from roquette.wire.headers import (
     GetConsumerStatusRequestHeader,
 )
 from roquette.wire.json_body import decode_body, encode_body
+from roquette.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
 log = logging.getLogger("roquette.broker")
 
@@ -75,7 +76,7 @@ class ClientCallProcessor(Feature):
     ) -> Task:
         """GET_CONSUMER_RUNNING_INFO."""
         channel = self._channel(header.consumer_group, header.client_id)
-        ext = bytes(ctx.command.ext) if ctx.command.ext is not None else b"{}"
+        ext = encode_dict(_unsigned(ctx))
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         return Task(_ask(channel, code, header.consumer_group, ext, body))
 
@@ -86,7 +87,7 @@ class ClientCallProcessor(Feature):
         body: bytes,
     ) -> Task:
         """CONSUME_MESSAGE_DIRECTLY: a client processes one stored message, outside of its queue's order."""
-        fields = ext_dict(ctx.command.ext) | {"brokerName": self._live.current.broker_name}
+        fields = _unsigned(ctx) | {"brokerName": self._live.current.broker_name}
         topic = self._topics.find(header.topic or "")
         if topic is not None:
             fields["topicSysFlag"] = str(topic.sys_flag)
@@ -177,6 +178,14 @@ async def _statuses(asked: list[ClientChannel], ext: bytes) -> Reply:
         except ClientError as error:
             log.warning("consumer status: no answer client_id=%s error=%s", client_id, error)
     return Reply(b"", encode_body(GetConsumerStatusBody(consumer_table=table)))
+
+
+def _unsigned(ctx: RequestContext) -> dict[str, str]:
+    """The fields of a request that is passed on, but for those that prove who asked: they are for the broker alone."""
+    fields = ext_dict(ctx.command.ext)
+    for name in (ACCESS_KEY, SECURITY_TOKEN, SIGNATURE):
+        fields.pop(name, None)
+    return fields
 
 
 async def _ask(

@@ -5,6 +5,7 @@ import asyncio
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
 from roquette.errors import Refused
+from roquette.message.record_view import SOUND, RecordView
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
@@ -51,7 +52,8 @@ class QueryProcessor(Feature):
     def query_message(
         self, ctx: RequestContext, header: QueryMessageRequestHeader, body: bytes
     ) -> Reply | Task:
-        """QUERY_MESSAGE: records whose index entry matches the hash of topic#key; the client verifies.
+        """QUERY_MESSAGE: records of the topic whose index entry matches the hash of topic#key; the client
+        verifies the key. Another topic's may have the same hash: who asks has no right to it.
 
         A long chain of entries is followed in pieces, and others are served between them.
         """
@@ -66,18 +68,19 @@ class QueryProcessor(Feature):
             header.end_timestamp,
         )
         if search is None or search.step(ENTRIES_A_TURN):
-            return self._answer([] if search is None else search.found)
-        return Task(self._go_on(search))
+            return self._answer([] if search is None else search.found, header.topic)
+        return Task(self._go_on(search, header.topic))
 
-    async def _go_on(self, search: KeySearch) -> Reply:
+    async def _go_on(self, search: KeySearch, topic: str) -> Reply:
         done = False
         while not done:
             await asyncio.sleep(0)
             done = search.step(ENTRIES_A_TURN)
-        return self._answer(search.found)
+        return self._answer(search.found, topic)
 
-    def _answer(self, offsets: list[int]) -> Reply:
-        found = self._store.records_of(offsets)
+    def _answer(self, offsets: list[int], topic: str) -> Reply:
+        wanted = topic.encode()
+        found = [each for each in self._store.records_of(offsets) if is_of_topic(each, wanted)]
         ext = encode_ext(
             QueryMessageResponseHeader(
                 index_last_update_timestamp=self._store.index_last_timestamp_ms,
@@ -109,3 +112,11 @@ class QueryProcessor(Feature):
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
         return Reply(b"", found[0])
+
+
+def is_of_topic(record: bytes, topic: bytes) -> bool:
+    """Whether a whole record is one of this topic."""
+    view = RecordView()
+    if view.find(record, 0) != SOUND:
+        return False
+    return record[view.topic_at : view.topic_at + view.topic_size] == topic

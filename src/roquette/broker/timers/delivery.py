@@ -260,7 +260,7 @@ class Timers:
             if record is not None:
                 key = property_value(record.properties, properties.TIMER_DEL_UNIQKEY)
                 topic = property_value(record.properties, properties.REAL_TOPIC)
-                if key is not None and topic is not None:
+                if key is not None and key.partition("+")[0] == topic:  # of its own topic alone
                     slot.recalled.add(key)
         del slot.recalls[len(slot.recalls) - count :]
 
