@@ -12,16 +12,17 @@ from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
+from roquette.remoting.certificates import TlsSettings
 from roquette.store.config import StoreConfig
 
 APACHE = json.loads(GOLDEN.read_text())
 SERVERS = {
     "Broker": (
-        (BrokerConfig, StoreConfig),
+        (BrokerConfig, StoreConfig, TlsSettings),
         BROKER,
         ("BrokerConfig", "MessageStoreConfig", *SHARED),
     ),
-    "Name server": ((NamesrvConfig,), NAMESRV, ("NamesrvConfig", *SHARED)),
+    "Name server": ((NamesrvConfig, TlsSettings), NAMESRV, ("NamesrvConfig", *SHARED)),
 }
 
 
@@ -75,7 +76,7 @@ def test_every_setting_is_read_somewhere() -> None:
         for path in (ROOT / "src" / "roquette").rglob("*.py")
         if path.name != "foreign_keys.py"
     ]
-    for cls in (BrokerConfig, StoreConfig, NamesrvConfig):
+    for cls in (BrokerConfig, StoreConfig, NamesrvConfig, TlsSettings):
         for known in options_of(cls).values():
             assert any(re.search(rf"\.{known.field}\b", text) for text in sources), known.name
 

@@ -16,6 +16,7 @@ from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import Option, options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
+from roquette.remoting.certificates import TlsSettings
 from roquette.spark.commitlog.options import CommitLogOptions
 from roquette.spark.offsets.source import OffsetsOptions
 from roquette.spark.options import ReadOptions, WriteOptions
@@ -25,13 +26,30 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "settings.md"
 SPARK_PAGE = ROOT / "docs" / "spark.md"
 GOLDEN = ROOT / "tests" / "golden" / "settings" / "cases.json"
+TLS = {  # Apache's defaults, of TlsSystemConfig; empty texts are none
+    "tls.enable": "true if tls.server.mode=enforcing",
+    "tls.config.file": "/etc/rocketmq/tls.properties",
+    "tls.test.mode.enable": "true",
+    "tls.server.mode": "permissive",
+    "tls.server.need.client.auth": "none",
+    "tls.server.authClient": "false",
+    "tls.client.authServer": "false",
+    **dict.fromkeys(
+        [
+            f"tls.{end}.{key}"
+            for end in ("server", "client")
+            for key in ("certPath", "keyPath", "keyPassword", "trustCertPath")
+        ],
+        "",
+    ),
+}
 SHARED = ("NettyServerConfig", "NettyClientConfig", "AuthConfig")
 HEAD = """# Settings
 
 Made by `tools/settings_page.py` out of the table that the servers go by: the config classes and `base/foreign_keys.py`. Do not edit by hand.
 
 A setting comes from its default, the property file (`-c FILE`), the environment (`ROQUETTE_` and the key in upper snake case, e.g. `{env}`)
-and flags (`--set KEY=VALUE`), the later before the earlier. A value that does not fit its key ends the start; an unknown key is warned of.
+and flags (`--set KEY=VALUE`; none for secrets, which all users of a machine would see), the later before the earlier. A value that does not fit its key ends the start; an unknown key is warned of.
 UPDATE_BROKER_CONFIG and UPDATE_NAMESRV_CONFIG (`mqadmin updateBrokerConfig`, `updateNamesrvConfig`) change what the tables say may change at
 run time, at once and until the server ends, and refuse everything else by name. "Apache" is the default of Apache's 5.5.0, where it is another
 one; "ours" says that Apache's has no such key.
@@ -89,13 +107,18 @@ def option_row(known: Option) -> str:
 def page() -> str:
     """The page's text."""
     golden = json.loads(GOLDEN.read_text())
-    shared = {key: value for name in SHARED for key, value in golden[name].items()}
+    shared = {key: value for name in SHARED for key, value in golden[name].items()} | TLS
     broker = shared | golden["MessageStoreConfig"] | golden["BrokerConfig"]
     return "\n".join(
         [
             HEAD.format(env=env_key("brokerName")),
-            *part("Broker", (BrokerConfig, StoreConfig), BROKER, broker),
-            *part("Name server", (NamesrvConfig,), NAMESRV, shared | golden["NamesrvConfig"]),
+            *part("Broker", (BrokerConfig, StoreConfig, TlsSettings), BROKER, broker),
+            *part(
+                "Name server",
+                (NamesrvConfig, TlsSettings),
+                NAMESRV,
+                shared | golden["NamesrvConfig"],
+            ),
         ]
     )
 
@@ -116,7 +139,8 @@ def part(
         if key not in known:
             harmless = ", ".join(f"`{text}`" for text in sorted(asked.harmless) if text) or "none"
             was = shown(apache[key]) if key in apache else "-"
-            lines.append(f"| `{key}` | {harmless} | {was} | {asked.meaning} |")
+            meaning = f"{asked.meaning}: say `{asked.instead}`" if asked.instead else asked.meaning
+            lines.append(f"| `{key}` | {harmless} | {was} | {meaning} |")
     lines += ["", f"## {title}: without effect", ""]
     lines += ["Taken, and told in the log at start.", ""]
     lines += ["| why | keys, and Apache's defaults |", "|---|---|"]
@@ -143,7 +167,8 @@ def served(known: Option, apache: Mapping[str, str]) -> str:
         when = f"{known.least} to {known.most}"
     note = f" ({NOTES[key]})" if key in NOTES else ""
     text = known.help.replace("|", "\\|")
-    return f"| `{key}` | {shown(ours)} | {other} | {when} | {text}{note} |"
+    default = known.unset or shown(ours)
+    return f"| `{key}` | {default} | {other} | {when} | {text}{note} |"
 
 
 def shown(text: str) -> str:

@@ -73,6 +73,7 @@ READERS: dict[str, tuple[str, str]] = {
     ),
     "broker/transactions/checks.py": (STORED, "_run _save load"),
     "cli/tls.py": ("certificates say from when to when they hold", "make_files"),
+    "remoting/certificates.py": ("certificates say from when to when they hold", "own_pair"),
     "client/blocking_sender.py": (STORED, "_header"),
     "client/consume_loop.py": (SHOWN, "_pull"),
     "client/pipeline.py": (STORED, "_post"),

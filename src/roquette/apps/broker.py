@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from roquette.apps import running
 from roquette.apps.features import GROUP_FEATURES, broker_features, replica_features
@@ -17,9 +18,9 @@ from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.remoting.address import host_name, local_address
+from roquette.remoting.certificates import TlsSettings
+from roquette.remoting.security import Protection
 from roquette.store.config import StoreConfig
-
-ANY_ADDRESS = {"", "0.0.0.0", "::"}
 
 
 def broker_main(
@@ -39,16 +40,24 @@ def broker_main(
     flags = {"namesrvAddr": namesrv, "storePathRootDir": store} | running.listen_settings(listen)
     given = {key: text for key, text in flags.items() if text is not None}
     sources = running.sources_of(config_file, {**overrides, **given}, environ)
-    config, store_config = broker_settings(sources)
+    settings = broker_settings(sources)
 
     async def body(stop: asyncio.Event) -> int:
-        return await serve_broker(config, store_config, stop)
+        return await serve_broker(settings, stop)
 
     return running.run(body)
 
 
+class BrokerSettings(NamedTuple):
+    """Of all rooms."""
+
+    config: BrokerConfig
+    store: StoreConfig
+    protection: Protection
+
+
 async def serve_broker(
-    config: BrokerConfig, store_config: StoreConfig, stop: asyncio.Event, namesrv: str | None = None
+    settings: BrokerSettings, stop: asyncio.Event, namesrv: str | None = None
 ) -> int:
     """Run a broker until `stop` is set or it fails; returns the exit code.
 
@@ -58,7 +67,8 @@ async def serve_broker(
     Raises:
         ConfigError: a setting is wrong.
     """
-    broker = make_broker(config, store_config, (OsFiles(), SystemClock(), Entropy()))
+    broker = make_broker(settings.config, settings.store, (OsFiles(), SystemClock(), Entropy()))
+    broker.protection = settings.protection
     await broker.start()
     running.settle_memory()
     running.print_ready(namesrv=namesrv, broker=broker.address)
@@ -88,14 +98,17 @@ def make_broker(
     return Broker(config, store_config, features, files=files, clock=clock, entropy=entropy)
 
 
-def broker_settings(sources: Sources) -> tuple[BrokerConfig, StoreConfig]:
-    """Both rooms' settings, completed by what only the machine knows: its name and address."""
-    config, store_config = running.load_settings((BrokerConfig, StoreConfig), BROKER, sources)
-    advertised = "" if config.bind_address in ANY_ADDRESS else config.bind_address
+def broker_settings(sources: Sources) -> BrokerSettings:
+    """All rooms' settings, completed by what only the machine knows: its name and address."""
+    config, store_config, tls = running.load_settings(
+        (BrokerConfig, StoreConfig, TlsSettings), BROKER, sources
+    )
+    advertised = "" if config.bind_address in running.ANY_ADDRESS else config.bind_address
     config = dataclasses.replace(
         config,
         broker_name=config.broker_name or host_name(),
         broker_ip1=config.broker_ip1 or advertised or local_address(),
         namesrv_addr=config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", ""),
     )
-    return config, store_config
+    root = store_config.root_dir
+    return BrokerSettings(config, store_config, running.protection_of(tls, root, config.broker_ip1))

@@ -66,10 +66,10 @@ def _run(
     # Ports come from the arguments alone: an environment meant for one server must not move both.
     quiet = {key: text for key, text in environ.items() if key != "NAMESRV_ADDR"}
     theirs |= running.listen_settings(f"{LOOPBACK}:{namesrv_port}")
-    namesrv_config = namesrv_settings(Sources(overrides=theirs, environ=quiet))
+    namesrv_config, protection = namesrv_settings(Sources(overrides=theirs, environ=quiet))
 
     async def body(stop: asyncio.Event) -> int:
-        name_server = await start_namesrv(namesrv_config)
+        name_server = await start_namesrv(namesrv_config, protection)
         address = f"{LOOPBACK}:{name_server.port}"
         try:
             overrides = ours | {"namesrvAddr": address}
@@ -80,8 +80,7 @@ def _run(
                 environ=quiet,
                 overrides=overrides,
             )
-            config, store_config = broker_settings(sources)
-            return await serve_broker(config, store_config, stop, namesrv=address)
+            return await serve_broker(broker_settings(sources), stop, namesrv=address)
         finally:
             await name_server.stop()
 

@@ -16,6 +16,8 @@ from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.address import local_address
+from roquette.remoting.certificates import TlsSettings
+from roquette.remoting.security import UNPROTECTED, Protection
 
 
 def namesrv_main(
@@ -34,7 +36,7 @@ def namesrv_main(
     flags = {**overrides, **running.listen_settings(listen)}
     if controller is not None:
         flags["controller"] = controller
-    config = namesrv_settings(running.sources_of(config_file, flags, environ))
+    config, protection = namesrv_settings(running.sources_of(config_file, flags, environ))
 
     async def body(stop: asyncio.Event) -> int:
         etcd = ManagedEtcd(config, OsFiles()) if config.controller == "managed" else None
@@ -42,7 +44,8 @@ def namesrv_main(
             await etcd.start()
         try:
             server = await start_namesrv(
-                config if etcd is None else dataclasses.replace(config, controller=etcd.url)
+                config if etcd is None else dataclasses.replace(config, controller=etcd.url),
+                protection,
             )
             running.settle_memory()
             running.print_ready(namesrv=shown_address(config, server.port))
@@ -56,20 +59,21 @@ def namesrv_main(
     return running.run(body)
 
 
-def namesrv_settings(sources: Sources) -> NamesrvConfig:
+def namesrv_settings(sources: Sources) -> tuple[NamesrvConfig, Protection]:
     """The settings from all sources; unknown keys are warned of."""
-    (config,) = running.load_settings((NamesrvConfig,), NAMESRV, sources)
+    config, tls = running.load_settings((NamesrvConfig, TlsSettings), NAMESRV, sources)
     settings: NamesrvConfig = dataclasses.replace(
         config,
         kv_config_path=os.path.expanduser(config.kv_config_path),
         controller_store_path=os.path.expanduser(config.controller_store_path),
     )
-    return settings
+    directory = os.path.dirname(settings.kv_config_path)
+    return settings, running.protection_of(tls, directory, settings.bind_address)
 
 
-async def start_namesrv(config: NamesrvConfig) -> NameServer:
+async def start_namesrv(config: NamesrvConfig, protection: Protection = UNPROTECTED) -> NameServer:
     """A running name server on the machine's own clock, files and network."""
-    server = NameServer(config, files=OsFiles(), clock=SystemClock())
+    server = NameServer(config, files=OsFiles(), clock=SystemClock(), protection=protection)
     try:
         await server.start()
     except OSError as error:

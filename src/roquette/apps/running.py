@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os.path
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -18,8 +19,13 @@ from roquette.base.form import form
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
+from roquette.remoting.authority import own_hosts
+from roquette.remoting.certificates import TlsSettings, client_tls, server_tls
+from roquette.remoting.security import Protection, Security
 
 log = logging.getLogger("roquette.apps")
+
+ANY_ADDRESS = {"", "0.0.0.0", "::"}
 
 Body = Callable[[asyncio.Event], Awaitable[int]]
 
@@ -103,10 +109,43 @@ def load_settings(
     classes: Iterable[type[Any]], foreign: ForeignKeys, sources: Sources
 ) -> list[Any]:
     """An instance of each config class; keys without effect are warned of. Raises ConfigError."""
-    configs, warnings = load(classes, sources, foreign)
+    configs, warnings = load(classes, with_tls_file(sources), foreign)
     for warning in warnings:
         log.warning("%s", warning)
     return configs
+
+
+def with_tls_file(sources: Sources) -> Sources:
+    """With the properties file that tls.config.file names; Apache's default place may be empty.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    settings: TlsSettings = load((TlsSettings,), sources)[0][0]
+    path, files = settings.config_file, OsFiles()
+    if not path or (path == TlsSettings().config_file and not files.exists(path)):
+        return sources
+    try:
+        text = files.read_bytes(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"tls.config.file={path} cannot be read: {error}") from None
+    return replace(sources, more_files={path: text})
+
+
+def protection_of(tls: TlsSettings, directory: str, host: str) -> Protection:
+    """What a server's settings make of its ports and its calls. Raises ConfigError.
+
+    Args:
+        directory: a pair of our own is kept in its directory `tls`. host: that pair names it.
+    """
+    clock = SystemClock()
+    hosts = own_hosts() if host in ANY_ADDRESS else [*own_hosts(), host]
+    if tls.mode == "enforcing" or tls.calls:  # until ports and calls go by `Protection`
+        raise ConfigError("tls.server.mode=enforcing and tls.enable=true cannot be kept yet")
+    place = os.path.join(os.path.expanduser(directory), "tls")
+    return Protection(
+        tls=server_tls(tls, place, hosts, clock), calls=Security(tls=client_tls(tls, clock))
+    )
 
 
 def listen_settings(listen: str | None) -> dict[str, str]:

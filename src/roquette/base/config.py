@@ -21,23 +21,31 @@ class Unserved:
     """A key of Apache's that changes a guarantee and is not served here.
 
     harmless: values that ask for nothing (compared without case). meaning: what any other value asks for.
+    instead: the key that says the same here, if there is one.
     """
 
     harmless: frozenset[str]
     meaning: str
+    instead: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ForeignKeys:
-    """Apache's keys that no config class has: those refused, and those without effect with the reason why."""
+    """Apache's keys that no config class has: those refused, and those without effect with the reason why.
+
+    fixed: begins keys that other classes have, and that no request changes.
+    """
 
     refused: Mapping[str, Unserved]
     idle: Mapping[str, str]
+    fixed: tuple[str, ...] = ()
 
     def refuse(self, key: str, text: str, where: str) -> None:
         """Raise ConfigError when a value asks for a guarantee that is not given."""
         asked = self.refused.get(key)
         if asked is not None and text.strip().lower() not in asked.harmless:
+            if asked.instead:
+                raise ConfigError(f"{key}={text.strip()} in {where}: say {asked.instead} instead")
             raise ConfigError(
                 f"{key}={text.strip()} in {where} asks for {asked.meaning}, which Roquette does not have: "
                 f"remove the key, or nothing would keep what it promises"
@@ -45,6 +53,10 @@ class ForeignKeys:
 
     def refuse_change(self, key: str, where: str) -> None:
         """Raise ConfigError for a key that a change of would do nothing: no change is no success."""
+        if key.startswith(self.fixed):
+            raise ConfigError(
+                f"{key} cannot be changed while the process runs: set it in the file and restart"
+            )
         if key in self.idle or key in self.refused:
             why = f": {self.idle[key]}" if key in self.idle else ""
             raise ConfigError(f"{key} in {where} has no effect here{why}; nothing was changed")
@@ -99,20 +111,24 @@ def format_properties(values: Mapping[str, str]) -> str:
 
 
 def env_key(java: str) -> str:
-    """The environment variable of a Java key: ROQUETTE_ and upper snake case."""
+    """The environment variable of a Java key: ROQUETTE_ and upper snake case, dots as underscores."""
     out = "".join(
         f"_{c}" if c.isupper() and i and not java[i - 1].isupper() else c
         for i, c in enumerate(java)
     )
-    return "ROQUETTE_" + out.upper()
+    return "ROQUETTE_" + out.upper().replace(".", "_")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where settings come from, the later before the earlier: a property file, the environment, flags."""
+    """Where settings come from, the later before the earlier: a property file, more of them, the environment, flags.
+
+    more_files: name -> text.
+    """
 
     file_text: str = ""
     file_name: str = "the config file"
+    more_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     environ: Mapping[str, str] = dataclasses.field(default_factory=dict)
     overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -145,13 +161,19 @@ def load(
         elif key not in foreign.refused:
             warnings.append(f"unknown key {key} in {where} is ignored{did_you_mean(key, owners)}")
 
-    for key, text in parse_properties(sources.file_text).items():
-        take(key, text, sources.file_name)
+    for name, lines in ((sources.file_name, sources.file_text), *sources.more_files.items()):
+        for key, text in parse_properties(lines).items():
+            take(key, text, name)
     by_env = {env_key(key): key for key in owners}
     for name, text in sorted(sources.environ.items()):
         if name in by_env:
             take(by_env[name], text, f"environment variable {name}")
     for key, text in sources.overrides.items():
+        if key in owners and owners[key][1].secret:
+            raise ConfigError(
+                f"{key} is secret, and all users of a machine see its command lines: "
+                f"set it in the properties file or in the environment variable {env_key(key)}"
+            )
         take(key, text, "--set")
     return [cls(**values[cls]) for cls in classes], warnings
 

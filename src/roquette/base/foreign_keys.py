@@ -22,9 +22,11 @@ _REPLICAS = "replication"
 _PROTECTION = {
     **_of("authenticationEnabled", "false", "authentication"),
     **_of("authorizationEnabled", "false", "authorization"),
-    **_of("tlsEnable useTLS", "false", "TLS"),
-    **_of("tls.server.mode", "disabled", "TLS"),
+    **dict.fromkeys(
+        ("tlsEnable", "useTLS"), Unserved(frozenset({"", "false"}), "TLS", "tls.enable")
+    ),
 }
+_FIXED = ("tls.",)
 _OF_EVERY_SERVER = {
     "the loop and the system decide: sockets, buffers and threads are not Netty's": """
         serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverSocketSndBufSize
@@ -62,6 +64,7 @@ NAMESRV = ForeignKeys(
             "a name server serves its own clusters only": "clusterTest productEnvName",
         }
     ),
+    _FIXED,
 )
 """What a name server refuses or takes without effect."""
 
@@ -200,5 +203,6 @@ BROKER = ForeignKeys(
         **_of("enabledAppendPropCRC forceVerifyPropCRC", "false", "checksums of properties"),
     },
     _idle({**_OF_EVERY_SERVER, **_BROKER_IDLE}),
+    _FIXED,
 )
 """What a broker refuses or takes without effect."""

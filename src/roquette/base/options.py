@@ -118,7 +118,11 @@ def option(default: Any, help: str = "", **traits: typing.Unpack[Traits]) -> Any
     parse = traits.get("kind", PLAIN).parse
     written = default if isinstance(default, str) and parse else ""
     value = parse(written) if written and parse else default
-    return dataclasses.field(default=value, metadata={"help": help, "written": written, **traits})
+    return dataclasses.field(
+        default=value,
+        repr=not traits.get("secret", False),
+        metadata={"help": help, "written": written, **traits},
+    )
 
 
 live: Final = partial(option, mutable=True)

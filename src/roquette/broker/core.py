@@ -27,6 +27,7 @@ from roquette.broker.tables.producers import ProducerTable
 from roquette.broker.tables.topics import TopicTable
 from roquette.broker.timers.timer_rules import rules_of
 from roquette.remoting.request import RequestContext
+from roquette.remoting.security import UNPROTECTED, Protection
 from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import QueueRead
@@ -153,6 +154,7 @@ class BrokerCore:
     tables: BrokerTables
     stats: BrokerStats
     shell: Shell
+    protection: Protection = UNPROTECTED
 
     @property
     def times(self) -> StoredTimes:
@@ -196,6 +198,7 @@ def build_core(
     world: tuple[Files, BrokerClock, Entropy],
     shell: Shell,
     identity: Identity | None = None,
+    protection: Protection = UNPROTECTED,
 ) -> BrokerCore:
     """The core around an open store. `identity`: None takes what the settings say."""
     if identity is None:
@@ -225,4 +228,5 @@ def build_core(
         tables=tables,
         stats=BrokerStats(clock.now_ms(), live.bounds.counted),
         shell=shell,
+        protection=protection,
     )

@@ -36,7 +36,7 @@ class Listeners:
             def later(job: RequestContext, outcome: Later) -> None:
                 core.log_sync.park(made, job, outcome)
 
-            hooks = Hooks(core.shell.end_turn, later)
+            hooks = Hooks(core.shell.end_turn, later, core.protection.guard)
             made = Dispatcher(rows, lane_limits(config), core.clock, loop, self._tasks, hooks)
             return made
 

@@ -20,6 +20,7 @@ from roquette.broker.records.stored_times import BrokerClock
 from roquette.errors import StoreError
 from roquette.message.message_id import host_bytes
 from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.security import UNPROTECTED
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 
@@ -41,6 +42,7 @@ class Broker:
     Attributes:
         identity: set before the start by a member of a group; None: what the settings say.
         handed: may be set before the start: the open store of a broker of another role.
+        protection: may be set before the start: what its ports ask of callers, and how it calls others.
         core, store: there once it has started. opened: what the start has found.
         failure: why it cannot go on; None while it can.
     """
@@ -66,6 +68,7 @@ class Broker:
         self.tables = BrokerTables(self.live, clock)
         self.identity: Identity | None = None
         self.handed: MessageStore | None = None
+        self.protection = UNPROTECTED
         self.failure: str | None = None
         self._failed = asyncio.Event()
         self._waking = False
@@ -100,7 +103,14 @@ class Broker:
         found = self.opened = await self._open_store(address)
         clock.watch(self.store)
         self.core = build_core(
-            self.live, self.tables, self.store, address, self._world, self, self.identity
+            self.live,
+            self.tables,
+            self.store,
+            address,
+            self._world,
+            self,
+            self.identity,
+            self.protection,
         )
         # What each turn uses.
         self._clock, self._stats = self.core.clock, self.core.stats

@@ -19,10 +19,11 @@ from roquette.nameserver.processors.routes import RouteProcessor
 from roquette.nameserver.processors.settings import SettingsProcessor
 from roquette.nameserver.processors.topics import TopicProcessor
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.dispatcher import Dispatcher, Hooks
 from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import Peer, Row
+from roquette.remoting.security import UNPROTECTED, Protection
 from roquette.remoting.server import Server
 from roquette.remoting.transport import hang_up
 from roquette.remoting.unfinished import PeerLimits
@@ -47,8 +48,16 @@ class NameServer:
         ConfigError: `config.controller` is none.
     """
 
-    def __init__(self, config: NamesrvConfig, *, files: Files, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        *,
+        files: Files,
+        clock: Clock,
+        protection: Protection = UNPROTECTED,
+    ) -> None:
         self.core = NameServerCore(config, clock)
+        self._protection = protection
         self.port = 0
         self._kv = KvConfigProcessor(self.core, files)
         self._registers = registers_of(config, files)
@@ -91,6 +100,7 @@ class NameServer:
             clock,
             asyncio.get_running_loop(),
             self._requests,
+            Hooks(guard=self._protection.guard),
         )
         self._server = Server(
             dispatcher,
@@ -106,7 +116,9 @@ class NameServer:
         )
         self.core.routes.watches.wake = self._tell_soon
         if config.notify_min_broker_id_changed:
-            self._caller = RemotingClient(clock, connect_timeout_s=1.0)
+            self._caller = RemotingClient(
+                clock, connect_timeout_s=1.0, security=self._protection.calls
+            )
             self.core.routes.members_changed = self._members_changed
         self.port = await self._server.start(
             config.bind_address if host is None else host,

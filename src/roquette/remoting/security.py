@@ -1,9 +1,11 @@
-"""How connections that we open prove who we are."""
+"""What servers ask of those who call them, and what callers say and ask."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from roquette.remoting.tls import ClientTls
+from roquette.remoting.request import RequestContext
+from roquette.remoting.tls import ClientTls, ServerTls
 from roquette.wire.signature import Credentials
 
 
@@ -21,3 +23,21 @@ class Security:
 
 
 OPEN: Final = Security()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """Of a server: what its ports ask of callers, and what it says where it calls others itself.
+
+    Attributes:
+        tls: of the ports; None: all is plain.
+        guard: asked with each request (`Hooks.guard`); None: everybody may do everything.
+        calls: of our own calls to other servers.
+    """
+
+    tls: ServerTls | None = None
+    guard: Callable[[RequestContext, Any], None] | None = None
+    calls: Security = OPEN
+
+
+UNPROTECTED: Final = Protection()

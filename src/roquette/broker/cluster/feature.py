@@ -28,7 +28,9 @@ class ClusterFeature(Feature):
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._again_ms = 0
-        self._client = RemotingClient(core.clock, on_lost=self._lost)
+        self._client = RemotingClient(
+            core.clock, on_lost=self._lost, security=core.protection.calls
+        )
         self.outbound = Outbound(self._client)
         agreement = RouteConsistencyCheck(core, self.outbound)
         self.registration = Registration(core, self.outbound, agreement)

@@ -29,6 +29,7 @@ from roquette.broker.service import Broker
 from roquette.errors import AgreementError, ConfigError, RoquetteError
 from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
+from roquette.remoting.security import UNPROTECTED
 from roquette.replication.agreement import read_group
 from roquette.replication.effects import Follow, Role, TakeOverSettings
 from roquette.replication.epochs import EpochMarks, load_epochs, save_epochs
@@ -95,6 +96,7 @@ class GroupMember:
         self.failure: str | None = None
         self._failed = asyncio.Event()
         self.broker: Broker | None = None  # None between two
+        self.protection = UNPROTECTED  # may be set before the start, as that of a broker
         self._watching: asyncio.Task[None]
         self.is_master = False
         self.marks = EpochMarks()
@@ -129,7 +131,7 @@ class GroupMember:
         Raises:
             StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
         """
-        self._client = RemotingClient(self._clock)
+        self._client = RemotingClient(self._clock, security=self.protection.calls)
         started = False
         try:
             self._agreement = await open_agreement(
@@ -445,6 +447,7 @@ class GroupMember:
         )
         broker.identity = Identity(config.broker_id, epoch, config.ha_listen_port)
         broker.handed = store
+        broker.protection = self.protection
         await broker.start()
         self._watching = self.tasks.start("broker-failure", self._watch(broker))
         return broker
