@@ -16,4 +16,4 @@ ENTRIES: dict[str, int] = {}
 CIRCLES: list[str] = []
 
 # Lines of source.
-LINES = {"all": 78_700, "product": 62_400}
+LINES = {"all": 80_000, "product": 63_600}

@@ -20,7 +20,7 @@ class BrokenFiles(FaultyFiles):
 
     broken = "none"
 
-    def open_file(self, path, size=None, create=False):
+    def open_file(self, path, size=None, create=False, private=False):
         file = super().open_file(path, size, create)
         if path.endswith(self.broken):
 
@@ -258,7 +258,7 @@ def test_a_failed_sync_of_a_file_ends_the_broker_and_leaves_an_older_content(run
         assert offsets_on_disk(files, root) == {0: 1}
         real = files.open_file
 
-        def open_file(path, size=None, create=False):
+        def open_file(path, size=None, create=False, private=False):
             if path.endswith("consumerOffset.json.tmp"):
                 files.fail("sync", 1, errno.EIO)
             return real(path, size, create)

@@ -38,10 +38,10 @@ class FailingFiles(OsFiles):
         super().__init__()
         self.fail = {}
 
-    def open_file(self, path, size=None, create=False):
+    def open_file(self, path, size=None, create=False, private=False):
         import os
 
-        file = super().open_file(path, size, create)
+        file = super().open_file(path, size, create, private)
         failing = FailingFile(path, os.dup(file._fd))
         failing.fail = self.fail
         file.close()

@@ -179,9 +179,13 @@ def load(
 
 
 def to_properties(config: Any) -> dict[str, str]:
-    """A config under Apache's keys, as GET_*_CONFIG answers; None is left out."""
+    """A config under Apache's keys, as GET_*_CONFIG answers; None and what is secret is left out."""
     values = [(known, getattr(config, known.field)) for known in options_of(type(config)).values()]
-    return {known.name: known.text(value) for known, value in values if value is not None}
+    return {
+        known.name: known.text(value)
+        for known, value in values
+        if value is not None and not known.secret
+    }
 
 
 def read_changes(body: bytes) -> dict[str, str]:

@@ -94,8 +94,12 @@ class Files(Protocol):
         any more what the device holds: the process must end. A sync is never tried again."""
         ...
 
-    def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
+    def open_file(
+        self, path: str, size: int | None = None, create: bool = False, private: bool = False
+    ) -> File:
         """Open for reading and writing; with `size`, allocate up to it. Makes no directories.
+
+        A file that is made `private` is its owner's alone (mode 0600).
 
         A file that had no bytes is gone again when there is no space for it.
         """
@@ -195,9 +199,11 @@ class OsFiles:
     def sync_error(self) -> str | None:
         return self._syncs.error
 
-    def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
+    def open_file(
+        self, path: str, size: int | None = None, create: bool = False, private: bool = False
+    ) -> File:
         flags = os.O_RDWR | system_calls.CLOSE_ON_EXEC | (os.O_CREAT if create else 0)
-        fd = self._spares.run(os.open, path, flags, 0o644)
+        fd = self._spares.run(os.open, path, flags, 0o600 if private else 0o644)
         file = OsFile(path, fd, self._syncs, self._spares)
         if size is not None and (have := file.size) < size:
             try:
@@ -310,10 +316,10 @@ def make_durable_dir(files: Files, path: str) -> str:
     return directory
 
 
-def write_whole(files: Files, path: str, data: bytes, *, sync: bool) -> None:
+def write_whole(files: Files, path: str, data: bytes, *, sync: bool, private: bool = False) -> None:
     """Write a new file; `sync` has its data, not its name, on the device."""
     files.remove(path)  # what an earlier attempt has left
-    file = files.open_file(path, create=True)
+    file = files.open_file(path, create=True, private=private)
     try:
         file.pwrite(data, 0)
         if sync:

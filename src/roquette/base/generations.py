@@ -58,17 +58,17 @@ class Loaded(Generic[T]):
     mark: Mark
 
 
-def save(files: Files, path: str, data: bytes) -> None:
-    """Replace a file; on return the new content is on the disk. Blocks.
+def save(files: Files, path: str, data: bytes, *, private: bool = False) -> None:
+    """Replace a file; on return the new content is on the disk. Blocks. `private`: nobody else may read it or its copies.
 
     At every instant, power cuts included, the old or the new content is there, whole. An OSError leaves one of
     them, and calling again later is right, however often: no earlier content is pushed out by a failure.
     """
     directory = make_durable_dir(files, path)
-    marks = [_write(files, path + ".tmp", data, sync=True)]
+    marks = [_write(files, path + ".tmp", data, sync=True, private=private)]
     known = _marks(files, path)
     if files.exists(path):
-        marks.extend(_keep(files, path))
+        marks.extend(_keep(files, path, private))
     marks.extend(mark for mark in known if mark not in marks)
     if known:
         _write_sums(files, path, marks)
@@ -78,7 +78,7 @@ def save(files: Files, path: str, data: bytes) -> None:
         _write_sums(files, path, marks)
 
 
-def _keep(files: Files, path: str) -> list[Mark]:
+def _keep(files: Files, path: str, private: bool) -> list[Mark]:
     """Make the present content the newest backup, the others older by one; returns the marks of the two.
 
     A copy, so that the file itself is never missing. It needs no sync: the file is whole at every moment.
@@ -94,7 +94,7 @@ def _keep(files: Files, path: str) -> list[Mark]:
     names = [path + suffix for suffix in BACKUPS]
     if files.exists(names[0]) and files.read_bytes(names[0]) == data:
         return marks  # a save before this one came no further
-    marks.append(_write(files, names[0] + ".tmp", data, sync=False))
+    marks.append(_write(files, names[0] + ".tmp", data, sync=False, private=private))
     free = next((i for i, name in enumerate(names) if not files.exists(name)), len(names) - 1)
     for place in range(free, 0, -1):
         files.rename(names[place - 1], names[place])
@@ -102,8 +102,8 @@ def _keep(files: Files, path: str) -> list[Mark]:
     return marks
 
 
-def _write(files: Files, path: str, data: bytes, *, sync: bool) -> Mark:
-    write_whole(files, path, data, sync=sync)
+def _write(files: Files, path: str, data: bytes, *, sync: bool, private: bool = False) -> Mark:
+    write_whole(files, path, data, sync=sync, private=private)
     return Mark(crc32(data), len(data), files.modified_ms(path))
 
 

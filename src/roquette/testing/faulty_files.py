@@ -382,7 +382,9 @@ class FaultyFiles:
         found._held = dict(found._seen)
         return found
 
-    def open_file(self, path: str, size: int | None = None, create: bool = False) -> File:
+    def open_file(
+        self, path: str, size: int | None = None, create: bool = False, private: bool = False
+    ) -> File:
         self.count("open")
         node = self._seen.get(path)
         if node is None:

@@ -297,7 +297,9 @@ class StoppingFiles(OsFiles):
         if self.left <= 0:
             raise Stopped(5, "stopped")
 
-    def open_file(self, path: str, size: int | None = None, create: bool = False) -> Any:
+    def open_file(
+        self, path: str, size: int | None = None, create: bool = False, private: bool = False
+    ) -> Any:
         if create:
             self._count()
         return super().open_file(path, size, create)

@@ -1,0 +1,85 @@
+"""Access control of one server, made from its settings."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from roquette.access.audit import Audit
+from roquette.access.guard import ApacheRefusals, Guard, Scope
+from roquette.access.policies import PolicyJudge, PolicyTable
+from roquette.access.settings import AccessSettings, codes_of, reachable
+from roquette.access.users import Users
+from roquette.base.clock import Clock
+from roquette.base.files import Files
+from roquette.errors import ConfigError
+from roquette.remoting.request import RequestContext
+from roquette.remoting.security import Security
+
+log = logging.getLogger("roquette.access")
+
+
+class Access:
+    """Who may do what at a server, and what the server says of itself to others.
+
+    Args:
+        directory: of users.json and acls.json.
+        cluster: of the server, unless the settings name another one.
+
+    Attributes:
+        guard: asked before each request; None: everybody may do everything.
+        security: of the connections that the server opens.
+    """
+
+    def __init__(
+        self, settings: AccessSettings, files: Files, directory: str, clock: Clock, cluster: str
+    ) -> None:
+        self.settings = settings
+        self.security = Security(credentials=settings.credentials)
+        policies = PolicyTable()
+        self.users = Users(files, directory, policies)
+        self.guard: Guard | None = None
+        if settings.authentication_enabled:
+            scope = Scope(
+                cluster=settings.cluster_name or cluster,
+                authorize=settings.authorization_enabled,
+                unproven=codes_of(settings.authentication_whitelist),
+                unjudged=codes_of(settings.authorization_whitelist),
+            )
+            judge = PolicyJudge(policies)
+            self.guard = Guard(self.users, judge, scope, ApacheRefusals(), Audit(clock))
+
+    @property
+    def check(self) -> Callable[[RequestContext, Any], None] | None:
+        """What dispatchers ask (`Hooks.guard`)."""
+        return None if self.guard is None else self.guard.check
+
+    async def start(self, bind_address: str) -> None:
+        """After `users.load`: make the users that the settings name, and say how open the server is.
+
+        Raises:
+            ConfigError: nobody could log in.
+        """
+        settings, users = self.settings, self.users
+        await users.add_first(settings.first_users())
+        if settings.authentication_enabled:
+            if not users.state.users:
+                raise ConfigError(
+                    "authenticationEnabled=true, and there is no user: nobody could log in. Give the first one as "
+                    "initAuthenticationUser in the config file"
+                )
+            if settings.credentials is None:
+                log.warning(
+                    "no innerClientAuthenticationCredentials: servers with authentication will refuse what this one "
+                    "asks of them (registration, copies for replicas)"
+                )
+            log.info(
+                "access control is on authorization=%s users=%d super=%s",
+                settings.authorization_enabled,
+                len(users.state.users),
+                ",".join(users.supers()[:20]),
+            )
+        elif not settings.enabled and reachable(bind_address):
+            log.warning(
+                "no access control: everybody who reaches %s may do everything (docs/security.md)",
+                bind_address or "this machine",
+            )
