@@ -1,0 +1,171 @@
+"""The one door to YAML in servers: a bounded subset, as plain values that remember their lines.
+
+A document is built from the parser's events: mappings with texts as keys, lists, and scalars, which stay the texts they
+are. Tags, anchors, aliases, merge keys and second documents are refused, so no class is named and nothing grows.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from roquette.errors import ConfigError
+
+MAX_BYTES: Final = 3 << 20  # SnakeYAML's own bound
+MAX_DEPTH: Final = 8
+MAX_NODES: Final = 400_000
+
+_NULLS: Final = ("", "~", "null", "Null", "NULL")
+
+
+class Scalar(str):
+    """A text, with the line it stands in. `plain`: it stands there without quotation marks."""
+
+    __slots__ = ("line", "plain")
+    line: int
+    plain: bool
+
+
+class Mapping(dict[str, Any]):
+    """A mapping, with the line it begins in."""
+
+    __slots__ = ("line",)
+    line: int
+
+
+class Sequence(list[Any]):
+    """A list, with the line it begins in."""
+
+    __slots__ = ("line",)
+    line: int
+
+
+def fault(where: str, line: int, what: str) -> ConfigError:
+    """What every refusal of a file looks like: which file, which line, what is wrong and what to do."""
+    return ConfigError(f"{where}, line {line}: {what}")
+
+
+def read_yaml(data: bytes, where: str) -> Any:
+    """The value of a document: Mapping, Sequence, Scalar, or None. Blocks.
+
+    Args:
+        where: the file, for errors.
+
+    Raises:
+        ConfigError: it is not YAML, not of this subset, or too large.
+    """
+    import yaml
+
+    if len(data) > MAX_BYTES:
+        raise ConfigError(
+            f"{where} has {len(data)} bytes: at most {MAX_BYTES} are read. Split it into several files"
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise fault(where, line, "this is not UTF-8: save the file in UTF-8") from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return _Builder(yaml.parse(text, Loader=loader), where).document()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else _line_of(text, getattr(error, "position", 0))
+        said = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
+        raise fault(where, line, f"this is not YAML: {said}") from None
+
+
+def _line_of(text: str, position: object) -> int:
+    return text.count("\n", 0, position if isinstance(position, int) else 0) + 1
+
+
+class _Builder:
+    """Makes values of the parser's events. The recursion is as deep as MAX_DEPTH."""
+
+    def __init__(self, events: Iterator[Any], where: str) -> None:
+        self._events = events
+        self._where = where
+        self._nodes = 0
+
+    def document(self) -> Any:
+        value = None
+        documents = 0
+        for event in self._events:
+            kind = type(event).__name__
+            if kind == "DocumentStartEvent":
+                documents += 1
+                if documents > 1:
+                    self._refuse(event, "a second document: remove the line '---' before it")
+                value = self._value(next(self._events), 1)
+        return value
+
+    def _value(self, event: Any, depth: int) -> Any:
+        kind = type(event).__name__
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self._refuse(event, f"more than {MAX_NODES} values: split the file into several")
+        if kind == "AliasEvent" or getattr(event, "anchor", None) is not None:
+            self._refuse(event, "anchors and aliases (&name, *name) are not read: write it out")
+        if getattr(event, "tag", None) not in (None, "!"):
+            self._refuse(event, "tags (!name) are not read: remove it")
+        line = event.start_mark.line + 1
+        if kind == "ScalarEvent":
+            plain = event.style is None or event.style == ""
+            if plain and event.value in _NULLS:
+                return None
+            scalar = Scalar(event.value)
+            scalar.line, scalar.plain = line, plain
+            return scalar
+        if depth > MAX_DEPTH:
+            self._refuse(
+                event, f"lists and mappings deeper than {MAX_DEPTH}: that is no policy file"
+            )
+        if kind == "SequenceStartEvent":
+            sequence = Sequence()
+            sequence.line = line
+            for inner in self._until("SequenceEndEvent"):
+                sequence.append(self._value(inner, depth + 1))
+            return sequence
+        mapping = Mapping()
+        mapping.line = line
+        for inner in self._until("MappingEndEvent"):
+            key = self._value(inner, depth + 1)
+            if not isinstance(key, str) or key == "<<":
+                self._refuse(inner, "this key is not a plain text")
+            if key in mapping:
+                self._refuse(inner, f"{key[:80]!r} is given twice: keep one of them")
+            mapping[str(key)] = self._value(next(self._events), depth + 1)
+        return mapping
+
+    def _until(self, end: str) -> Iterator[Any]:
+        while type(event := next(self._events)).__name__ != end:
+            yield event
+
+    def _refuse(self, event: Any, what: str) -> None:
+        raise fault(self._where, event.start_mark.line + 1, what)
+
+
+def plain_value(value: Any) -> Any:
+    """What `write_yaml` makes the same text of: numbers and truth values that stand there without quotation marks
+    become such, and other texts remain."""
+    if isinstance(value, dict):
+        return {str(key): plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain_value(inner) for inner in value]
+    if not isinstance(value, Scalar):
+        return value
+    text = str(value)
+    if value.plain and text in ("true", "false"):
+        return text == "true"
+    if value.plain and text.isdecimal() and text.isascii() and len(text) < 20:
+        return int(text) if str(int(text)) == text else text
+    return text
+
+
+def write_yaml(value: dict[str, Any]) -> bytes:
+    """A document that Apache's brokers read as well. Blocks."""
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(
+        value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+    )
+    return text.encode("utf-8", "replace")
