@@ -6,6 +6,9 @@
    pull: connections=1 queues=8 from=0 count=0 pid=0 group=NAME
          drains every queue from offset `from`, 32 messages a pull, one pull in flight per queue.
 
+   Both: tls=1 speaks TLS and believes every certificate. send: access=NAME secret=TEXT signs each request, batches not.
+   For these two it is compiled with -DCLOSED -lssl -lcrypto.
+
    Closed loop: each connection keeps `inflight` requests on their way. One JSON line on stdout:
    messages, seconds, latency percentiles of requests in microseconds, refused requests, and the CPU seconds
    (user and system, all threads) that process `pid` used meanwhile. The warm-up is not counted. */
@@ -20,10 +23,18 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef CLOSED
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/ssl.h>
+#else
+typedef void SSL;
+#endif
 
 enum { SLOT_BASE = 1000000, PULL_MESSAGES = 32, READ_SIZE = 1 << 16, FINE_US = 100000, COARSE = 100000 };
 
 typedef struct {
+    SSL *tls; /* NULL: plain */
     int fd, have, size, capacity; /* bytes held of an unfinished frame, and its whole size */
     char *frame;
     char *out; /* requests made while one read is handled: one write */
@@ -39,13 +50,16 @@ typedef struct {
 static int connections = 1, inflight = 1, body_size = 128, batch = 1, queues = 8, pid = 0;
 static long warmup = 0, count = 0, from_offset = 0, serial = 0;
 static double seconds = 5;
-static const char *topic, *group = "bench_raw";
+static const char *topic, *group = "bench_raw", *access_key, *secret;
+static int use_tls;
 static int pulling;
 
 static Conn *conns;
 static Slot *slots;
 static char *template_frame; /* of a send */
 static size_t template_len, opaque_at, queue_at, unique_at, unique_stride;
+static char *content; /* what is signed: the values of the ext fields by their names' order, and the body */
+static size_t content_len, content_queue_at, content_unique_at, signature_at;
 static long done_messages, errors, live_queues, sent_messages;
 static char first_error[400];
 static long fine[FINE_US], coarse[COARSE]; /* 1 us below 0.1 s, then 100 us */
@@ -116,17 +130,46 @@ static size_t wrap(char *at, const char *header, size_t header_len, size_t body_
     return 8 + header_len;
 }
 
+static void make_content(long born) {
+    content = malloc(2048 + body_size);
+    content_len = snprintf(
+        content, 2048,
+        "%sbench_raw%sTBW1028@0%ld0000UNIQ_KEY\0017F000001ABCD0DA14E0C0000########\002WAIT\001true\002TAGS\001TagA\0020false"
+        "falsebench", access_key, topic, born);
+    content_queue_at = (char *)memmem(content, content_len, "TBW1028@", 8) + 7 - content;
+    content_unique_at = (char *)memmem(content, content_len, "########", 8) - content;
+    memset(content + content_len, 'x', body_size);
+    content_len += body_size;
+    signature_at = (char *)memmem(template_frame, template_len, "****", 4) - template_frame;
+}
+
+static void sign(char *frame) {
+#ifdef CLOSED
+    unsigned char digest[EVP_MAX_MD_SIZE], text[64];
+    unsigned int size;
+    content[content_queue_at] = frame[queue_at];
+    memcpy(content + content_unique_at, frame + unique_at, 8);
+    HMAC(EVP_sha1(), secret, strlen(secret), (unsigned char *)content, content_len, digest, &size);
+    EVP_EncodeBlock(text, digest, size);
+    memcpy(frame + signature_at, text, 28);
+#endif
+}
+
 static void make_template(void) {
     char header[2048];
     /* As Java's client writes it: the single message's properties, or none for a batch. */
     const char *properties =
         batch > 1 ? "" : "UNIQ_KEY\\u00017F000001ABCD0DA14E0C0000########\\u0002WAIT\\u0001true\\u0002TAGS\\u0001TagA\\u0002";
+    char keys[512] = "";
+    long born = time(NULL);
+    if (access_key)
+        snprintf(keys, sizeof keys, ",\"AccessKey\":\"%s\",\"Signature\":\"****************************\"", access_key);
     int header_len = snprintf(
         header, sizeof header,
         "{\"code\":%d,\"extFields\":{\"a\":\"bench_raw\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"8\",\"e\":\"@\",\"f\":\"0\","
-        "\"g\":\"%ld000\",\"h\":\"0\",\"i\":\"%s\",\"j\":\"0\",\"k\":\"false\",\"m\":\"%s\",\"n\":\"bench\"},\"flag\":0,"
+        "\"g\":\"%ld000\",\"h\":\"0\",\"i\":\"%s\",\"j\":\"0\",\"k\":\"false\",\"m\":\"%s\",\"n\":\"bench\"%s},\"flag\":0,"
         "\"language\":\"JAVA\",\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":475}",
-        batch > 1 ? 320 : 310, topic, time(NULL), properties, batch > 1 ? "true" : "false", SLOT_BASE);
+        batch > 1 ? 320 : 310, topic, born, properties, batch > 1 ? "true" : "false", keys, SLOT_BASE);
     static const char inner[] = "UNIQ_KEY\0017F000001ABCD0DA14E0C0000########\002WAIT\001true\002";
     size_t inner_len = sizeof inner - 1, message_len = 22 + body_size + inner_len;
     size_t body_len = batch > 1 ? batch * message_len : (size_t)body_size;
@@ -149,6 +192,7 @@ static void make_template(void) {
     const char *unique = memmem(template_frame, template_len, "########", 8);
     unique_at = unique - template_frame;
     unique_stride = message_len;
+    if (access_key) make_content(born);
 }
 
 static char *grow(Conn *conn, size_t more) {
@@ -176,6 +220,7 @@ static void ask_send(Conn *conn, int slot) {
         for (int d = 7; d >= 0; d--, id >>= 4) unique[d] = hex[id & 15];
         unique += unique_stride;
     }
+    if (content) sign(at);
     serial++;
     sent_messages += batch;
     conn->out_len += template_len;
@@ -196,10 +241,51 @@ static void ask_pull(Conn *conn, int slot) {
     pull->sent_at = now();
 }
 
+static ssize_t read_some(Conn *conn, char *data, size_t size) {
+#ifdef CLOSED
+    if (conn->tls) {
+        int got = SSL_read(conn->tls, data, size);
+        if (got > 0) return got;
+        return SSL_get_error(conn->tls, got) == SSL_ERROR_WANT_READ ? -2 : -1; /* a ticket, and no data */
+    }
+#endif
+    return read(conn->fd, data, size);
+}
+
+static int more_is_there(Conn *conn) {
+#ifdef CLOSED
+    if (conn->tls) return SSL_pending(conn->tls) > 0;
+#endif
+    return 0;
+}
+
+static ssize_t write_some(Conn *conn, const char *data, size_t size) {
+#ifdef CLOSED
+    if (conn->tls) return SSL_write(conn->tls, data, size);
+#endif
+    return write(conn->fd, data, size);
+}
+
+static void begin_tls(Conn *conn) {
+#ifdef CLOSED
+    static SSL_CTX *context;
+    if (!context) {
+        context = SSL_CTX_new(TLS_client_method());
+        SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+        SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
+    }
+    conn->tls = SSL_new(context);
+    SSL_set_fd(conn->tls, conn->fd);
+    if (SSL_connect(conn->tls) != 1) fail("TLS handshake");
+#else
+    fail("compiled without TLS");
+#endif
+}
+
 static void flush_out(Conn *conn) {
     size_t at = 0;
     while (at < conn->out_len) { /* blocking sockets: the broker reads what is in flight */
-        ssize_t wrote = write(conn->fd, conn->out + at, conn->out_len - at);
+        ssize_t wrote = write_some(conn, conn->out + at, conn->out_len - at);
         if (wrote <= 0) fail("write");
         at += wrote;
     }
@@ -299,9 +385,12 @@ static void run(int epoll, long limit, double until, int counted) {
         }
         for (int i = 0; i < ready; i++) {
             Conn *conn = &conns[events[i].data.u32];
-            ssize_t size = read(conn->fd, data, sizeof data);
-            if (size <= 0) fail("the broker closed the connection");
-            handle_bytes(conn, data, size, counted, 1);
+            do {
+                ssize_t size = read_some(conn, data, sizeof data);
+                if (size == -2) break;
+                if (size <= 0) fail("the broker closed the connection");
+                handle_bytes(conn, data, size, counted, 1);
+            } while (more_is_there(conn));
             if (conn->out_len) flush_out(conn);
         }
     }
@@ -317,6 +406,7 @@ static void open_connections(int epoll, const char *host, int port) {
         if (fd < 0 || connect(fd, (void *)&address, sizeof address)) fail("connect");
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         conns[i].fd = fd;
+        if (use_tls) begin_tls(&conns[i]);
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
         epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
     }
@@ -354,6 +444,9 @@ static void read_arguments(int argc, char **argv) {
         else if (!strcmp(key, "seconds")) seconds = atof(value);
         else if (!strcmp(key, "pid")) pid = atoi(value);
         else if (!strcmp(key, "group")) group = value;
+        else if (!strcmp(key, "tls")) use_tls = atoi(value);
+        else if (!strcmp(key, "access")) access_key = value;
+        else if (!strcmp(key, "secret")) secret = value;
         else fail(key);
     }
 }

@@ -39,21 +39,41 @@ class Measured:
         return self.messages / self.seconds if self.seconds else 0.0
 
 
-def raw_program() -> Path:
-    """The C load, compiled for this machine."""
+def raw_program(*, closed: bool = False) -> Path:
+    """The C load, compiled for this machine; for closed servers with OpenSSL, whose headers must be there."""
     source = HERE / "load.c"
-    program = CACHE / f"load-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    made_of = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    program = CACHE / f"load-{made_of}{'-closed' if closed else ''}"
     if not program.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["cc", "-O2", "-Wall", "-o", str(program), str(source)], check=True)
+        openssl = ("-DCLOSED", "-lssl", "-lcrypto") if closed else ()
+        command = ("cc", "-O2", "-Wall", "-o", str(program), str(source), *openssl)
+        subprocess.run(command, check=True)
     return program
+
+
+def keys(pair: Pair) -> dict[str, str]:
+    """Who signs, as words of a load; nobody at servers without users."""
+    if pair.way is None or not pair.way.users:
+        return {}
+    name, secret = pair.way.admin
+    return {"access": name, "secret": secret}
 
 
 def raw(pair: Pair, verb: str, topic: str, **settings: int | float) -> Measured:
     """One run of the C load against a broker."""
     host, _, port = pair.broker.partition(":")
-    words = [f"{key}={value}" for key, value in settings.items()]
-    command = [str(raw_program()), verb, host, port, topic, f"pid={pair.broker_pid}", *words]
+    tls = {"tls": 1} if pair.way and pair.way.tls else {}
+    words = [f"{key}={value}" for key, value in {**settings, **tls, **keys(pair)}.items()]
+    command = [
+        str(raw_program(closed=pair.way is not None)),
+        verb,
+        host,
+        port,
+        topic,
+        f"pid={pair.broker_pid}",
+        *words,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
@@ -87,7 +107,8 @@ class JavaClient:
 
     def run(self, pair: Pair, verb: str, topic: str, **settings: int | float) -> Measured:
         """One run against a pair of servers."""
-        words = [f"{key}={value}" for key, value in settings.items()]
+        tls = {"tls": pair.way.tls} if pair.way and pair.way.tls else {}
+        words = [f"{key}={value}" for key, value in {**settings, **tls, **keys(pair)}.items()]
         place = (f"ns={pair.namesrv}", f"topic={topic}", f"pid={pair.broker_pid}")
         self._process.write(" ".join((verb, *place, *words)))
         return Measured(**json.loads(self._process.line_with('"messages"', RUN_LIMIT_S)))

@@ -15,7 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop import peers
+from tests.interop import peers, ways
+from tests.interop.ways import Way
 
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import encode_ext, ext_dict
@@ -58,6 +59,7 @@ class Pair:
     broker: str
     processes: tuple[peers.Process, peers.Process]
     start_s: float
+    way: Way | None = None  # into closed servers
 
     @property
     def broker_pid(self) -> int:
@@ -81,13 +83,16 @@ def form_of(kind: str) -> dict[str, str]:
     return {"ROQUETTE_INTERPRETED": "1" if kind == "interpreted" else ""}
 
 
-def start(kind: str, settings: dict[str, str] | None = None) -> Pair:
+def start(kind: str, settings: dict[str, str] | None = None, closed: str = "") -> Pair:
     """Start name server and broker at the same time; returns when the broker has taken a message.
+
+    `closed` says how they are closed (tests/interop/ways.py): "tls", "signed", "closed", or not at all.
 
     `start_s` of the result is the time from before the first process to that first accepted message.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"roquette-bench-{kind}-"))
     ports = (peers.free_port(), peers.free_port())
+    way = ways.way(closed)
     wanted = {**SETTINGS, **(settings or {})}
     environment = {"NAMESRV_ADDR": "", "PYTHONPATH": "", "ROCKETMQ_HOME": str(folder)} | form_of(
         kind
@@ -95,10 +100,12 @@ def start(kind: str, settings: dict[str, str] | None = None) -> Pair:
     began = time.monotonic()
     processes = tuple(
         peers.Process(command, folder / name, environment)
-        for name, command in zip(("namesrv", "broker"), commands(kind, folder, ports, wanted))
+        for name, command in zip(("namesrv", "broker"), commands(kind, folder, ports, wanted, way))
     )
     addresses = [f"127.0.0.1:{port}" for port in ports]
-    pair = Pair(kind, folder, *addresses, processes, 0.0)  # type: ignore[arg-type]
+    if way:
+        ways.WAYS.update(dict.fromkeys(addresses, way))
+    pair = Pair(kind, folder, *addresses, processes, 0.0, way)  # type: ignore[arg-type]
     try:
         while not accepts(pair.broker):
             if time.monotonic() > began + START_LIMIT_S or any(
@@ -118,19 +125,30 @@ def start(kind: str, settings: dict[str, str] | None = None) -> Pair:
 
 
 def commands(
-    kind: str, folder: Path, ports: tuple[int, int], settings: dict[str, str]
+    kind: str,
+    folder: Path,
+    ports: tuple[int, int],
+    settings: dict[str, str],
+    way: Way | None = None,
 ) -> list[list[str]]:
     """The command lines of name server and broker."""
     if kind == "apache":
-        return _apache(folder, *ports, settings)
-    return _ours(kind, folder, *ports, settings)
+        return _apache(folder, *ports, settings, way)
+    return _ours(kind, folder, *ports, settings, way)
 
 
-def _apache(folder: Path, namesrv: int, broker: int, settings: dict[str, str]) -> list[list[str]]:
+def _apache(
+    folder: Path, namesrv: int, broker: int, settings: dict[str, str], way: Way | None
+) -> list[list[str]]:
     jars = peers.class_path("servers55")
     store = folder / "store"
+    tls: tuple[str, ...] = ()
+    if way and way.tls:  # with BoringSSL, as Apache's distribution has it
+        jars = f"{peers.class_path('boringssl')}{os.pathsep}{jars}"
+        tls = tuple(f"-D{key}={value}" for key, value in way.tls_settings().items())
     settings = {
         **settings,
+        **(way.access_settings(apache=True) if way else {}),
         "listenPort": str(broker),
         "haListenPort": str(broker + 1),
         "bindAddress": "127.0.0.1",
@@ -139,7 +157,14 @@ def _apache(folder: Path, namesrv: int, broker: int, settings: dict[str, str]) -
         "storePathCommitLog": str(store / "commitlog"),
         "diskMaxUsedSpaceRatio": "95",
     }
-    common = (*peers.OPENED, f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}", "-cp", jars)
+    common = (
+        *tls,
+        *peers.OPENED,
+        f"-Duser.home={folder}",
+        f"-Drocketmq.home.dir={folder}",
+        "-cp",
+        jars,
+    )
     files = [
         _properties(
             folder / "namesrv.properties", {"listenPort": str(namesrv), "bindAddress": "127.0.0.1"}
@@ -159,9 +184,18 @@ def _properties(path: Path, settings: dict[str, str]) -> str:
 
 
 def _ours(
-    kind: str, folder: Path, namesrv: int, broker: int, settings: dict[str, str]
+    kind: str,
+    folder: Path,
+    namesrv: int,
+    broker: int,
+    settings: dict[str, str],
+    way: Way | None,
 ) -> list[list[str]]:
     program = str(ENVIRONMENTS[kind] / "bin" / "roquette")
+    closed: tuple[str, ...] = ()
+    if way:
+        keys = {**way.tls_settings(), **way.access_settings(apache=False)}
+        closed = ("-c", _properties(folder / "closed.properties", keys))
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     place = (
         "--listen",
@@ -172,8 +206,8 @@ def _ours(
         str(folder / "store"),
     )
     return [
-        [program, "namesrv", "--listen", f"127.0.0.1:{namesrv}"],
-        [program, "broker", *place, *flags],
+        [program, "namesrv", "--listen", f"127.0.0.1:{namesrv}", *closed],
+        [program, "broker", *place, *closed, *flags],
     ]
 
 

@@ -16,6 +16,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
@@ -29,6 +31,8 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.remoting.netty.TlsSystemConfig;
 
 /**
  * Load by Apache's own Java client, one JVM for all rows and all servers, so that it stays warm.
@@ -38,6 +42,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *   async ns= topic= inflight=256 body=128 warmup=0 seconds=5 pid=
  *   push  ns= topic= threads=20 batch=1 expect= pid=                      a new group drains the topic
  *   pull  ns= topic= threads=1 expect= pid=                               queues split over the threads
+ *
+ * send and async: tls=FILE (its tls.config.file), access= and secret= sign.
  *
  * cpu_s is what the broker (process pid) used while the measured part ran, user and system, all its threads.
  */
@@ -124,8 +130,17 @@ public class Load {
             firstError.compareAndSet("", String.valueOf(error));
         }
 
+        RPCHook hook() {
+            return settings.containsKey("access")
+                    ? new AclClientRPCHook(new SessionCredentials(text("access"), text("secret"))) : null;
+        }
+
         DefaultMQProducer producer() throws Exception {
-            DefaultMQProducer producer = new DefaultMQProducer("bench_java_" + number);
+            DefaultMQProducer producer = new DefaultMQProducer("bench_java_" + number, hook());
+            if (settings.containsKey("tls")) { // the property file of a client's TLS
+                TlsSystemConfig.tlsConfigFile = text("tls");
+                producer.setUseTLS(true);
+            }
             producer.setNamesrvAddr(text("ns"));
             producer.setInstanceName("producer" + number);
             producer.setRetryTimesWhenSendFailed(0);

@@ -77,8 +77,6 @@ class Driver(LineClient):
     def mqadmin(self, *words: str) -> str:
         """What Apache's mqadmin prints for these words; its complaints are part of it."""
         found = next((WAYS[word] for word in words if word in WAYS), None)
-        way = dict(zip(("accessKey", "secretKey"), found.admin)) if found else {}
-        if found and found.tls:
-            way["tls"] = str(found.tls)
+        way = found.arguments(found.admin) if found else {}
         answer = self("mqadmin", word=dict(enumerate(words)), **way)
         return str(answer["out"]) + str(answer["err"])

@@ -26,11 +26,13 @@ from typing import Any
 
 import pytest
 from tests.interop.ways import (
+    ALICE,
+    APACHES_MAY,
+    MAY,
     WAYS,
     Way,
-    access_settings,
-    alice_and_her_rights,
     connect,
+    rights,
     signed,
     way,
 )
@@ -359,7 +361,7 @@ def start_apache_broker(
         "timerWheelEnable": "false",
         "enableCalcFilterBitMap": "false",
         **SMALL_STORE,
-        **(access_settings(apache=True) if closed else {}),
+        **(closed.access_settings(apache=True) if closed else {}),
         **(settings or {}),
     }
     main = "org.apache.rocketmq.broker.BrokerStartup"
@@ -415,7 +417,8 @@ def _closed_by(closed: Way | None, folder: Path) -> tuple[str, ...]:
     """A file of settings: secrets are in no command line."""
     if closed is None:
         return ()
-    return ("-c", _properties(folder, {**closed.tls_settings(), **access_settings(apache=False)}))
+    settings = {**closed.tls_settings(), **closed.access_settings(apache=False)}
+    return ("-c", _properties(folder, settings))
 
 
 def start_namesrv(flavour: str, folder: Path, settings: Mapping[str, str] | None = None) -> Server:
@@ -446,15 +449,19 @@ def start_broker(
 
 def _let_alice_in(server: Server) -> None:
     """The user of the clients under test, if the server has users; it is stopped when it takes none."""
-    try:
-        for code, fields, body in alice_and_her_rights() if server.address in WAYS else ():
-            answer = call(server.address, code, fields, body)
-            assert answer is not None and answer[0]["code"] == 0, (
-                f"{answer}\n{server.process.tail()}"
-            )
-    except BaseException:
-        server.stop()
-        raise
+    if server.address in WAYS and WAYS[server.address].users:
+        try:
+            grant(server, ALICE, {**MAY, **(APACHES_MAY if server.flavour == "apache" else {})})
+        except BaseException:
+            server.stop()
+            raise
+
+
+def grant(server: Server, user: tuple[str, str], may: Mapping[str, str]) -> None:
+    """A user who may do what `may` says: resources, and actions by commas."""
+    for code, fields, body in rights(user, may):
+        answer = call(server.address, code, fields, body)
+        assert answer is not None and answer[0]["code"] == 0, f"{answer}\n{server.process.tail()}"
 
 
 def _roquette(
@@ -510,7 +517,9 @@ def call(
     """
     header = {"code": code, "language": "JAVA", "version": 493, "opaque": 1, "flag": 0}
     closed = WAYS.get(address)
-    fields = signed(closed.admin, fields or {}, body) if closed else dict(fields or {})
+    fields = (
+        signed(closed.admin, fields or {}, body) if closed and closed.users else dict(fields or {})
+    )
     header |= {"serializeTypeCurrentRPC": "JSON", "extFields": fields}
     text = json.dumps(header).encode()
     frame = struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body

@@ -4,6 +4,7 @@ A flavour of servers may end with how they are closed:
 
     -closed    TLS enforced, certificates asked of clients, users and policies (ACL 2.0)
     -signed    users and policies; TLS is taken, and plain connections as well
+    -tls       TLS enforced, no certificates asked, everybody may all
 
 Who is started that way is entered in WAYS; peers.call() and the client programs (driver.py) look there how to get in.
 """
@@ -22,6 +23,8 @@ from typing import Any
 
 ADMIN = ("administrator", "secret-of-the-administrator")
 ALICE = ("alice", "secret-of-alice")
+# Apache's client ends a transaction it was asked about in the topic of half messages, and its broker wants that right.
+APACHES_MAY = {"Topic:RMQ_SYS_TRANS_HALF_TOPIC": "Pub"}
 # What Alice may, who is every client under test: the names that tests choose, and what belongs to the features.
 MAY = {
     "Topic:T_*": "Pub,Sub,Get,Create",
@@ -45,18 +48,32 @@ class Way:
 
     tls: Path | None
     context: ssl.SSLContext | None
+    users: bool = True
     admin: tuple[str, str] = ADMIN
-    user: tuple[str, str] = ALICE
 
     def tls_settings(self) -> dict[str, str]:
         """Settings of a server, of a JVM's properties for Apache's."""
         mode = {"tls.server.mode": "enforcing", "tls.enable": "true"}
         return {**mode, "tls.config.file": str(self.tls)} if self.tls else {}
 
-    def arguments(self) -> dict[str, str]:
+    def arguments(self, user: tuple[str, str] = ALICE) -> dict[str, str]:
         """What a client program is told."""
-        keys = {"accessKey": self.user[0], "secretKey": self.user[1]}
+        keys = {"accessKey": user[0], "secretKey": user[1]} if self.users else {}
         return {**keys, "tls": str(self.tls)} if self.tls else keys
+
+    def access_settings(self, *, apache: bool) -> dict[str, str]:
+        """Settings of a server with users and policies, in Apache's words."""
+        name, secret = self.admin
+        first = json.dumps({"username": name, "password": secret})
+        inner = json.dumps({"accessKey": name, "secretKey": secret})
+        settings = {
+            "authenticationEnabled": "true",
+            "authorizationEnabled": "true",
+            "initAuthenticationUser": first,
+            "innerClientAuthenticationCredentials": inner,
+            **(APACHES if apache else {}),
+        }
+        return settings if self.users else {}
 
 
 WAYS: dict[str, Way] = {}  # by the address of a server
@@ -64,11 +81,14 @@ WAYS: dict[str, Way] = {}  # by the address of a server
 
 @functools.cache
 def way(closed: str) -> Way | None:
-    """The way into servers "closed" or "signed" as the docstring says; None for others."""
-    if closed not in ("closed", "signed"):
-        return None
+    """The way into servers "closed", "signed" or "tls", as the docstring above says; None for others."""
     if closed == "signed":
         return Way(None, None)
+    if closed == "tls":
+        context = ssl.create_default_context(cafile=str(authority("ca").cert))
+        return Way(property_file(demands="none", name="tls-only"), context, users=False)
+    if closed != "closed":
+        return None
     file = property_file()
     context = ssl.create_default_context(cafile=str(authority("ca").cert))
     client = shown("ca", "client")
@@ -103,15 +123,17 @@ def shown(ca: str, end: str) -> Any:
     return issue(authority(ca), ["localhost", "127.0.0.1"], client=end == "client")
 
 
-def property_file(*, trusts: str = "ca", shows: str | None = "ca", name: str = "tls") -> Path:
-    """Apache's `tls.config.file`, of servers and clients; clients trust and show what is said here."""
+def property_file(
+    *, trusts: str = "ca", shows: str = "ca", demands: str = "require", name: str = "tls"
+) -> Path:
+    """Apache's `tls.config.file`, of servers and clients; clients trust and show ("": nothing) what is said here."""
     server, mine = shown("ca", "server"), shown(shows, "client") if shows else None
     lines = {
         "tls.test.mode.enable": "false",
         "tls.server.certPath": server.cert,
         "tls.server.keyPath": server.key,
-        "tls.server.authClient": "true",
-        "tls.server.need.client.auth": "require",
+        "tls.server.authClient": "false" if demands == "none" else "true",
+        "tls.server.need.client.auth": demands,
         "tls.server.trustCertPath": authority("ca").cert,
         "tls.client.authServer": "true",
         "tls.client.trustCertPath": authority(trusts).cert,
@@ -123,22 +145,8 @@ def property_file(*, trusts: str = "ca", shows: str | None = "ca", name: str = "
     return path
 
 
-def access_settings(apache: bool) -> dict[str, str]:
-    """Settings of a server with users and policies, in Apache's words."""
-    name, secret = ADMIN
-    return {
-        "authenticationEnabled": "true",
-        "authorizationEnabled": "true",
-        "initAuthenticationUser": json.dumps({"username": name, "password": secret}),
-        "innerClientAuthenticationCredentials": json.dumps(
-            {"accessKey": name, "secretKey": secret}
-        ),
-        **(APACHES if apache else {}),
-    }
-
-
-def alice_and_her_rights(
-    user: tuple[str, str] = ALICE, may: Mapping[str, str] = MAY
+def rights(
+    user: tuple[str, str], may: Mapping[str, str]
 ) -> Iterator[tuple[int, dict[str, str], bytes]]:
     """Requests (code, fields, body) that create a user and its policy: AUTH_CREATE_USER, AUTH_CREATE_ACL."""
     name, secret = user
