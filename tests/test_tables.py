@@ -22,6 +22,7 @@ BOUNDED: dict[str, str] = {
     "remoting/client.py:_peers _connecting": "addresses of name servers and brokers; idle ones are closed",
     "remoting/unfinished.py:_entries": "one a connection",
     "remoting/ha.py:_connections": "64 replicas of a door",
+    "remoting/door.py:_doors": "maxConnections; 64 of a replication door",
     "remoting/dispatcher.py:_rows": "the request codes that are served",
     "base/logs.py:_seen": "1,000 keys",
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",

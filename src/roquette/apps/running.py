@@ -140,8 +140,6 @@ def protection_of(tls: TlsSettings, directory: str, host: str) -> Protection:
     """
     clock = SystemClock()
     hosts = own_hosts() if host in ANY_ADDRESS else [*own_hosts(), host]
-    if tls.mode == "enforcing" or tls.calls:  # until ports and calls go by `Protection`
-        raise ConfigError("tls.server.mode=enforcing and tls.enable=true cannot be kept yet")
     place = os.path.join(os.path.expanduser(directory), "tls")
     return Protection(
         tls=server_tls(tls, place, hosts, clock), calls=Security(tls=client_tls(tls, clock))

@@ -29,6 +29,7 @@ class Listeners:
 
     def __init__(self, rows: list[Row], core: BrokerCore, lost: Callable[[Peer], None]) -> None:
         self._config = config = core.live.current
+        self._tls = core.protection.tls
         self._tasks = Tasks()
         loop = asyncio.get_running_loop()
 
@@ -60,9 +61,9 @@ class Listeners:
 
     async def open(self, port: int, fast_port: int) -> None:
         """Accept connections. Raises ConfigError when the main port is taken; the other one is only missed."""
-        bind = self._config.bind_address
+        bind, tls = self._config.bind_address, self._tls
         try:
-            await self._servers[0].start(bind, port)
+            await self._servers[0].start(bind, port, tls)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {bind}:{port}: {error.strerror or error}; "
@@ -70,7 +71,7 @@ class Listeners:
             ) from None
         if fast_port > 0:
             try:
-                await self._servers[1].start(bind, fast_port)
+                await self._servers[1].start(bind, fast_port, tls)
             except OSError as error:
                 log.warning("no second port %d (listenPort-2): %s", fast_port, error)
 

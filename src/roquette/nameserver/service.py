@@ -123,6 +123,7 @@ class NameServer:
         self.port = await self._server.start(
             config.bind_address if host is None else host,
             config.listen_port if port is None else port,
+            self._protection.tls,
         )
         scan_s = config.scan_not_active_broker_interval / 1000
         self.tasks.every("scan-brokers", scan_s, self._scan)

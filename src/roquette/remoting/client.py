@@ -13,6 +13,7 @@ from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import Peer, Row
 from roquette.remoting.security import OPEN, Security
+from roquette.remoting.tls import TlsRefused, connect
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
 from roquette.wire.command import Command
 from roquette.wire.signature import Signer
@@ -59,6 +60,7 @@ class RemotingClient:
         self._on_lost = on_lost
         self._connect_timeout_s = connect_timeout_s
         self._local_host = local_host
+        self._tls = security.tls
         self._signer = None if security.credentials is None else Signer(security.credentials)
         self._peers: dict[str, Peer] = {}
         self._connecting: dict[str, asyncio.Future[Peer]] = {}
@@ -79,7 +81,7 @@ class RemotingClient:
         """The connection to `address`, opened if needed; concurrent callers share one attempt.
 
         Raises:
-            ConnectError: the address does not answer.
+            ConnectError: the address does not answer, or there is no TLS with who answers.
         """
         peer = self.peer(address)
         if peer is not None:
@@ -97,9 +99,12 @@ class RemotingClient:
         try:
             host, port = split_address(address)
             made: list[Peer] = []
+            why: list[Exception] = []
             self._next_id += 1
 
             def lost(peer: Peer, error: Exception | None) -> None:
+                if isinstance(error, TlsRefused):
+                    why.append(error)
                 if self._peers.get(address) is peer:
                     del self._peers[address]
                     if self._on_lost is not None and not self._closed:
@@ -109,7 +114,7 @@ class RemotingClient:
                 {"local_addr": (self._local_host, 0)} if self._local_host else {}
             )
             async with asyncio.timeout(self._connect_timeout_s):
-                await self._loop.create_connection(
+                await connect(
                     lambda: PeerProtocol(
                         self._dispatcher,
                         self._next_id,
@@ -118,8 +123,9 @@ class RemotingClient:
                         lost,
                         reads_always=True,
                     ),
-                    host,
-                    port,
+                    (host, port),
+                    self._tls,
+                    self._noise,
                     **options,
                 )
                 while (
@@ -127,7 +133,7 @@ class RemotingClient:
                 ):  # connection_made may be scheduled, not called, when create_connection returns
                     await asyncio.sleep(0)
             if made[0].closed:
-                raise ConnectError("the connection was closed at once")
+                raise why[0] if why else ConnectError("the connection was closed at once")
             made[0].wire.signer = self._signer
             self._peers[address] = made[0]
             if not attempt.done():

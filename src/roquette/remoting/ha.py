@@ -7,6 +7,7 @@ something before (haSendHeartbeatInterval). Nobody logs in: the door listens whe
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, cast
 
 from roquette.base.clock import Clock
@@ -14,6 +15,8 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.remoting.client import split_address
+from roquette.remoting.door import Lobby, TlsDoor
+from roquette.remoting.tls import ClientTls, ServerTls, TlsMode, connect
 
 log = logging.getLogger("roquette.remoting")
 
@@ -165,6 +168,7 @@ class HaDoor:
     Args:
         side: what is done with a connection; called when it is made.
         most: connections beyond it are closed at once.
+        tls: how the door takes TLS; None: not at all.
     """
 
     def __init__(
@@ -174,6 +178,7 @@ class HaDoor:
         clock: Clock,
         *,
         most: int = 64,
+        tls: ServerTls | None = None,
     ) -> None:
         self._side = side
         self._silence = silence
@@ -183,25 +188,35 @@ class HaDoor:
         self._made = 0
         self._tasks = Tasks()
         self._listener: asyncio.AbstractServer | None = None
+        self._tls = None if tls is not None and tls.mode is TlsMode.DISABLED else tls
+        self._lobby = Lobby(self._has_place, lambda: None, self._noise, silence.longest_s)
 
     async def open(self, host: str, port: int) -> None:
         """Accept slaves. Raises OSError: the port is taken."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._accept, host, port)
+        accept: Callable[[], asyncio.Protocol] = self._accept
+        if self._tls is not None:
+            accept = partial(TlsDoor, self._tls, self._accept, self._lobby)
+        self._listener = await loop.create_server(accept, host, port)
         self._tasks.every("replication-silence", self._silence.beat_s, self._look)
 
     def _accept(self) -> HaConnection:
         self._made += 1
         return HaConnection(self._made, self._admit, self._noise, self._forget)
 
+    def _has_place(self, remote: str) -> bool:
+        if len(self._connections) + len(self._lobby) < self._most:
+            return True
+        self._noise.warning(
+            "full",
+            "replication connection refused peer=%s: %d are open, the most there may be",
+            remote,
+            self._most,
+        )
+        return False
+
     def _admit(self, connection: HaConnection) -> HaSide | None:
-        if len(self._connections) >= self._most:
-            self._noise.warning(
-                "full",
-                "replication connection refused peer=%s: %d are open, the most there may be",
-                connection.remote,
-                self._most,
-            )
+        if not self._has_place(connection.remote):
             return None
         self._connections[connection.number] = connection
         return self._side(connection)
@@ -210,6 +225,7 @@ class HaDoor:
         self._connections.pop(connection.number, None)
 
     def _look(self) -> None:
+        self._lobby.look()
         for connection in list(self._connections.values()):
             connection.look(self._silence)
 
@@ -219,6 +235,7 @@ class HaDoor:
             self._listener.close()
         for connection in list(self._connections.values()):
             connection.leave()
+        await self._lobby.close()
         await self._tasks.stop()
 
 
@@ -228,19 +245,18 @@ async def call_master(
     clock: Clock,
     *,
     number: int = 1,
+    tls: ClientTls | None = None,
 ) -> HaConnection:
     """A connection to a master's door; the caller looks after its silence (`HaConnection.look`).
 
     Raises:
-        ConnectError: nobody answers there.
+        ConnectError: nobody answers there, or there is no TLS with who answers.
     """
-    host, port = split_address(address)
     noise = RateLimited(log, clock)
+    made = HaConnection(number, side, noise)
     try:
         async with asyncio.timeout(CONNECT_S):
-            _, made = await asyncio.get_running_loop().create_connection(
-                lambda: HaConnection(number, side, noise), host, port
-            )
+            await connect(lambda: made, split_address(address), tls, noise)
     except (OSError, TimeoutError) as error:
         raise ConnectError(f"connect to {address} failed: {error or 'no answer'}") from None
     return made

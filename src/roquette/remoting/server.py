@@ -3,13 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from roquette.base.clock import Clock
 from roquette.base.descriptors import connection_limit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.door import Lobby, TlsDoor
 from roquette.remoting.request import Peer
+from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
 from roquette.remoting.unfinished import PeerLimits
 
@@ -35,6 +38,10 @@ class ConnectionBound:
             if self.most == wanted
             else "what the limit of open files leaves beside the store's; raise it (ulimit -n, LimitNOFILE= of systemd)"
         )
+
+    def release(self) -> None:
+        """One of them is gone."""
+        self.open -= 1
 
 
 class Server:
@@ -68,11 +75,16 @@ class Server:
         self._tasks = Tasks()
         self._next_id = 0
         self._listener: asyncio.AbstractServer | None = None
+        # Connections that have not said anything yet; without TLS there is none.
+        self._lobby = Lobby(self._admit, self._bound.release, self._noise, idle_s)
 
-    async def start(self, host: str, port: int) -> int:
-        """Start accepting; returns the port (a free one for 0)."""
+    async def start(self, host: str, port: int, tls: ServerTls | None = None) -> int:
+        """Start accepting, with TLS as `tls` says; returns the port (a free one for 0)."""
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(self._new_protocol, host, port, backlog=1024)
+        accept: Callable[[], asyncio.Protocol] = self._new_protocol
+        if tls is not None and tls.mode is not TlsMode.DISABLED:
+            accept = partial(TlsDoor, tls, self._new_protocol, self._lobby)
+        listener = await loop.create_server(accept, host, port, backlog=1024)
         self._listener = listener
         self._tasks.every("idle-connections", 10.0, self._close_idle)
         self._tasks.every("stalled-peers", 5.0, self._cut_stalled)
@@ -84,29 +96,35 @@ class Server:
         self._next_id += 1
         return PeerProtocol(self._dispatcher, self._next_id, self._noise, self._made, self._lost)
 
-    def _made(self, peer: Peer) -> None:
+    def _admit(self, remote: str) -> bool:
         bound = self._bound
         if bound.open >= bound.most:
             self._noise.warning(
                 "full",
                 "connection refused peer=%s: %d are open, the most there may be: %s",
-                peer.remote,
+                remote,
                 bound.open,
                 bound.refusal,
             )
+            return False
+        bound.open += 1
+        return True
+
+    def _made(self, peer: Peer) -> None:
+        if self._admit(peer.remote):
+            self.peers[peer.id] = peer
+        else:
             peer.closed = True
             peer.transport.abort()
-            return
-        bound.open += 1
-        self.peers[peer.id] = peer
 
     def _lost(self, peer: Peer, error: Exception | None) -> None:
         if self.peers.pop(peer.id, None) is not None:
-            self._bound.open -= 1
+            self._bound.release()
             self._on_lost(peer)
 
     def _close_idle(self) -> None:
         now = self._dispatcher.loop.time()
+        self._lobby.look()
         for peer in list(self.peers.values()):
             peer.pending.expire(now, peer.remote)
             if now - peer.last_active > self._idle_s and not peer.transport.is_closing():
@@ -128,6 +146,7 @@ class Server:
         await self._tasks.stop()
         if self._listener is not None:
             self._listener.close()
+        await self._lobby.close()
         await asyncio.sleep(0)  # the answers of this turn leave
         for peer in list(self.peers.values()):
             hang_up(peer)

@@ -1,9 +1,32 @@
-"""What TLS is on a connection, of either end. The contexts come from `remoting/certificates.py`."""
+"""What TLS is on a connection, of either end. The contexts come from `remoting/certificates.py`.
 
+`TlsStream` is the protocol of a connection and the transport of what is spoken inside: it works on any loop's
+connections, those of the simulation too. Which connections of a port get one is `door.py`'s.
+"""
+
+import asyncio
+import contextlib
 import enum
+import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+from roquette.base.logs import RateLimited
+from roquette.errors import RoquetteError
+
+log = logging.getLogger("roquette.remoting")
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+RECORD: Final = 16_384  # the most one record holds
+SLICE: Final = 65_536  # bytes at once into and out of a BIO, whose memory grows with them and stays
+MOST_HANDSHAKE: Final = 131_072  # bytes a peer may send before its handshake is over
+MOST_FORCED: Final = (
+    65_536  # bytes a peer may make us send by messages that are no data (key updates)
+)
+HANG_UP_S: Final = 3.0  # to take what was written before a connection is closed
 
 
 class TlsMode(enum.Enum):
@@ -37,3 +60,378 @@ class ClientTls:
 
     context: Callable[[], ssl.SSLContext]
     check_host: bool
+
+
+class TlsRefused(ConnectionError):
+    """There is no TLS with this peer, or none any more: the words say why."""
+
+
+_ALERTS: Final = {
+    "CERTIFICATE_REQUIRED": "it asks for a client certificate, and none was shown",
+    "UNKNOWN_CA": "it does not trust the authority of our certificate",
+    "BAD_CERTIFICATE": "it does not accept our certificate",
+    "CERTIFICATE_UNKNOWN": "it does not accept our certificate",
+    "UNSUPPORTED_CERTIFICATE": "it does not accept our kind of certificate",
+    "CERTIFICATE_EXPIRED": "our certificate has expired",
+    "CERTIFICATE_REVOKED": "our certificate was revoked",
+    "PROTOCOL_VERSION": "it does not speak this version of TLS (1.2 and 1.3 are spoken here)",
+    "HANDSHAKE_FAILURE": "no version and cipher in common, or it asks for a client certificate",
+}
+_FAULTS: Final = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and has to",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "HTTP_REQUEST": "it does not speak TLS",
+    "UNSUPPORTED_PROTOCOL": "it does not speak TLS 1.2 or 1.3",
+    "NO_SHARED_CIPHER": "no cipher in common",
+}
+
+
+def words_of(error: Exception) -> str:
+    """What went wrong, in a sentence that begins with the peer."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    reason = getattr(error, "reason", None) or str(error) or type(error).__name__
+    _, is_alert, alert = reason.partition("_ALERT_")
+    if is_alert:
+        return f"it ended the connection: {_ALERTS.get(alert, alert.lower().replace('_', ' '))}"
+    return _FAULTS.get(reason, reason.lower().replace("_", " "))
+
+
+def hardened(context: ssl.SSLContext) -> ssl.SSLContext:
+    """The same context, at least TLS 1.2 and without renegotiation whoever made it."""
+    context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
+    if not context.options & ssl.OP_NO_RENEGOTIATION:
+        context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+class TlsStream(asyncio.Transport, asyncio.Protocol):
+    """One connection under TLS. What is written is encrypted at once: what waits, waits in the transport below.
+
+    Args:
+        inner: makes the protocol inside, when the handshake is over.
+        server_name: whom we call; None: we are the server.
+        done: called once: None when the handshake is over, else why there is no connection.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        inner: Callable[[], asyncio.Protocol],
+        server_name: str | None,
+        noise: RateLimited,
+        done: Callable[[Exception | None], None],
+    ) -> None:
+        super().__init__()
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = hardened(context).wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_name is None,
+            server_hostname=server_name,
+        )
+        self._make_inner = inner
+        self._inner: asyncio.Protocol | None = None  # None until the handshake is over
+        self._raw: asyncio.Transport
+        self._remote = ""
+        self._noise = noise
+        self._done: Callable[[Exception | None], None] | None = done
+        self._error: Exception | None = None
+        self._shaken = 0  # bytes of the handshake
+        self._forced = 0  # bytes we had to send because of what we read
+        self._closing = False
+        self._paused = False
+        self._said_bye = self._heard_bye = False
+
+    # The protocol of the connection.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._raw = cast(asyncio.Transport, transport)
+        there = transport.get_extra_info("peername") or ("", 0)
+        self._remote = f"{there[0]}:{there[1]}"
+        self._shake()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        if len(data) <= SLICE and self._inner is not None:
+            self._incoming.write(data)
+            self._read()
+            return
+        view = memoryview(data)
+        for at in range(0, len(data), SLICE):
+            part = view[at : at + SLICE]
+            self._incoming.write(part)
+            if self._inner is None:
+                self._shaken += len(part)
+                self._shake()
+            else:
+                self._read()
+            if self._closing:
+                return
+
+    def _shake(self) -> None:
+        """Take the handshake as far as what has arrived allows."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            if self._shaken > MOST_HANDSHAKE:
+                self._break(TlsRefused(f"its handshake does not end after {self._shaken} bytes"))
+            return
+        except ssl.SSLError as error:
+            self._flush()  # the alert: the other end shall know as well
+            self._break(TlsRefused(words_of(error)))
+            return
+        self._flush()
+        inner = self._inner = self._make_inner()
+        self._settle(None)
+        inner.connection_made(self)
+        if self._incoming.pending and not self._closing:
+            self._read()
+
+    def _read(self) -> None:
+        """Hand over what has arrived, in one call."""
+        if self._paused:
+            return
+        read, incoming, inner = self._tls.read, self._incoming, self._inner
+        assert inner is not None
+        parts: list[bytes] = []
+        failure: ssl.SSLError | None = None
+        try:
+            while (
+                incoming.pending
+            ):  # a record is read whole: asking again when nothing is there costs an exception
+                part = read(RECORD)
+                if not part:
+                    self._heard_bye = True
+                    break
+                parts.append(part)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            failure = error
+        if self._outgoing.pending:
+            self._forced += self._flush()
+            if self._forced > MOST_FORCED and failure is None:
+                failure = ssl.SSLError("it changes its keys without end")
+        if parts:
+            inner.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
+        if failure is not None:
+            self._break(TlsRefused(words_of(failure)))
+        elif self._heard_bye and not self._closing and not inner.eof_received():
+            self.close()
+
+    def _flush(self) -> int:
+        """What TLS wants to say, to the transport; bytes."""
+        data = self._outgoing.read()
+        if data:
+            self._raw.write(data)
+        return len(data)
+
+    def _settle(self, error: Exception | None) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(error)
+
+    def _break(self, error: TlsRefused) -> None:
+        """TLS itself has failed: the connection ends, after the alert that says so."""
+        if self._error is None:
+            self._error = error
+            what = "TLS handshake failed" if self._inner is None else "TLS connection ended"
+            self._noise.warning("tls", f"{what} peer=%s reason=%s", self._remote, str(error))
+        self._closing = True
+        self._raw.close()
+        if self._raw.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(HANG_UP_S, self._raw.abort)
+        self._settle(error)
+
+    def eof_received(self) -> bool:
+        if not (self._closing or self._heard_bye or self._said_bye):
+            if self._inner is None:
+                self._break(TlsRefused("it closed the connection in the handshake"))
+            else:  # whoever asks for the end of the bytes learns that it is none
+                self._error = TlsRefused("the connection was cut: TLS did not end before it")
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        inner = self._inner
+        if inner is not None:
+            inner.connection_lost(self._error or error)
+        elif self._done is not None:
+            words = f"the connection was lost in the handshake{f': {error}' if error else ''}"
+            self._noise.warning(
+                "tls", "TLS handshake failed peer=%s reason=%s", self._remote, words
+            )
+            self._settle(TlsRefused(words))
+
+    def pause_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    # The transport of the protocol inside.
+
+    def write(self, data: Any) -> None:
+        """Encrypt and send."""
+        if self._closing or self._said_bye or not data:
+            return
+        try:
+            if len(data) <= SLICE:
+                self._tls.write(data)
+                self._raw.write(self._outgoing.read())
+                return
+            view = memoryview(data)
+            for at in range(0, len(data), SLICE):
+                self._tls.write(view[at : at + SLICE])
+                self._raw.write(self._outgoing.read())
+        except ssl.SSLError as error:
+            self._break(TlsRefused(words_of(error)))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        """Encrypt and send several pieces: small ones joined, large ones as they are."""
+        small: list[Any] = []
+        size = 0
+        for part in list_of_data:
+            if len(part) >= RECORD:
+                if small:
+                    self.write(b"".join(small))
+                    small, size = [], 0
+                self.write(part)
+                continue
+            small.append(part)
+            size += len(part)
+            if size >= SLICE - RECORD:
+                self.write(b"".join(small))
+                small, size = [], 0
+        if small:
+            self.write(small[0] if len(small) == 1 else b"".join(small))
+
+    def _bye(self) -> None:
+        """Say that nothing more comes (close_notify)."""
+        if not self._said_bye and self._inner is not None:
+            self._said_bye = True
+            with contextlib.suppress(ssl.SSLError):  # it asks for the other end's, too
+                self._tls.unwrap()
+            self._flush()
+
+    def write_eof(self) -> None:
+        """What was written is all; the other end may go on."""
+        if not (self._closing or self._said_bye):
+            self._bye()
+            self._raw.write_eof()
+
+    def can_write_eof(self) -> bool:
+        """Yes."""
+        return True
+
+    def close(self) -> None:
+        """Send what was written and the end of TLS; read no more."""
+        if not self._closing:
+            self._bye()
+            self._closing = True
+            self._raw.close()
+
+    def abort(self) -> None:
+        """End at once, whatever waits."""
+        self._closing = True
+        self._raw.abort()
+
+    def is_closing(self) -> bool:
+        """Whether it has ended, or is about to."""
+        return self._closing or self._raw.is_closing()
+
+    def pause_reading(self) -> None:
+        """Hand nothing over; the other end's bytes wait with it."""
+        if not self._paused:
+            self._paused = True
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Hand over again."""
+        if self._paused:
+            self._paused = False
+            self._raw.resume_reading()
+            if self._incoming.pending:
+                asyncio.get_running_loop().call_soon(self._read_rest)
+
+    def _read_rest(self) -> None:
+        if self._incoming.pending and not self._closing:
+            self._read()
+
+    def is_reading(self) -> bool:
+        """Whether bytes are handed over."""
+        return not (self._paused or self._closing)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that wait for the other end, as TLS makes them."""
+        return self._raw.get_write_buffer_size()
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Low and high mark."""
+        return self._raw.get_write_buffer_limits()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Marks of the transport below."""
+        self._raw.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What the transport below says; `ssl_object`, `peercert` (of a verified peer), `cipher`."""
+        if name == "ssl_object":
+            return self._tls
+        if name == "peercert":
+            return self._tls.getpeercert()
+        if name == "cipher":
+            return self._tls.cipher()
+        return self._raw.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Another protocol speaks inside from now on."""
+        self._inner = cast(asyncio.Protocol, protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """What speaks inside."""
+        assert self._inner is not None
+        return self._inner
+
+
+async def connect(
+    inner: Callable[[], asyncio.Protocol],
+    address: tuple[str, int],
+    tls: ClientTls | None,
+    noise: RateLimited,
+    **options: Any,
+) -> None:
+    """Open a connection and, with `tls`, shake hands; `inner` is called when it is ready.
+
+    Raises:
+        OSError: nobody answers there; TlsRefused: no TLS with who answers, and why.
+    """
+    loop = asyncio.get_running_loop()
+    host, port = address
+    if tls is None:
+        await loop.create_connection(inner, host, port, **options)
+        return
+    done: asyncio.Future[Exception | None] = loop.create_future()
+
+    def settle(error: Exception | None) -> None:
+        if not done.done():
+            done.set_result(error)
+
+    try:
+        stream = TlsStream(tls.context(), inner, host, noise, settle)
+    except (RoquetteError, OSError, ValueError) as error:
+        raise TlsRefused(f"TLS cannot begin: {error}") from None
+    raw, _ = await loop.create_connection(lambda: stream, host, port, **options)
+    try:
+        failure = await done
+    finally:
+        if not done.done() or done.cancelled():
+            raw.abort()
+    if failure is not None:
+        raise failure

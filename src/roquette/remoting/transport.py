@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from roquette.base.logs import RateLimited
-from roquette.errors import RemoteProtocolError
+from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.request import Peer
+from roquette.remoting.tls import TlsRefused
 from roquette.remoting.unfinished import PeerLimits, UnfinishedTable, cut
 
 log = logging.getLogger("roquette.remoting")
@@ -187,7 +188,11 @@ class PeerProtocol(asyncio.Protocol):
         if peer is not None:
             peer.closed = True
             peer.parked.clear()
-            peer.pending.fail_all(None, peer.remote)
+            refused = isinstance(error, TlsRefused)
+            peer.pending.fail_all(
+                ConnectError(f"connection to {peer.remote} was lost: {error}") if refused else None,
+                peer.remote,
+            )
             self._dispatcher.limits.frames.end(peer)
             self._dispatcher.limits.unsent.end(peer)
             self._on_lost(peer, error)

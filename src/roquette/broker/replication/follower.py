@@ -115,7 +115,8 @@ class SlaveReplication(Feature):
             return made[0]
 
         self._calls += 1
-        await call_master(address, side, core.clock, number=self._calls)
+        tls = core.protection.calls.tls
+        await call_master(address, side, core.clock, number=self._calls, tls=tls)
         link = self._link = made[0]
         log.info("following master=%s from=%d", address, core.store.max_physical_offset)
         try:

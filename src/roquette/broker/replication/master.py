@@ -49,7 +49,7 @@ class MasterReplication(Feature):
         self._shared: tuple[int, int, list[bytes]] = (-1, -1, [])
         self._telling = False
         silence = Silence(config.ha_send_heartbeat_interval, config.ha_housekeeping_interval)
-        self._door = HaDoor(self._come, silence, core.clock)
+        self._door = HaDoor(self._come, silence, core.clock, tls=core.protection.tls)
 
     def rows(self) -> Iterable[Row]:
         """GET_BROKER_HA_STATUS."""
