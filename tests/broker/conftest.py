@@ -14,6 +14,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker, Features
 from roquette.message.properties import encode_properties
+from roquette.remoting.security import UNPROTECTED, Protection
 from roquette.store.config import StoreConfig
 from roquette.testing.sim_loop import SimLoop, run
 from roquette.wire.command import Command
@@ -112,6 +113,7 @@ def run_broker(tmp_path: Path) -> Callable[..., SimLoop]:
         files: Any = None,
         features: Features = broker_features,
         seed: int = 1,
+        protection: Protection = UNPROTECTED,
     ) -> SimLoop:
         async def main(loop: SimLoop) -> None:
             clock = LoopClock(loop)
@@ -131,6 +133,7 @@ def run_broker(tmp_path: Path) -> Callable[..., SimLoop]:
                 clock=clock,
                 entropy=Entropy(seed, process_id=7),
             )
+            service.protection = protection
             await service.start()
             try:
                 await scenario(Case(loop, service, clock))

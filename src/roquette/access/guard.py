@@ -7,13 +7,14 @@ from `needs.NEEDS`, and lets a `Judge` decide; the texts and codes of refusals a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from roquette.access.audit import Audit
 from roquette.access.model import Action, Kind, Resource, topic_resource
-from roquette.access.needs import NEEDS, Needed
+from roquette.access.needs import NEEDS, Actions, Needed
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.remoting.request import Peer, RequestContext
 from roquette.wire.codes import ResponseCode
@@ -200,22 +201,19 @@ class Guard:
             verdict = self._judge.judge(account, job, header, needed, ip)
             if verdict.allowed:
                 self._audit.allowed(account.name, code, need, needed, ip)
+                if need.touches:
+                    job.may_touch = partial(self._check_topic, account, job, need.touches, ip)
                 return
         self._refuse(account, verdict, code, ip)
 
-    def check_topic(self, job: RequestContext, topic: str, *actions: Action) -> None:
-        """Of a request `check` let through: whether it may touch a message of `topic`, which it names by its
-        place in the log alone; raises `Refused`."""
-        code = job.command.code
-        if not self._authorize or code in self._open or code in self._unjudged:
-            return
-        ip = ip_of(job.peer)
-        account = self._proven(job, ip)
-        if account is not None and not account.is_super:
-            needed = [(topic_resource(topic), actions)]
-            verdict = self._judge.judge(account, job, job.header, needed, ip)
-            if not verdict.allowed:
-                self._refuse(account, verdict, code, ip)
+    def _check_topic(
+        self, account: Account, job: RequestContext, actions: Actions, ip: str, topic: str
+    ) -> None:
+        """`RequestContext.may_touch` of a request that was let through."""
+        needed = [(topic_resource(topic), actions)]
+        verdict = self._judge.judge(account, job, job.header, needed, ip)
+        if not verdict.allowed:
+            self._refuse(account, verdict, job.command.code, ip)
 
     def _refuse(self, account: Account, verdict: Verdict, code: int, ip: str) -> None:
         self._audit.refused(account.name, code, verdict.resource, ip, verdict.why)

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
+from roquette.message.names import RETRY_PREFIX, group_of_retry_topic
+
 SUBJECT_PREFIX: Final = "User:"
 
 
@@ -136,9 +136,9 @@ ANYTHING: Final = Resource(Kind.ANY, "", Pattern.ANY)
 
 
 def topic_resource(name: str) -> Resource:
-    """What a right on the topic `name` is a right on: a retry topic belongs to its group."""
+    """What a right on the topic `name` is a right on: a retry topic, `%RETRY%g` or POP's `%RETRY%g+t`, is its group's."""
     if name.startswith(RETRY_PREFIX):
-        return Resource(Kind.GROUP, name[len(RETRY_PREFIX) :])
+        return Resource(Kind.GROUP, group_of_retry_topic(name))
     return Resource(Kind.TOPIC, name)
 
 

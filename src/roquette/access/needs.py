@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from roquette.access.model import Action, Kind, Resource, group_resource, topic_resource
+from roquette.access.model import (
+    Action,
+    Kind,
+    Resource,
+    group_resource,
+    topic_resource,
+)
 from roquette.errors import RemoteProtocolError
+from roquette.message.names import RETRY_PREFIX
 from roquette.wire.bodies.clients import (
     CheckClientRequestBody,
     HeartbeatData,
@@ -63,12 +70,14 @@ class Right:
         kind: of the resource. actions: one of them must be allowed.
         field: the header's attribute that names the resource; "" is the server's own cluster.
         split: what separates several names in it.
+        popped_by: the attribute of the group that pops: it may be given its POP retry topic `%RETRY%g_t` for `t`.
     """
 
     kind: Kind
     actions: Actions
     field: str = ""
     split: str = ""
+    popped_by: str = ""
 
     def needed(self, header: Any, own: Resource) -> Iterator[Needed]:
         """The resources a header names; none where it names none."""
@@ -79,16 +88,21 @@ class Right:
         if self.kind is Kind.CLUSTER:
             yield Resource(Kind.CLUSTER, value) if value else own, self.actions
             return
+        if self.popped_by and value and value.startswith(RETRY_PREFIX):
+            value = value.removeprefix(f"{RETRY_PREFIX}{getattr(header, self.popped_by)}_")
         resource = topic_resource if self.kind is Kind.TOPIC else group_resource
         for name in (value or "").split(self.split) if self.split else (value,):
             if name:
                 yield resource(name), self.actions
 
     def __str__(self) -> str:
-        actions = " or ".join(action.value for action in self.actions)
         if not self.field:
-            return f"Cluster: {actions}"
-        return f"{self.kind.value} `{self.field}`: {actions}"
+            return f"Cluster: {_words(self.actions)}"
+        return f"{self.kind.value} `{self.field}`: {_words(self.actions)}"
+
+
+def _words(actions: Actions) -> str:
+    return " or ".join(action.value for action in actions)
 
 
 class Need:
@@ -97,11 +111,12 @@ class Need:
     Attributes:
         rights: by its header. body: by its body, whose meaning is `asks`.
         otherwise: a right on the cluster where header and body name nothing; () lets any account through then.
+        touches: on the topic of the message that it names by its place in the log (`RequestContext.may_touch`).
         plain: what ACL 1.0 asks. changes: whether it is an operator's act, which the audit shows.
         note: where we differ from Apache.
     """
 
-    __slots__ = ("asks", "body", "changes", "note", "of", "otherwise", "plain", "rights")
+    __slots__ = ("asks", "body", "changes", "note", "of", "otherwise", "plain", "rights", "touches")
 
     def __init__(
         self,
@@ -109,12 +124,14 @@ class Need:
         body: "Callable[[bytes], Iterable[Needed]] | None" = None,
         asks: str = "",
         otherwise: Actions = GET,
+        touches: Actions = (),
         note: str = "",
     ) -> None:
         self.rights: Final = rights
         self.body: Final = body
         self.asks: Final = asks
         self.otherwise: Final = otherwise
+        self.touches: Final = touches
         self.note: Final = note
         everything = [right.actions for right in rights] + ([BODIES[body]] if body else [])
         self.changes: Final = any(_CHANGING.issuperset(actions) for actions in everything)
@@ -154,6 +171,8 @@ class Need:
     def __str__(self) -> str:
         """For docs: what is needed."""
         parts = [str(right) for right in self.rights] + ([self.asks] if self.asks else [])
+        if self.touches:
+            parts.append(f"Topic of the message: {_words(self.touches)}")
         return "; ".join(parts) or "an account"
 
 
@@ -244,6 +263,10 @@ def _topic(actions: Actions, field: str = "topic") -> Right:
     return Right(Kind.TOPIC, actions, field)
 
 
+def _popped() -> Right:
+    return Right(Kind.TOPIC, SUB, "topic", popped_by="consumer_group")
+
+
 def _group(actions: Actions, field: str = "consumer_group") -> Right:
     return Right(Kind.GROUP, actions, field)
 
@@ -255,7 +278,8 @@ def _cluster(actions: Actions, field: str = "", note: str = "") -> Need:
 _SEND = "a retry topic is its own group's; Apache asks for the group the sender names"
 _PULL = "a retry topic is its group's; Apache asks for the consumer's group alone"
 _READ = "Sub is enough: who may read the topic may know where it ends"
-_LATE = "and the same on the topic of the message it names by its place in the log"
+_TOUCH = "Apache believes the topic that the request names, and hands out any message"
+_POPPED = "Apache takes POP's retry topic `%RETRY%g_t` for that of a group `g_t`"
 
 NEEDS: Final[dict[int, Need]] = {
     # messages
@@ -265,20 +289,20 @@ NEEDS: Final[dict[int, Need]] = {
     R.SEND_REPLY_MESSAGE: Need(_topic(PUB), note=UNCHECKED),
     R.SEND_REPLY_MESSAGE_V2: Need(_topic(PUB), note=UNCHECKED),
     R.RECALL_MESSAGE: Need(_topic(PUB)),
-    R.END_TRANSACTION: Need(_topic(PUB), otherwise=(), note=_LATE),
-    R.CONSUMER_SEND_MSG_BACK: Need(_group(SUB, "group"), note=_LATE),
+    R.END_TRANSACTION: Need(_topic(PUB), otherwise=(), touches=PUB, note=_TOUCH),
+    R.CONSUMER_SEND_MSG_BACK: Need(_group(SUB, "group"), touches=SUB, note=_TOUCH),
     R.PULL_MESSAGE: Need(_topic(SUB), _group(SUB), note=_PULL),
     R.LITE_PULL_MESSAGE: Need(_topic(SUB), _group(SUB), note=UNCHECKED),
     R.POP_MESSAGE: Need(_topic(SUB), _group(SUB)),
     R.PEEK_MESSAGE: Need(_topic(SUB), _group(SUB)),
-    R.ACK_MESSAGE: Need(_topic(SUB), _group(SUB)),
+    R.ACK_MESSAGE: Need(_popped(), _group(SUB), note=_POPPED),
     R.BATCH_ACK_MESSAGE: Need(body=_acks, asks="each Topic and each Group: Sub", note=UNCHECKED),
-    R.CHANGE_MESSAGE_INVISIBLETIME: Need(_topic(SUB), _group(SUB)),
+    R.CHANGE_MESSAGE_INVISIBLETIME: Need(_popped(), _group(SUB), note=_POPPED),
     R.NOTIFICATION: Need(_topic(SUB), _group(SUB)),
     R.POLLING_INFO: Need(_topic(GET), _group(GET)),
     R.QUERY_MESSAGE: Need(_topic(READ)),
-    R.VIEW_MESSAGE_BY_ID: Need(_topic(GET), note=f"Cluster: Get without a topic; {_LATE}"),
-    R.RESUME_CHECK_HALF_MESSAGE: Need(_topic(UPDATE), otherwise=UPDATE),
+    R.VIEW_MESSAGE_BY_ID: Need(_topic(GET), otherwise=(), touches=READ, note=_TOUCH),
+    R.RESUME_CHECK_HALF_MESSAGE: Need(_topic(UPDATE), otherwise=(), touches=UPDATE, note=_TOUCH),
     # clients
     R.HEART_BEAT: Need(body=_heartbeat, asks="each Group and each Topic subscribed to: Sub", otherwise=()),
     R.UNREGISTER_CLIENT: Need(_group(SUB), otherwise=()),
@@ -315,7 +339,7 @@ NEEDS: Final[dict[int, Need]] = {
     R.GET_CONSUME_STATS: Need(_group(GET), _topic(GET), Right(Kind.TOPIC, GET, "topic_list", ";")),
     R.GET_CONSUMER_CONNECTION_LIST: Need(_group(GET)),
     R.GET_CONSUMER_RUNNING_INFO: Need(_group(GET)),
-    R.CONSUME_MESSAGE_DIRECTLY: Need(_group(SUB), _topic(SUB), note=_LATE),
+    R.CONSUME_MESSAGE_DIRECTLY: Need(_group(SUB), _topic(SUB), touches=SUB, note=_TOUCH),
     R.INVOKE_BROKER_TO_RESET_OFFSET: Need(_topic(UPDATE), _group(UPDATE, "group")),
     R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Need(_topic(GET), _group(GET, "group")),
     R.CLONE_GROUP_OFFSET: Need(_group(UPDATE, "dest_group"), _group(READ, "src_group"), _topic(UPDATE), note="Apache does not ask for the source"),

@@ -157,6 +157,8 @@ class RequestContext:
 
     Attributes:
         arrived_ms, steady_ms: steady time of its arrival, and of now. `now_ms`: wall time.
+        may_touch: asked with the topic of a message that the request names by its place in the log alone, before
+            anything is done with it; raises Refused. None: it may be any.
         admitted: the guard of the server has let it in: it is not asked again when the request runs again.
     """
 
@@ -166,6 +168,7 @@ class RequestContext:
         "command",
         "header",
         "may_hold",
+        "may_touch",
         "now_ms",
         "peer",
         "row",
@@ -180,6 +183,7 @@ class RequestContext:
         self.now_ms: int = 0  # until it runs
         self.steady_ms: int = arrived_ms
         self.may_hold: bool = True
+        self.may_touch: Callable[[str], None] | None = None
         self.admitted: bool = False
         self.header: Any = None
 

@@ -9,6 +9,7 @@ import logging
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
 from roquette.broker.operation.offset_admin import RESET_SINCE
+from roquette.broker.records.sound_records import topic_of
 from roquette.broker.tables.consumers import ClientChannel
 from roquette.errors import ClientError, Refused
 from roquette.message.message import MessageQueue
@@ -95,6 +96,8 @@ class ClientCallProcessor(Feature):
         if group is not None:
             fields["groupSysFlag"] = str(group.group_sys_flag)
         record = self._record(header.msg_id or "")
+        if ctx.may_touch is not None:
+            ctx.may_touch(topic_of(record))
         channel = self._channel(header.consumer_group, header.client_id or "")
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
         return Task(_ask(channel, code, header.consumer_group, encode_dict(fields), record))

@@ -4,6 +4,7 @@ import asyncio
 
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
+from roquette.broker.records.sound_records import topic_of
 from roquette.errors import Refused
 from roquette.message.record_view import SOUND, RecordView
 from roquette.remoting.outcomes import Reply, Task
@@ -111,6 +112,8 @@ class QueryProcessor(Feature):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
+        if ctx.may_touch is not None:
+            ctx.may_touch(topic_of(found[0]))
         return Reply(b"", found[0])
 
 

@@ -40,3 +40,9 @@ def sound_records(data: bytes) -> list[StoredRecord]:
             break
         position += size
     return found
+
+
+def topic_of(record: bytes) -> str:
+    """The topic of one stored record; "", which nobody has a right to, of a damaged one."""
+    found = sound_record(record)
+    return "" if found is None else found.topic

@@ -99,6 +99,8 @@ class SendBackProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the message at offset {header.offset} is damaged on the broker's disk: send it anew",
             )
+        if ctx.may_touch is not None:
+            ctx.may_touch(record.topic)
         plan = plan_send_back(record, header.group, wanted_level=header.delay_level, limit=limit)
         if plan.dead:
             topic = self._topics.ensure(

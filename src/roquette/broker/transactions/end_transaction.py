@@ -47,6 +47,7 @@ class TransactionProcessor:
         half = self._transactions.find(header.commit_log_offset)
         if half is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
+        _admit(ctx, half)
         timeout_ms = self._live.current.transaction_time_out
         age_ms = self._times.age_ms(half, ctx.steady_ms)
         if not header.from_transaction_check and immunity_over(half, age_ms, timeout_ms):
@@ -79,6 +80,7 @@ class TransactionProcessor:
             or properties.REAL_TOPIC not in decode_properties(record.properties)
         ):
             raise Refused(ResponseCode.SYSTEM_ERROR, _NO_HALF)
+        _admit(ctx, record)
         if not self._transactions.resume(record, ctx.now_ms):
             raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_RESUMED)
         return self._logged()
@@ -87,6 +89,12 @@ class TransactionProcessor:
         """The answer, once the log up to now is as safe as its flush mode says."""
         core = self._core
         return Later(core.store.max_physical_offset, Reply()) if core.answers_wait else Reply()
+
+
+def _admit(ctx: RequestContext, half: StoredRecord) -> None:
+    """Whoever ends a half message must have a right to its topic, whatever topic the request names."""
+    if ctx.may_touch is not None:
+        ctx.may_touch(decode_properties(half.properties).get(properties.REAL_TOPIC, ""))
 
 
 def _check(half: StoredRecord, header: EndTransactionRequestHeader) -> None:
