@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from roquette.base import form as _form
 
 if TYPE_CHECKING:
+    from roquette.client.access import Credentials, TlsOptions
     from roquette.client.client import Client
     from roquette.client.config import ClientConfig
     from roquette.client.consumer_options import StartFrom
@@ -42,6 +43,7 @@ __all__ = [
     "ClientError",
     "ConfigError",
     "ConnectError",
+    "Credentials",
     "Message",
     "MessageIllegal",
     "MessageQueue",
@@ -51,6 +53,7 @@ __all__ = [
     "RouteNotFound",
     "SendReceipt",
     "StartFrom",
+    "TlsOptions",
     "TooManyRequests",
     "__version__",
 ]
@@ -60,6 +63,8 @@ _HOMES = {
     "ClientConfig": "client.config",
     "SendReceipt": "client.producer",
     "StartFrom": "client.consumer_options",
+    "Credentials": "client.access",
+    "TlsOptions": "client.access",
     "Message": "message.message",
     "MessageQueue": "message.message",
     "ReceivedMessage": "message.message",

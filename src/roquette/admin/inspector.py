@@ -10,6 +10,7 @@ from roquette.admin.topics import create_topic
 from roquette.base.clock import SystemClock
 from roquette.base.executor import pause
 from roquette.client import calls
+from roquette.client.access import environment_security
 from roquette.client.blocking_connection import BlockingConnections
 from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import (
@@ -20,6 +21,7 @@ from roquette.errors import (
 )
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_WRITE
+from roquette.remoting.security import Security
 from roquette.wire.bodies import TopicRouteData
 from roquette.wire.codes import ResponseCode
 
@@ -59,10 +61,17 @@ class ClusterInspector:
     Args:
         namesrv_addr: "host:port;host:port".
         timeout_ms: of connecting and of each answer.
+        security: of the connections; None: as the environment says (`client/access.py`).
     """
 
-    def __init__(self, namesrv_addr: str, *, timeout_ms: int = 30_000) -> None:
-        self._connections = BlockingConnections(namesrv_addr, timeout_ms=timeout_ms)
+    def __init__(
+        self, namesrv_addr: str, *, timeout_ms: int = 30_000, security: Security | None = None
+    ) -> None:
+        self._connections = BlockingConnections(
+            namesrv_addr,
+            timeout_ms=timeout_ms,
+            security=environment_security() if security is None else security,
+        )
         self.name_servers = self._connections.name_servers
         self.run = self._connections.run
 

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.executor import pause
 from roquette.client import calls
+from roquette.client.access import security_of
 from roquette.client.blocking_connection import BlockingConnections
 from roquette.client.calls import EVERYTHING, Call, Pulled, PullFilter
 from roquette.client.core.bounds import BROKERS, TOPICS, check_queues, keep
@@ -19,8 +20,10 @@ from roquette.client.operations import Answer, Ask
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ
+from roquette.remoting.certificates import TlsOptions
 from roquette.wire.bodies import TopicRouteData
 from roquette.wire.codes import ResponseCode
+from roquette.wire.signature import Credentials
 
 T = TypeVar("T")
 
@@ -40,6 +43,7 @@ class ReaderConfig:
         pulls_in_flight: pulls of one scan that are sent before the first of them is answered.
         retries: how often a request is made again after the first time, over the replicas of its broker.
         retry_interval_ms: how long to wait before each of these.
+        tls, credentials: as `ClientConfig` has them.
     """
 
     namesrv_addr: str
@@ -50,6 +54,8 @@ class ReaderConfig:
     pulls_in_flight: int = 8
     retries: int = 3
     retry_interval_ms: int = 10
+    tls: TlsOptions | None = None
+    credentials: Credentials | None = None
 
 
 class BlockingReader:
@@ -63,6 +69,7 @@ class BlockingReader:
             config.namesrv_addr,
             timeout_ms=config.timeout_ms,
             connect_timeout_ms=config.connect_timeout_ms,
+            security=security_of(config.tls, config.credentials),
         )
         self._routes: dict[str, TopicRouteData] = {}
         self._avoided_until_ms: dict[str, int] = {}

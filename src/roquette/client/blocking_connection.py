@@ -4,14 +4,18 @@
 """
 
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from roquette.client.calls import Call
 from roquette.client.operations import AHEAD, ANY_NAME_SERVER, Answer, Ask, Operation
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
+from roquette.remoting.pem import why_tls_failed
+from roquette.remoting.security import OPEN, Security
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
+from roquette.wire.signature import Signer
 
 _RECEIVE_SIZE: Final = 256 * 1024
 T = TypeVar("T")
@@ -24,23 +28,44 @@ class BlockingConnection:
         address: "host:port".
         timeout_ms: of each answer.
         connect_timeout_ms: of connecting; the same as `timeout_ms` if None.
+
+    Raises:
+        ConnectError: nobody answers, or TLS does not come about; it says why.
     """
 
     def __init__(
-        self, address: str, *, timeout_ms: int, connect_timeout_ms: int | None = None
+        self,
+        address: str,
+        *,
+        timeout_ms: int,
+        connect_timeout_ms: int | None = None,
+        security: Security = OPEN,
     ) -> None:
         self.address = address
+        self._heard = False
         self._answers: dict[int, Command] = {}  # arrived before they were asked for
         self._waiting: set[int] = set()
         self._wire = Connection()
+        if security.credentials is not None:
+            self._wire.signer = Signer(security.credentials)
         host, _, port = address.rpartition(":")
         limit_ms = timeout_ms if connect_timeout_ms is None else connect_timeout_ms
         try:
             self._socket = socket.create_connection((host.strip("[]"), int(port)), limit_ms / 1000)
         except (OSError, ValueError, OverflowError) as error:
             raise ConnectError(f"connect to {address} failed: {error}") from None
-        self._socket.settimeout(timeout_ms / 1000)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._tls = security.tls is not None
+        if security.tls is not None:
+            plain = self._socket
+            try:
+                self._socket = security.tls.context().wrap_socket(
+                    plain, server_hostname=host.strip("[]")
+                )
+            except OSError as error:
+                plain.close()
+                raise ConnectError(f"TLS with {address} failed: {why_tls_failed(error)}") from None
+        self._socket.settimeout(timeout_ms / 1000)
 
     def call(self, call: Call[T]) -> T:
         """Send a request and return what its answer says. Raises ClientError."""
@@ -63,7 +88,7 @@ class BlockingConnection:
         try:
             self._socket.sendall(b"".join(self._wire.data_to_send()))
         except OSError as error:
-            raise self._broken(error) from None
+            raise self._broken(self._alert(error)) from None
 
     def receive(self, opaque: int) -> Command:
         """Wait for one answer."""
@@ -74,19 +99,34 @@ class BlockingConnection:
         return self._answers.pop(opaque)
 
     def arrived(self) -> list[Command]:
-        """The answers one read of the socket brings; waits when there is nothing to read."""
-        found = self._read()
+        """The answers one read of the socket brings; waits when there is nothing to read.
+
+        Over TLS it does not: what has come may have been no answer, but a record of TLS itself.
+        """
+        found = self._read(wait=not self._tls)
         self._waiting.difference_update(command.opaque for command in found)
         return found
 
-    def _read(self) -> list[Command]:
+    def _read(self, *, wait: bool = True) -> list[Command]:
         """What arrives next. Requests from the broker are dropped."""
+        limit_s = self._socket.gettimeout()
         try:
+            if not wait:
+                self._socket.settimeout(0)
             data = self._socket.recv(_RECEIVE_SIZE)
+        except ssl.SSLWantReadError:
+            return []
         except OSError as error:
             raise self._broken(error) from None
+        finally:
+            if not wait:
+                self._socket.settimeout(limit_s)
         if not data:
-            raise ConnectError(f"{self.address} closed the connection")
+            hint = (
+                "" if self._heard or self._tls else " without an answer: perhaps it takes TLS only"
+            )
+            raise ConnectError(f"{self.address} closed the connection{hint}")
+        self._heard = True
         commands = self._wire.receive_data(data)
         return [c for c in commands if c.is_response and c.opaque in self._waiting]
 
@@ -99,11 +139,23 @@ class BlockingConnection:
         """Our address on this connection."""
         return str(self._socket.getsockname()[0])
 
+    def _alert(self, error: OSError) -> OSError:
+        """Why the server has closed, when it said so: a write fails before that is read."""
+        if self._tls and not self._heard and not isinstance(error, TimeoutError):
+            try:
+                self._socket.recv(1)
+            except OSError as told:
+                return told
+        return error
+
     def _broken(self, error: OSError) -> ConnectError | RequestTimeout:
         if isinstance(error, TimeoutError):
             return RequestTimeout(
                 f"{self.address} did not answer within {self._socket.gettimeout()} s"
             )
+        if self._tls and not self._heard:
+            why = why_tls_failed(error, agreed=True)
+            return ConnectError(f"TLS with {self.address} failed: {why}")
         return ConnectError(f"the connection to {self.address} broke: {error}")
 
     def close(self) -> None:
@@ -121,12 +173,18 @@ class BlockingConnections:
     """
 
     def __init__(
-        self, namesrv_addr: str, *, timeout_ms: int, connect_timeout_ms: int | None = None
+        self,
+        namesrv_addr: str,
+        *,
+        timeout_ms: int,
+        connect_timeout_ms: int | None = None,
+        security: Security = OPEN,
     ) -> None:
         addresses = namesrv_addr.replace(",", ";").split(";")
         self.name_servers = tuple(each.strip() for each in addresses if each.strip())
         self._timeout_ms = timeout_ms
         self._connect_timeout_ms = connect_timeout_ms
+        self._security = security
         self._open: dict[str, BlockingConnection] = {}
 
     def close(self) -> None:
@@ -139,7 +197,10 @@ class BlockingConnections:
         connection = self._open.get(address)
         if connection is None:
             connection = BlockingConnection(
-                address, timeout_ms=self._timeout_ms, connect_timeout_ms=self._connect_timeout_ms
+                address,
+                timeout_ms=self._timeout_ms,
+                connect_timeout_ms=self._connect_timeout_ms,
+                security=self._security,
             )
             self._open[address] = connection
         return connection

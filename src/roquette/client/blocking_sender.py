@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.client import calls
+from roquette.client.access import security_of
 from roquette.client.blocking import BlockingReader, ReaderConfig
 from roquette.client.blocking_connection import BlockingConnection
 from roquette.client.core.bounds import TOPICS, keep
@@ -29,9 +30,11 @@ from roquette.errors import (
 )
 from roquette.message.message import MessageQueue
 from roquette.message.names import TBW102
+from roquette.remoting.certificates import TlsOptions
 from roquette.wire.codes import STORED_CODES, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import SendMessageRequestHeaderV2
+from roquette.wire.signature import Credentials
 
 log = logging.getLogger("roquette.client")
 
@@ -52,6 +55,7 @@ class SenderConfig:
         send_timeout_ms: of one attempt.
         require_send_ok: answers that say "stored, but not flushed or replicated in time" are failures, too.
         default_queues: of a topic that its first message creates, if `auto_create_topics`.
+        tls, credentials: as `ClientConfig` has them.
     """
 
     namesrv_addr: str
@@ -62,6 +66,8 @@ class SenderConfig:
     auto_create_topics: bool = False
     default_queues: int = 4
     limits: WindowLimits = field(default_factory=WindowLimits)
+    tls: TlsOptions | None = None
+    credentials: Credentials | None = None
 
 
 @dataclass(slots=True)
@@ -108,8 +114,11 @@ class BlockingSender:
                 namesrv_addr=config.namesrv_addr,
                 group=config.producer_group,
                 timeout_ms=config.connect_timeout_ms,
+                tls=config.tls,
+                credentials=config.credentials,
             )
         )
+        self._security = security_of(config.tls, config.credentials)
         self._routes: dict[str, tuple[TopicRoute, int]] = {}
         self._turns: dict[str, RoundRobin] = {}
         self._connections: dict[str, BlockingConnection] = {}
@@ -367,6 +376,7 @@ class BlockingSender:
                 address,
                 timeout_ms=self._config.send_timeout_ms,
                 connect_timeout_ms=self._config.connect_timeout_ms,
+                security=self._security,
             )
             self._connections[address] = connection
             self._selector.register(connection.fileno(), selectors.EVENT_READ, address)

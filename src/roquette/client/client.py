@@ -5,13 +5,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles, home_directory
 from roquette.base.lifecycle import Tasks
 from roquette.client import calls
+from roquette.client.access import AccessWords, access_of
 from roquette.client.arguments import (
     ModelName,
     StrategyName,
@@ -49,6 +50,11 @@ class Client:
         group: the producer group.
         config: everything else; its `name_servers` is replaced by the first argument when that is given.
         clock, entropy, files: the outside world; replaced in simulations.
+        access: `tls=True` or `TlsOptions(ca=...)`; `access_key` and `secret_key`, or `credentials`. They win over
+            those of `config`.
+
+    Raises:
+        ConfigError: an argument is wrong.
     """
 
     def __init__(
@@ -60,8 +66,16 @@ class Client:
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         files: Files | None = None,
+        **access: Unpack[AccessWords],
     ) -> None:
         settings = config or ClientConfig(name_servers=name_servers)
+        tls, credentials = access_of(access)
+        if tls is not None or credentials is not None:
+            settings = dataclasses.replace(
+                settings,
+                tls=tls or settings.tls,
+                credentials=credentials or settings.credentials,
+            )
         if name_servers:
             settings = dataclasses.replace(settings, name_servers=name_servers)
         if settings.offset_root is None:

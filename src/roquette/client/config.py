@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 
 from roquette.base.options import option, options_of
+from roquette.client.access import security_of
 from roquette.errors import ConfigError
 from roquette.message.compression import Compression
+from roquette.remoting.certificates import TlsOptions
+from roquette.remoting.security import Security
+from roquette.wire.signature import Credentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,8 @@ class ClientConfig:
         prefetch_bytes: bodies pulled and not yet handled, of all consumers of a client; beyond it only queues that
             have none pull (one batch).
         consume_timeout_ms: how long a handler may take before its message goes back to the broker (not orderly).
+        tls: how connections use TLS; None: they are plain.
+        credentials: sign every request; None: nothing is signed.
         offset_root: where broadcasting consumers keep their offsets; None is ~/.rocketmq_offsets.
     """
 
@@ -61,6 +67,9 @@ class ClientConfig:
     consume_timeout_ms: int = option(900_000, least=1)
     offset_root: str | None = None
 
+    tls: TlsOptions | None = None
+    credentials: Credentials | None = None
+
     def __post_init__(self) -> None:
         """Raises ConfigError: a number is missing or too small; with it something would never happen, or never stop."""
         for known in options_of(ClientConfig).values():
@@ -69,3 +78,8 @@ class ClientConfig:
         most = 9 if self.compression is Compression.ZLIB else 22
         if self.compression_level > most:
             raise ConfigError(f"compression_level={self.compression_level} is not 0 to {most}")
+
+    @property
+    def security(self) -> Security:
+        """Of its connections. Raises ConfigError: a file cannot be used."""
+        return security_of(self.tls, self.credentials)

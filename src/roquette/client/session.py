@@ -110,6 +110,7 @@ class Session:
             on_lost=self._connection_lost,
             connect_timeout_s=config.connect_timeout_ms / 1000,
             local_host=config.local_host,
+            security=config.security,
         )
         self.api = BrokerApi(self.remoting, config.call_timeout_ms)
         self.masters = MasterSearch(self)

@@ -170,7 +170,7 @@ class SimCluster:
         }
         config = ClientConfig(**values | settings)
         host = self.host(ip)
-        options = {} if group is None else {"group": group}
+        options: dict[str, Any] = {} if group is None else {"group": group}
 
         async def begin() -> Client:
             client = Client(
