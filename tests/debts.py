@@ -16,4 +16,4 @@ ENTRIES: dict[str, int] = {}
 CIRCLES: list[str] = []
 
 # Lines of source.
-LINES = {"all": 80_450, "product": 64_050}
+LINES = {"all": 81_200, "product": 64_700}
