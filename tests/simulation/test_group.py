@@ -37,6 +37,10 @@ def master(cluster: SimCluster) -> str | None:
     return None
 
 
+def registered(cluster: SimCluster) -> int:
+    return len(cluster.hosts[NAME_SERVER].service.core.routes.find_members("orders"))
+
+
 async def until(condition, within_s: float = 20.0) -> float:
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -177,6 +181,23 @@ def test_a_lone_survivor_that_goes_on_says_that_nobody_else_has_it():
         await until(lambda: len(set(logs(cluster))) == 1)
         assert (await mq.send("T", b"5")).status == "SEND_OK"
         assert all(b"%d" % number in logs(cluster)[0] for number in range(6))
+
+    simulate(scenario)
+
+
+def test_a_name_server_that_comes_back_late_hears_of_the_master_at_once():
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster)
+        mq = await cluster.client("10.0.2.1")
+        await send(mq, 1)
+        for away_s in (40, 70):
+            cluster.kill(NAME_SERVER)
+            await asyncio.sleep(away_s)
+            await cluster.restart(NAME_SERVER)
+            other = await cluster.client(f"10.0.2.{away_s}")
+            assert await send(other, away_s) < 8  # the lease is long over: an election first
+            assert await until(lambda: master(cluster) is not None) < 5
+            assert await until(lambda: registered(cluster) == 3) < 3
 
     simulate(scenario)
 

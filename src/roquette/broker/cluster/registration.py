@@ -35,6 +35,7 @@ SHORTEST_PERIOD_MS = 10_000
 LONGEST_PERIOD_MS = 60_000
 SETTLE_S = 0.5  # a reply waits so long at most for the name servers
 FIRST_RETRY_S = 0.5
+LAST_RETRY_S = 2.0  # a name server that comes back must not wait for what it is there for
 UNREGISTER_MS = 3_000
 UNSPLIT = (
     4_000  # topics of one registration at most: some ms of work, and far below a frame's 16 MiB
@@ -223,11 +224,11 @@ class Registration:
             done = await self._register(server)
             if done:
                 health.worked()
-            failures = 0 if done else failures + 1
+            failures = 0 if done else min(failures + 1, 10)
             if done and (server.told < server.wanted or server.everything):
                 continue
             period_s = self._period_s()
-            wait_s = period_s if done else min(period_s, FIRST_RETRY_S * 2 ** min(failures, 6))
+            wait_s = period_s if done else min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** (failures - 1))
             server.wake.clear()
             try:
                 async with asyncio.timeout(wait_s):
