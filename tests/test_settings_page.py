@@ -7,6 +7,7 @@ import re
 import pytest
 from tools.settings_page import GOLDEN, PAGE, ROOT, SHARED, SPARK_PAGE, page, spark_page
 
+from roquette.access.settings import AccessSettings
 from roquette.base.config import ForeignKeys, to_properties
 from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import options_of
@@ -18,11 +19,15 @@ from roquette.store.config import StoreConfig
 APACHE = json.loads(GOLDEN.read_text())
 SERVERS = {
     "Broker": (
-        (BrokerConfig, StoreConfig, TlsSettings),
+        (BrokerConfig, StoreConfig, TlsSettings, AccessSettings),
         BROKER,
         ("BrokerConfig", "MessageStoreConfig", *SHARED),
     ),
-    "Name server": ((NamesrvConfig, TlsSettings), NAMESRV, ("NamesrvConfig", *SHARED)),
+    "Name server": (
+        (NamesrvConfig, TlsSettings, AccessSettings),
+        NAMESRV,
+        ("NamesrvConfig", *SHARED),
+    ),
 }
 
 
@@ -76,7 +81,7 @@ def test_every_setting_is_read_somewhere() -> None:
         for path in (ROOT / "src" / "roquette").rglob("*.py")
         if path.name != "foreign_keys.py"
     ]
-    for cls in (BrokerConfig, StoreConfig, NamesrvConfig, TlsSettings):
+    for cls in (BrokerConfig, StoreConfig, NamesrvConfig, TlsSettings, AccessSettings):
         for known in options_of(cls).values():
             assert any(re.search(rf"\.{known.field}\b", text) for text in sources), known.name
 

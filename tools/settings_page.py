@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from roquette.access.settings import AccessSettings
 from roquette.base.config import ForeignKeys, env_key
 from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import Option, options_of
@@ -112,10 +113,12 @@ def page() -> str:
     return "\n".join(
         [
             HEAD.format(env=env_key("brokerName")),
-            *part("Broker", (BrokerConfig, StoreConfig, TlsSettings), BROKER, broker),
+            *part(
+                "Broker", (BrokerConfig, StoreConfig, TlsSettings, AccessSettings), BROKER, broker
+            ),
             *part(
                 "Name server",
-                (NamesrvConfig, TlsSettings),
+                (NamesrvConfig, TlsSettings, AccessSettings),
                 NAMESRV,
                 shared | golden["NamesrvConfig"],
             ),

@@ -16,7 +16,7 @@ MAIN = [sys.executable, "-c", "from roquette.apps.main import main; main()", "na
 
 
 def test_settings_come_from_file_environment_and_flags(caplog: pytest.LogCaptureFixture) -> None:
-    config, _ = namesrv_settings(
+    config, *_ = namesrv_settings(
         Sources(
             file_text="listenPort=1\nenableTopicList=false\norderMessageEnable=true\nrocketmqHome=/opt\nlistenPrt=5\n",
             environ={

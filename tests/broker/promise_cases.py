@@ -514,3 +514,60 @@ async def expired_files_cleaned(w: World) -> AsyncIterator[None]:
     yield
     assert w.broker.store.min_physical_offset >= low
     assert w.broker.store.min_offset("T", 0) >= queue_low
+
+
+# Users and rules
+
+ALICE = {"username": "alice"}
+RULES = b'{"policies":[{"entries":[{"resource":"Topic:t","actions":["Pub"],"decision":"Allow"}]}]}'
+
+
+@case(R.AUTH_CREATE_USER)
+async def user_made(w: World) -> AsyncIterator[None]:
+    await w.ask(3001, ALICE, b'{"password":"p"}')
+    yield
+    assert w.broker.core.access.users.find("alice").secret == b"p"
+
+
+@case(R.AUTH_UPDATE_USER)
+async def user_changed(w: World) -> AsyncIterator[None]:
+    await w.ask(3001, ALICE, b'{"password":"p"}')
+    await w.ask(3002, ALICE, b'{"userStatus":"disable"}')
+    yield
+    assert not w.broker.core.access.users.find("alice").enabled
+
+
+@case(R.AUTH_DELETE_USER)
+async def user_deleted(w: World) -> AsyncIterator[None]:
+    await w.ask(3001, ALICE, b'{"password":"p"}')
+    await w.ask(3006, {"subject": "User:alice"}, RULES)
+    await w.ask(3003, ALICE)
+    yield
+    state = w.broker.core.access.users.state
+    assert not state.users and not state.acls
+
+
+@case(R.AUTH_CREATE_ACL)
+async def rules_made(w: World) -> AsyncIterator[None]:
+    await w.ask(3001, ALICE, b'{"password":"p"}')
+    await w.ask(3006, {"subject": "User:alice"}, RULES)
+    yield
+    assert json.loads((await w.ask(3009, {"subject": "User:alice"})).body)["policies"]
+
+
+@case(R.AUTH_UPDATE_ACL)
+async def rules_changed(w: World) -> AsyncIterator[None]:
+    await w.ask(3001, ALICE, b'{"password":"p"}')
+    await w.ask(3006, {"subject": "User:alice"}, RULES)
+    await w.ask(3007, {"subject": "User:alice"}, RULES.replace(b"Allow", b"Deny"))
+    yield
+    assert b"Deny" in (await w.ask(3009, {"subject": "User:alice"})).body
+
+
+@case(R.AUTH_DELETE_ACL)
+async def rules_deleted(w: World) -> AsyncIterator[None]:
+    await w.ask(3001, ALICE, b'{"password":"p"}')
+    await w.ask(3006, {"subject": "User:alice"}, RULES)
+    await w.ask(3008, {"subject": "User:alice", "resource": "Topic:t"})
+    yield
+    assert not (await w.ask(3009, {"subject": "User:alice"})).body

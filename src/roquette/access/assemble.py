@@ -1,8 +1,7 @@
 """Access control of one server, made from its settings."""
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 from roquette.access.audit import Audit
 from roquette.access.guard import ApacheRefusals, Guard, Scope
@@ -10,10 +9,10 @@ from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.access.settings import AccessSettings, codes_of, reachable
 from roquette.access.users import Users
 from roquette.base.clock import Clock
+from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.errors import ConfigError
-from roquette.remoting.request import RequestContext
-from roquette.remoting.security import Security
+from roquette.remoting.security import Protection
 
 log = logging.getLogger("roquette.access")
 
@@ -27,14 +26,12 @@ class Access:
 
     Attributes:
         guard: asked before each request; None: everybody may do everything.
-        security: of the connections that the server opens.
     """
 
     def __init__(
         self, settings: AccessSettings, files: Files, directory: str, clock: Clock, cluster: str
     ) -> None:
         self.settings = settings
-        self.security = Security(credentials=settings.credentials)
         policies = PolicyTable()
         self.users = Users(files, directory, policies)
         self.guard: Guard | None = None
@@ -48,18 +45,19 @@ class Access:
             judge = PolicyJudge(policies)
             self.guard = Guard(self.users, judge, scope, ApacheRefusals(), Audit(clock))
 
-    @property
-    def check(self) -> Callable[[RequestContext, Any], None] | None:
-        """What dispatchers ask (`Hooks.guard`)."""
-        return None if self.guard is None else self.guard.check
+    def protect(self, protection: Protection) -> Protection:
+        """The same with this guard, and with what signs the server's own calls."""
+        check = None if self.guard is None else self.guard.check
+        return replace(protection, guard=check, calls=self.settings.sign(protection.calls))
 
     async def start(self, bind_address: str) -> None:
-        """After `users.load`: make the users that the settings name, and say how open the server is.
+        """Read the files, make the users that the settings name, and say how open the server is.
 
         Raises:
-            ConfigError: nobody could log in.
+            ConfigError: nobody could log in. StoreError: the files cannot be read.
         """
         settings, users = self.settings, self.users
+        await run_blocking(users.load)
         await users.add_first(settings.first_users())
         if settings.authentication_enabled:
             if not users.state.users:

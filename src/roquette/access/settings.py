@@ -1,7 +1,7 @@
 """Settings of access control, under Apache's keys (AuthConfig; aclEnable of 4.x). No request changes any of them."""
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from roquette.access.model import User, UserType
 from roquette.base.options import option
 from roquette.errors import ConfigError
+from roquette.remoting.security import Security
 from roquette.wire.signature import Credentials
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -113,6 +114,10 @@ class AccessSettings:
             return None
         return Credentials(keys.access_key, keys.secret_key, keys.security_token)
 
+    def sign(self, calls: Security) -> Security:
+        """The same with the credentials of these settings."""
+        return replace(calls, credentials=self.credentials)
+
     def first_users(self) -> list[User]:
         """The super users that the settings name."""
         found = []
@@ -168,3 +173,7 @@ def _secret(kind: type[T], text: str, key: str) -> T | None:
 def reachable(bind_address: str) -> bool:
     """Whether other machines reach a port at this address."""
     return not bind_address.startswith(LOOPBACK)
+
+
+OPEN_TO_ALL: Final = AccessSettings()
+"""Nobody is asked anything, as Apache's default."""

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from roquette.access.settings import AccessSettings
 from roquette.apps import running
 from roquette.apps.features import GROUP_FEATURES, broker_features, replica_features
 from roquette.base.clock import Clock, SystemClock
@@ -54,6 +55,7 @@ class BrokerSettings(NamedTuple):
     config: BrokerConfig
     store: StoreConfig
     protection: Protection
+    access: AccessSettings
 
 
 async def serve_broker(
@@ -68,7 +70,7 @@ async def serve_broker(
         ConfigError: a setting is wrong.
     """
     broker = make_broker(settings.config, settings.store, (OsFiles(), SystemClock(), Entropy()))
-    broker.protection = settings.protection
+    broker.protection, broker.access = settings.protection, settings.access
     await broker.start()
     running.settle_memory()
     running.print_ready(namesrv=namesrv, broker=broker.address)
@@ -100,8 +102,8 @@ def make_broker(
 
 def broker_settings(sources: Sources) -> BrokerSettings:
     """All rooms' settings, completed by what only the machine knows: its name and address."""
-    config, store_config, tls = running.load_settings(
-        (BrokerConfig, StoreConfig, TlsSettings), BROKER, sources
+    config, store_config, tls, access = running.load_settings(
+        (BrokerConfig, StoreConfig, TlsSettings, AccessSettings), BROKER, sources
     )
     advertised = "" if config.bind_address in running.ANY_ADDRESS else config.bind_address
     config = dataclasses.replace(
@@ -111,4 +113,5 @@ def broker_settings(sources: Sources) -> BrokerSettings:
         namesrv_addr=config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", ""),
     )
     root = store_config.root_dir
-    return BrokerSettings(config, store_config, running.protection_of(tls, root, config.broker_ip1))
+    protection = running.protection_of(tls, root, config.broker_ip1)
+    return BrokerSettings(config, store_config, protection, access)

@@ -66,10 +66,10 @@ def _run(
     # Ports come from the arguments alone: an environment meant for one server must not move both.
     quiet = {key: text for key, text in environ.items() if key != "NAMESRV_ADDR"}
     theirs |= running.listen_settings(f"{LOOPBACK}:{namesrv_port}")
-    namesrv_config, protection = namesrv_settings(Sources(overrides=theirs, environ=quiet))
+    namesrv = namesrv_settings(Sources(overrides=theirs, environ=quiet))
 
     async def body(stop: asyncio.Event) -> int:
-        name_server = await start_namesrv(namesrv_config, protection)
+        name_server = await start_namesrv(namesrv)
         address = f"{LOOPBACK}:{name_server.port}"
         try:
             overrides = ours | {"namesrvAddr": address}

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from roquette.broker.access.feature import AccessFeature
 from roquette.broker.clients.client_calls import ClientCallProcessor
 from roquette.broker.clients.heartbeat import HeartbeatProcessor
 from roquette.broker.clients.queue_locks import LockProcessor
@@ -142,6 +143,7 @@ def _of_both(
         ConsumeStatsProcessor(core, stats.items),
         UpkeepProcessor(core, saved, deletions),
         AdminProcessor(core),
+        AccessFeature(core),
     ]
 
 

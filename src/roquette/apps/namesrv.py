@@ -4,7 +4,9 @@ import asyncio
 import dataclasses
 import os.path
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from roquette.access.settings import AccessSettings
 from roquette.apps import running
 from roquette.apps.managed_etcd import ManagedEtcd
 from roquette.base.clock import SystemClock
@@ -17,7 +19,7 @@ from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
-from roquette.remoting.security import UNPROTECTED, Protection
+from roquette.remoting.security import Protection
 
 
 def namesrv_main(
@@ -36,17 +38,16 @@ def namesrv_main(
     flags = {**overrides, **running.listen_settings(listen)}
     if controller is not None:
         flags["controller"] = controller
-    config, protection = namesrv_settings(running.sources_of(config_file, flags, environ))
+    settings = namesrv_settings(running.sources_of(config_file, flags, environ))
+    config = settings.config
 
     async def body(stop: asyncio.Event) -> int:
         etcd = ManagedEtcd(config, OsFiles()) if config.controller == "managed" else None
         if etcd is not None:
             await etcd.start()
         try:
-            server = await start_namesrv(
-                config if etcd is None else dataclasses.replace(config, controller=etcd.url),
-                protection,
-            )
+            used = config if etcd is None else dataclasses.replace(config, controller=etcd.url)
+            server = await start_namesrv(settings._replace(config=used))
             running.settle_memory()
             running.print_ready(namesrv=shown_address(config, server.port))
             await stop.wait()
@@ -59,21 +60,35 @@ def namesrv_main(
     return running.run(body)
 
 
-def namesrv_settings(sources: Sources) -> tuple[NamesrvConfig, Protection]:
+class NamesrvSettings(NamedTuple):
+    """Of all rooms."""
+
+    config: NamesrvConfig
+    protection: Protection
+    access: AccessSettings
+
+
+def namesrv_settings(sources: Sources) -> NamesrvSettings:
     """The settings from all sources; unknown keys are warned of."""
-    config, tls = running.load_settings((NamesrvConfig, TlsSettings), NAMESRV, sources)
+    config, tls, access = running.load_settings(
+        (NamesrvConfig, TlsSettings, AccessSettings), NAMESRV, sources
+    )
     settings: NamesrvConfig = dataclasses.replace(
         config,
         kv_config_path=os.path.expanduser(config.kv_config_path),
         controller_store_path=os.path.expanduser(config.controller_store_path),
     )
     directory = os.path.dirname(settings.kv_config_path)
-    return settings, running.protection_of(tls, directory, settings.bind_address)
+    protection = running.protection_of(tls, directory, settings.bind_address)
+    return NamesrvSettings(settings, protection, access)
 
 
-async def start_namesrv(config: NamesrvConfig, protection: Protection = UNPROTECTED) -> NameServer:
+async def start_namesrv(settings: NamesrvSettings) -> NameServer:
     """A running name server on the machine's own clock, files and network."""
-    server = NameServer(config, files=OsFiles(), clock=SystemClock(), protection=protection)
+    config, protection, access = settings
+    server = NameServer(
+        config, files=OsFiles(), clock=SystemClock(), protection=protection, access=access
+    )
     try:
         await server.start()
     except OSError as error:

@@ -319,7 +319,8 @@ def make_durable_dir(files: Files, path: str) -> str:
 def write_whole(files: Files, path: str, data: bytes, *, sync: bool, private: bool = False) -> None:
     """Write a new file; `sync` has its data, not its name, on the device."""
     files.remove(path)  # what an earlier attempt has left
-    file = files.open_file(path, create=True, private=private)
+    more = {"private": True} if private else {}
+    file = files.open_file(path, create=True, **more)
     try:
         file.pwrite(data, 0)
         if sync:

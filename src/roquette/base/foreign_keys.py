@@ -18,15 +18,36 @@ def _idle(groups: Mapping[str, str]) -> dict[str, str]:
     return {key: why for why, keys in groups.items() for key in keys.split()}
 
 
+def _classes(key: str, *names: str) -> dict[str, Unserved]:
+    """A key that names a class: Apache's own are taken without effect, one of somebody's own is not."""
+    room = "authentication" if key.startswith("authentication") else "authorization"
+    known = {f"org.apache.rocketmq.auth.{room}.{name}".lower() for name in names}
+    return {key: Unserved(frozenset({"", *known}), f"{room} by a class of somebody's own")}
+
+
+_KINDS = ("Stateless", "Stateful")
 _REPLICAS = "replication"
 _PROTECTION = {
-    **_of("authenticationEnabled", "false", "authentication"),
-    **_of("authorizationEnabled", "false", "authorization"),
+    **_classes("authenticationProvider", "provider.DefaultAuthenticationProvider"),
+    **_classes("authenticationMetadataProvider", "provider.LocalAuthenticationMetadataProvider"),
+    **_classes(
+        "authenticationStrategy", *(f"strategy.{kind}AuthenticationStrategy" for kind in _KINDS)
+    ),
+    **_classes("authorizationProvider", "provider.DefaultAuthorizationProvider"),
+    **_classes("authorizationMetadataProvider", "provider.LocalAuthorizationMetadataProvider"),
+    **_classes(
+        "authorizationStrategy", *(f"strategy.{kind}AuthorizationStrategy" for kind in _KINDS)
+    ),
+    **_of("migrateAuthFromV1Enabled", "false", "accounts of ACL 1.0 taken over at the start"),
     **dict.fromkeys(
         ("tlsEnable", "useTLS"), Unserved(frozenset({"", "false"}), "TLS", "tls.enable")
     ),
 }
-_FIXED = ("tls.",)
+_FIXED = (
+    *("tls.", "authenticationEnabled", "authenticationWhitelist", "authorizationEnabled"),
+    *("authorizationWhitelist", "initAuthenticationUser", "innerClientAuthenticationCredentials"),
+    *("clusterName", "aclEnable", "haAllowedReplicas"),
+)
 _OF_EVERY_SERVER = {
     "the loop and the system decide: sockets, buffers and threads are not Netty's": """
         serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverSocketSndBufSize
@@ -44,14 +65,12 @@ _OF_EVERY_SERVER = {
         maxReconnectIntervalTimeSeconds scanAvailableNameSrv isScanAvailableNameSrv""",
     "there is no proxy for connections to other servers": "socksProxyConfig",
     "paths and forbidden keys are fixed: no request changes any": "rocketmqHome configBlackList",
-    "there is no access control; what would switch it on is refused": """
-        aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond authConfigPath authenticationMetadataProvider
-        authenticationProvider authenticationStrategy authenticationWhitelist authorizationMetadataProvider
-        authorizationProvider authorizationStrategy authorizationWhitelist clusterName configName
-        initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled
-        statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
-        statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond
-        userCacheMaxNum userCacheRefreshSecond""",
+    "rules are compiled when they change; nothing is looked up later, or remembered for a time": """
+        aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond userCacheExpiredSecond userCacheMaxNum
+        userCacheRefreshSecond statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+        statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum""",
+    "users and rules stand beside the other config files, and nothing else is told by a name": """
+        authConfigPath configName""",
 }
 NAMESRV = ForeignKeys(
     {**_PROTECTION, **_of("enableControllerInNamesrv", "false", "a controller")},
@@ -190,7 +209,6 @@ _BROKER_IDLE = {
 BROKER = ForeignKeys(
     {
         **_PROTECTION,
-        **_of("aclEnable", "false", "access control"),
         **_of("duplicationEnable asyncLearner", "false", _REPLICAS),
         **_of("enableDLegerCommitLog enableDLedgerCommitLog", "false", "a DLedger log"),
         **_of("storeType", "default", "a store of another kind"),

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from roquette.access.assemble import Access
+from roquette.access.settings import OPEN_TO_ALL, AccessSettings
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
@@ -154,7 +156,8 @@ class BrokerCore:
     tables: BrokerTables
     stats: BrokerStats
     shell: Shell
-    protection: Protection = UNPROTECTED
+    protection: Protection
+    access: Access
 
     @property
     def times(self) -> StoredTimes:
@@ -199,6 +202,7 @@ def build_core(
     shell: Shell,
     identity: Identity | None = None,
     protection: Protection = UNPROTECTED,
+    access: AccessSettings = OPEN_TO_ALL,
 ) -> BrokerCore:
     """The core around an open store. `identity`: None takes what the settings say."""
     if identity is None:
@@ -210,6 +214,7 @@ def build_core(
     if live.store.timer_wheel_enable:
         timer_store = TimerStore(files, store, live.store)
         rules = rules_of(timer_store, live, entropy)
+    rights = Access(access, files, store.layout.config, clock, live.current.broker_cluster_name)
     delay_ms = parse_delay_levels(live.store.delay_levels)
     return BrokerCore(
         live=live,
@@ -228,5 +233,6 @@ def build_core(
         tables=tables,
         stats=BrokerStats(clock.now_ms(), live.bounds.counted),
         shell=shell,
-        protection=protection,
+        protection=rights.protect(protection),
+        access=rights,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar, cast
 
+from roquette.access.settings import OPEN_TO_ALL
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
@@ -43,6 +44,7 @@ class Broker:
         identity: set before the start by a member of a group; None: what the settings say.
         handed: may be set before the start: the open store of a broker of another role.
         protection: may be set before the start: what its ports ask of callers, and how it calls others.
+        access: may be set before the start: whether callers are asked who they are, and what they may do.
         core, store: there once it has started. opened: what the start has found.
         failure: why it cannot go on; None while it can.
     """
@@ -69,6 +71,7 @@ class Broker:
         self.identity: Identity | None = None
         self.handed: MessageStore | None = None
         self.protection = UNPROTECTED
+        self.access = OPEN_TO_ALL
         self.failure: str | None = None
         self._failed = asyncio.Event()
         self._waking = False
@@ -111,6 +114,7 @@ class Broker:
             self,
             self.identity,
             self.protection,
+            self.access,
         )
         # What each turn uses.
         self._clock, self._stats = self.core.clock, self.core.stats

@@ -2,7 +2,11 @@
 
 import asyncio
 import logging
+import os.path
 
+from roquette.access.assemble import Access
+from roquette.access.processor import AccessProcessor
+from roquette.access.settings import OPEN_TO_ALL, AccessSettings
 from roquette.base.clock import Clock
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
@@ -11,7 +15,7 @@ from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.controller.groups import GroupProcessor
 from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.nameserver.controller.registers import RegisterProcessor
-from roquette.nameserver.core import NameServerCore
+from roquette.nameserver.core import Lane, NameServerCore
 from roquette.nameserver.member_notices import MemberNotices
 from roquette.nameserver.processors.brokers import BrokerProcessor
 from roquette.nameserver.processors.kv_config import KvConfigProcessor
@@ -55,9 +59,12 @@ class NameServer:
         files: Files,
         clock: Clock,
         protection: Protection = UNPROTECTED,
+        access: AccessSettings = OPEN_TO_ALL,
     ) -> None:
         self.core = NameServerCore(config, clock)
-        self._protection = protection
+        directory = os.path.dirname(config.kv_config_path) or "."
+        self.access = Access(access, files, directory, clock, "DefaultCluster")
+        self._protection = self.access.protect(protection)
         self.port = 0
         self._kv = KvConfigProcessor(self.core, files)
         self._registers = registers_of(config, files)
@@ -76,6 +83,7 @@ class NameServer:
             *TopicProcessor(self.core).rows(),
             *self._kv.rows(),
             *settings.rows(),
+            *AccessProcessor(self.access.settings, self.access.users).rows(Lane.BROKERS),
             *RegisterProcessor(self._registers).rows(),
             *GroupProcessor(self.core, self._registers, settings).rows(),
         ]
@@ -88,6 +96,7 @@ class NameServer:
         """
         config, clock = self.core.config, self.core.clock
         await self._kv.load()
+        await self.access.start(config.bind_address if host is None else host)
         if self._registers is not None:
             await self._registers.load()
         self.core.started_ms = clock.steady_ms()
@@ -187,6 +196,7 @@ class NameServer:
         if self._caller is not None:
             await self._caller.close()
         await self._kv.finish()
+        await self.access.users.finish()
         await self._requests.stop()
         if self._registers is not None:
             await self._registers.close()

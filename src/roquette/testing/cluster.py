@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from roquette.access.settings import OPEN_TO_ALL
 from roquette.apps.features import GROUP_FEATURES, broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
@@ -64,6 +65,7 @@ class SimCluster:
 
     Attributes:
         clock: the right time. Hosts have clocks of their own.
+        access: of the servers that start from now on.
     """
 
     def __init__(self, loop: SimLoop, start_ms: int = START_MS) -> None:
@@ -72,6 +74,7 @@ class SimCluster:
         self.start_ms = start_ms
         self.clock = LoopClock(loop, start_ms)
         self.hosts: dict[str, Host] = {}
+        self.access = OPEN_TO_ALL
 
     # Building
 
@@ -91,7 +94,7 @@ class SimCluster:
         return Entropy(self._draw_seed(), process_id=1000 + self._draw_seed() % 30_000)
 
     async def add_namesrv(self, ip: str, **settings: Any) -> NameServer:
-        """Start a name server; `settings` are fields of NamesrvConfig."""
+        """Start a name server; `settings` are fields of NamesrvConfig. `access` of the cluster holds for it."""
         values: dict[str, Any] = {
             "bind_address": ip,
             "listen_port": NAMESRV_PORT,
@@ -102,7 +105,7 @@ class SimCluster:
         host = self.host(ip)
 
         async def begin() -> NameServer:
-            server = NameServer(config, files=host.files, clock=host.clock)
+            server = NameServer(config, files=host.files, clock=host.clock, access=self.access)
             await server.start()
             return server
 
@@ -132,6 +135,7 @@ class SimCluster:
                 clock=host.clock,
                 entropy=self._entropy(),
             )
+            broker.access = self.access
             await broker.start()
             return broker
 
@@ -154,6 +158,7 @@ class SimCluster:
         async def begin() -> GroupMember:
             world = host.files, host.clock, self._entropy()
             member = GroupMember(config, store_config, GROUP_FEATURES, world)
+            member.access = self.access
             await member.start()
             return member
 

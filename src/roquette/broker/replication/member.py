@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from roquette.access.settings import OPEN_TO_ALL
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
@@ -96,7 +97,8 @@ class GroupMember:
         self.failure: str | None = None
         self._failed = asyncio.Event()
         self.broker: Broker | None = None  # None between two
-        self.protection = UNPROTECTED  # may be set before the start, as that of a broker
+        self.protection = UNPROTECTED  # may be set before the start, as those of a broker
+        self.access = OPEN_TO_ALL
         self._watching: asyncio.Task[None]
         self.is_master = False
         self.marks = EpochMarks()
@@ -131,7 +133,7 @@ class GroupMember:
         Raises:
             StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
         """
-        self._client = RemotingClient(self._clock, security=self.protection.calls)
+        self._client = RemotingClient(self._clock, security=self.access.sign(self.protection.calls))
         started = False
         try:
             self._agreement = await open_agreement(
@@ -447,7 +449,7 @@ class GroupMember:
         )
         broker.identity = Identity(config.broker_id, epoch, config.ha_listen_port)
         broker.handed = store
-        broker.protection = self.protection
+        broker.protection, broker.access = self.protection, self.access
         await broker.start()
         self._watching = self.tasks.start("broker-failure", self._watch(broker))
         return broker
