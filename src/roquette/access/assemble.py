@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from roquette.access.audit import Audit
 from roquette.access.guard import ApacheRefusals, Guard, Scope
+from roquette.access.model import Action
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.access.settings import AccessSettings, codes_of, reachable
 from roquette.access.users import Users
@@ -12,7 +13,9 @@ from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.errors import ConfigError
+from roquette.remoting.request import Peer, RequestContext
 from roquette.remoting.security import Protection
+from roquette.wire.signature import ACCESS_KEY, ext_fields
 
 log = logging.getLogger("roquette.access")
 
@@ -49,6 +52,14 @@ class Access:
         """The same with this guard, and with what signs the server's own calls."""
         check = None if self.guard is None else self.guard.check
         return replace(protection, guard=check, calls=self.settings.sign(protection.calls))
+
+    def account_of(self, job: RequestContext) -> str:
+        """Who has signed a request that was let in; "" where nobody is asked."""
+        return "" if self.guard is None else ext_fields(job.command.ext).get(ACCESS_KEY, "")
+
+    def permits(self, account: str, peer: Peer, topic: str, *actions: Action) -> bool:
+        """Whether who has signed earlier (`account_of`) may do one of `actions` with a topic now."""
+        return self.guard is None or self.guard.permits(account, peer, topic, actions)
 
     async def start(self, bind_address: str) -> None:
         """Read the files, make the users that the settings name, and say how open the server is.

@@ -215,6 +215,17 @@ class Guard:
         if not verdict.allowed:
             self._refuse(account, verdict, job.command.code, ip)
 
+    def permits(self, name: str, peer: Peer, topic: str, actions: tuple[Action, ...]) -> bool:
+        """Whether an account, proven by an earlier request, may do one of `actions` with a topic now."""
+        ip = ip_of(peer)
+        if not self._authorize or self._accounts.trusts(ip, None):
+            return True
+        account = self._accounts.find(name)
+        if account is None or not account.enabled:
+            return False
+        needed = [(topic_resource(topic), actions)]
+        return account.is_super or self._judge.judge(account, None, None, needed, ip).allowed
+
     def _refuse(self, account: Account, verdict: Verdict, code: int, ip: str) -> None:
         self._audit.refused(account.name, code, verdict.resource, ip, verdict.why)
         raise self._refusals.denied(account.name, verdict, code, ip)

@@ -3,7 +3,8 @@
 Which entry decides, as Apache's AclAuthorizationHandler has it: of those that fit resource, action and address, the
 user's Custom ones before the Default ones; among them a literal name before the longest prefix before `Topic:*` before
 `*`. Where two fit equally well Deny wins: Apache's comparator says so in its comment and does the opposite.
-Nothing fits: not allowed.
+Nothing fits: not allowed. Other than Apache's: the broker's own topics, where everybody's delayed, timed and half messages
+wait, are meant by their literal names alone.
 """
 
 import ipaddress
@@ -24,6 +25,7 @@ from roquette.access.model import (
     Resource,
 )
 from roquette.access.needs import Needed
+from roquette.message.names import is_inner_topic
 from roquette.remoting.request import RequestContext
 
 MAX_VERDICTS: Final = 10_000  # remembered; beyond it they are forgotten, all at once
@@ -149,6 +151,8 @@ class _Level:
         exact = self._exact.get(resource)
         if exact is not None:
             yield exact
+        if kind is Kind.TOPIC and is_inner_topic(name):
+            return  # everybody's messages: no pattern means them
         for length in self._lengths.get(kind, ()):
             rules = self._prefixes.get((kind, name[:length]))
             if rules is not None:

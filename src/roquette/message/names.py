@@ -64,6 +64,19 @@ NOT_ALLOWED_SEND: Final = frozenset(
 )
 """Topics clients may not send to (TopicValidator.isNotAllowedSendTopic)."""
 
+INNER_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TIMER_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        ROCKSDB_TRANS_HALF_TOPIC,
+        ROCKSDB_TRANS_OP_HALF_TOPIC,
+    }
+)
+"""Where messages of all topics wait: who reads one of these reads everybody's."""
+
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
@@ -105,6 +118,11 @@ PERM_INHERIT: Final = 1
 
 _ALLOWED: Final = frozenset("%|-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _ILLEGAL: Final = ", contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+
+
+def is_inner_topic(name: str) -> bool:
+    """Whether it is one of the broker's own, with everybody's messages or with what it believes of them."""
+    return name in INNER_TOPICS or name.startswith((REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX))
 
 
 def retry_topic(group: str) -> str:

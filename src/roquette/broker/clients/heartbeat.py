@@ -58,6 +58,7 @@ class HeartbeatProcessor(Feature):
         self._consumers = core.tables.consumers
         self._producers = core.tables.producers
         self._duplicates = core.tables.duplicates
+        self._access = core.access
         self._groups = core.tables.groups
         self._beating: dict[int, list[_Beat]] = {}  # heartbeats that are not finished, by peer
 
@@ -159,6 +160,7 @@ class HeartbeatProcessor(Feature):
             language=beat.language,
             version=beat.ctx.command.version,
             now_ms=beat.ctx.steady_ms,
+            account=self._access.account_of(beat.ctx),
         ):
             beat.refuse("producer", producer.group_name, self._producers.bound.words())
 

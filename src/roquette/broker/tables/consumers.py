@@ -24,9 +24,10 @@ CHANNEL_EXPIRED_MS = 120_000  # ConsumerManager.CHANNEL_EXPIRED_TIMEOUT
 
 
 class ClientChannel:
-    """One client's connection, as its last heartbeat described it."""
+    """One client's connection, as its last heartbeat described it. account: of the user who signed it, or ""."""
 
     __slots__ = (
+        "account",
         "client_id",
         "language",
         "last_update_ms",
@@ -45,6 +46,7 @@ class ClientChannel:
         self.language = language
         self.version = version
         self.last_update_ms = now_ms
+        self.account = ""
         self.suspected_duplicate: ClientChannel | None = (
             None  # a newer connection with the same client id
         )

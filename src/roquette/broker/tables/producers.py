@@ -1,5 +1,7 @@
 """Producer groups and their connections, from heartbeats. Pure (Apache's ProducerManager)."""
 
+from collections.abc import Callable
+
 from roquette.base.bounds import Bound, unbounded
 from roquette.broker.tables.bounds import CHANNELS_OF_PEER, NAME
 from roquette.broker.tables.consumers import CHANNEL_EXPIRED_MS, ClientChannel
@@ -26,9 +28,21 @@ class ProducerTable:
         return self._count
 
     def register(
-        self, group: str, peer: Peer, *, client_id: str, language: str, version: int, now_ms: int
+        self,
+        group: str,
+        peer: Peer,
+        *,
+        client_id: str,
+        language: str,
+        version: int,
+        now_ms: int,
+        account: str = "",
     ) -> bool:
-        """Take in one group of a heartbeat; `now_ms` is steady time. False when there is no room for it."""
+        """Take in one group of a heartbeat; `now_ms` is steady time. False when there is no room for it, or when
+        another user's client has this id: what is meant for that one would go to this one."""
+        known = self.find_client(client_id)
+        if known is not None and known.account != account:
+            return False
         channel = self._groups.get(group, {}).get(peer.id)
         if channel is not None and channel.client_id == client_id:
             channel.last_update_ms = now_ms
@@ -42,6 +56,7 @@ class ProducerTable:
         ):
             return False
         channel = ClientChannel(peer, client_id, language, version, now_ms)
+        channel.account = account
         self._groups.setdefault(group, {})[peer.id] = channel
         self._groups_of_peer.setdefault(peer.id, {})[group] = None
         self._clients.setdefault(client_id, {})[group] = channel
@@ -74,9 +89,12 @@ class ProducerTable:
         """Connections of a group, oldest first; empty when it is not online."""
         return list(self._groups.get(group, {}).values())
 
-    def choose(self, group: str) -> ClientChannel | None:
-        """A connection of a group that takes requests now, each in its turn (getAvailableChannel)."""
-        channels = self.channels(group)
+    def choose(
+        self, group: str, may: Callable[[ClientChannel], bool] = lambda channel: True
+    ) -> ClientChannel | None:
+        """A connection of a group that takes requests now, each in its turn (getAvailableChannel); `may` says whether
+        it may be told at all."""
+        channels = [channel for channel in self.channels(group) if may(channel)]
         self._turn += 1
         for step in range(len(channels)):
             channel = channels[(self._turn + step) % len(channels)]

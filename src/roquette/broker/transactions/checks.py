@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
+from roquette.access.model import Action
 from roquette.broker.core import BrokerCore
 from roquette.broker.tables.consumers import ClientChannel
 from roquette.broker.transactions.half_messages import HALF_QUEUE, TASK, Transactions, real_place
@@ -101,6 +102,7 @@ class CheckPlan:
         self._transactions = transactions
         self._live = core.live
         self._producers = core.tables.producers
+        self._access = core.access
         self._topics = core.tables.topics
         self._store_host = core.address.store_host
         self._times = core.times
@@ -168,10 +170,17 @@ class CheckPlan:
         return verdict is not Verdict.FRESH
 
     def _check(self, half: StoredRecord, named: dict[str, str], now_ms: int) -> None:
-        """Count the check, and ask; without a producer it counts as well, as Apache does."""
-        group = named.get(properties.PGROUP, "")
-        channel = self._producers.choose(group)
-        if channel is None and self._producers.channels(group):
+        """Count the check, and ask; without a producer it counts as well, as Apache does.
+
+        Who may not publish to the topic is no producer of it, whatever its heartbeat says: it would read the message.
+        """
+        group, (topic, _) = named.get(properties.PGROUP, ""), real_place(named)
+
+        def may(channel: ClientChannel) -> bool:
+            return self._access.permits(channel.account, channel.peer, topic, Action.PUB)
+
+        channel = self._producers.choose(group, may)
+        if channel is None and any(map(may, self._producers.channels(group))):
             return  # there are some, but none reads: asking would only fill memory
         times = max(_number(named.get(properties.TRANSACTION_CHECK_TIMES)), 0) + 1
         changes = {properties.TRANSACTION_CHECK_TIMES: str(times)}
