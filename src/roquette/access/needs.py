@@ -123,7 +123,7 @@ class Need:
         *rights: Right,
         body: "Callable[[bytes], Iterable[Needed]] | None" = None,
         asks: str = "",
-        otherwise: Actions = GET,
+        otherwise: Actions = UPDATE,
         touches: Actions = (),
         note: str = "",
     ) -> None:

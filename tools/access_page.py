@@ -1,0 +1,78 @@
+"""Makes docs/access-table.md: `python tools/access_page.py`. Request code x what right it needs, by both generations.
+
+What is needed stands in access/needs.py; which server serves a code in the rows of both.
+"""
+
+from pathlib import Path
+
+from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS
+
+from roquette.access.needs import NEEDS, Plain
+from roquette.wire.codes import RequestCode
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "access-table.md"
+OTHERS = {
+    13007: "HA_TICKET",
+    50: "UPDATE_AND_CREATE_ACL_CONFIG",
+    51: "DELETE_ACL_CONFIG",
+    52: "GET_BROKER_CLUSTER_ACL_INFO",
+    53: "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG",
+    54: "GET_BROKER_CLUSTER_ACL_CONFIG",
+}
+HEAD = """# What right a request needs
+
+Made by `tools/access_page.py` out of the table that the servers judge by (`src/roquette/access/needs.py`). Do not edit by hand.
+
+Every request is proven (who asks) and judged (may they) before its processor runs; a code that is not in this table is refused. A user needs
+all that a row names; of several actions one is enough. "Topic `topic`" is the topic that the header's field `topic` names; a retry topic
+`%RETRY%g` stands for `Group:g`. "Cluster" without a field is the cluster of the server that is asked. A super user needs nothing. Where a
+request names no topic and no group, a right on the cluster is needed instead, or, as the column says, an account only.
+
+"ACL 1.0" is what an account of plain_acl.yml needs: any account, PUB or SUB on the topics and groups of the row, or `admin`.
+
+Tests: `tests/access/test_matrix.py` asks every row of both servers as nobody, as an unknown and as a disabled user, with a wrong secret, with
+a body or a field changed after signing, without the right, with all rights but one, with exactly the right, from another address, and as a
+super user; a row without an entry here fails. `tests/access/test_apache.py` compares the table with what Apache's own code asks, where "unlike Apache" is empty.
+
+| code | request | served by | needs | without names | ACL 1.0 | unlike Apache |
+|---|---|---|---|---|---|---|
+"""
+PLAIN = {Plain.ADMIN: "admin", Plain.RESOURCES: "PUB, SUB", Plain.ACCOUNT: "account"}
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page())
+
+
+def page() -> str:
+    """The page's text."""
+    broker, namesrv = ({row.code for row in rows} for rows in (BROKER_ROWS, NAMESRV_ROWS))
+    lines = []
+    for code, need in sorted(NEEDS.items()):
+        name = OTHERS.get(code) or RequestCode(code).name
+        served = [
+            text for text, codes in (("broker", broker), ("name server", namesrv)) if code in codes
+        ]
+        named = any(right.field for right in need.rights) or bool(need.asks)
+        otherwise = (
+            (f"Cluster: {need.otherwise[0].value}" if need.otherwise else "an account")
+            if named
+            else ""
+        )
+        cells = [
+            str(code),
+            name,
+            ", ".join(served),
+            str(need),
+            otherwise,
+            PLAIN[need.plain],
+            need.note,
+        ]
+        lines.append("| " + " | ".join(cells) + " |\n")
+    return HEAD + "".join(lines)
+
+
+if __name__ == "__main__":
+    main()
