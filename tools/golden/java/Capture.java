@@ -11,6 +11,7 @@ public final class Capture {
         new CaptureText(golden).run();
         new CaptureSettings(golden).run();
         new CaptureBodies(golden).run();
+        new CaptureAccess(golden).run();
         new CaptureStore(golden, Path.of(args[1])).run();
         System.exit(0); // Apache's thread pools would keep us here
     }
