@@ -403,6 +403,9 @@ class World:
         if self.dies(b, 20):
             return
         m.marks = life.table.marks = kept
+        life.confirm = min(
+            life.confirm, m.end
+        )  # what was cut may have been, before an order that lost it
         if not isinstance(told, Go) and self.r.random() < 0.5:
             life.joined = 0  # it opens its store again, and connects anew
             return

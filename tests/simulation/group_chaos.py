@@ -306,6 +306,8 @@ class GroupChaos:
             self.wrong.append(f"broker {member.id} has failed: {member.failure}")
         store = broker.store
         start, end = self.looked.get(id(broker), 0), min(store.confirmed, store.wrote)
+        if self.sync_flush:  # readers see no more
+            end = min(end, store.synced_offset)
         if end <= start:
             return
         self.looked[id(broker)] = end
