@@ -26,7 +26,7 @@ from tests.interop.wires import Wire
 from tests.real_servers import RawConnection, send_fields
 
 from roquette import Client
-from roquette.client.core.retry_policy import STORED_CODES
+from roquette.wire.codes import STORED_CODES
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
