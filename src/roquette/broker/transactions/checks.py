@@ -198,11 +198,15 @@ class CheckPlan:
             return half
 
     def _ask(self, channel: ClientChannel, half: StoredRecord) -> None:
-        """CHECK_TRANSACTION_STATE with the message as it will be (sendCheckMessage)."""
+        """CHECK_TRANSACTION_STATE with the message as it will be (sendCheckMessage).
+
+        It names the message's own topic, which a client repeats in its answer: Apache's names that of half messages, and
+        whoever answers needs a right to it.
+        """
         named = decode_properties(half.properties)
         topic, queue_id = real_place(named)
         ext = {
-            "topic": names.TRANS_HALF_TOPIC,
+            "topic": topic,
             "tranStateTableOffset": str(half.queue_offset),
             "commitLogOffset": str(half.physical_offset),
             "offsetMsgId": offset_message_id(self._store_host, half.physical_offset),
