@@ -125,7 +125,7 @@ CLOSED = ("-closed", "-signed")
 
 def flavours() -> list[object]:
     """Whose servers the tests run on; on closed ones only tests with the marker `also` (belongs())."""
-    found: list[object] = ["roquette"]
+    found: list[object] = ["roquette", *(f"roquette{closed}" for closed in CLOSED)]
     if PROVE:
         proving = ("apache", *(f"apache{closed}" for closed in CLOSED))
         found += [pytest.param(flavour, marks=pytest.mark.long) for flavour in proving]

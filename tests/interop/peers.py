@@ -375,6 +375,9 @@ def start_roquette_namesrv(
     folder: Path, settings: Mapping[str, str] | None = None, closed: Way | None = None
 ) -> Server:
     """Our name server on a free loopback port, ready."""
+    if closed and not closed.tls:
+        whitelists = dict.fromkeys(("authenticationWhitelist", "authorizationWhitelist"), "105")
+        settings = {**(settings or {}), **whitelists}
     listen = ("--listen", "127.0.0.1:0", *_closed_by(closed, folder))
     process = _roquette("namesrv", folder, *listen, settings=settings)
     address = _announced(process, "namesrv")
@@ -418,6 +421,7 @@ def _closed_by(closed: Way | None, folder: Path) -> tuple[str, ...]:
     if closed is None:
         return ()
     settings = {**closed.tls_settings(), **closed.access_settings(apache=False)}
+    settings["kvConfigPath"] = str(folder / "kvConfig.json")  # a name server's users are beside it
     return ("-c", _properties(folder, settings))
 
 

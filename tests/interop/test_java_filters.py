@@ -68,7 +68,6 @@ def shop(java: Driver, cluster: Cluster, producer: str) -> Iterator[Shop]:
         java("sqlStop", name=consumer)
 
 
-@pytest.mark.also("closed")
 @pytest.mark.feature("sql92")
 def test_a_push_consumer_gets_what_its_selector_wants(shop: Shop) -> None:
     shop.fill()

@@ -213,7 +213,6 @@ def pop_mode(bench: Bench) -> None:
     assert "success" in said, said
 
 
-@pytest.mark.also("closed")
 @pytest.mark.feature("pop", "push", client="Java 5.5.0")
 def test_a_push_consumer_pops(bench: Bench) -> None:
     pop_mode(bench)

@@ -3,13 +3,16 @@
 A flavour of servers may end with how they are closed:
 
     -closed    TLS enforced, certificates asked of clients, users and policies (ACL 2.0)
-    -signed    users and policies; TLS is taken, and plain connections as well
+    -signed    users and policies; TLS is taken, and plain connections as well. The name server tells routes to
+               everybody: Go's pull consumer does not sign what it asks there
     -tls       TLS enforced, no certificates asked, everybody may all
 
 Who is started that way is entered in WAYS; peers.call() and the client programs (driver.py) look there how to get in.
 """
 
 import base64
+import contextlib
+import dataclasses
 import functools
 import hmac
 import json
@@ -29,10 +32,13 @@ APACHES_MAY = {"Topic:RMQ_SYS_TRANS_HALF_TOPIC": "Pub"}
 MAY = {
     "Topic:T_*": "Pub,Sub,Get,Create",
     "Topic:Q_*": "Pub,Sub",
+    "Topic:%DLQ%*": "Sub",
+    "Topic:U_*": "Get",  # to know of, and neither to send nor to read
     "Topic:TBW102": "Get",
     "Topic:DefaultCluster_REPLY_TOPIC": "Pub",
     "Topic:RMQ_SYS_TRACE_TOPIC": "Pub,Sub",
     "Group:G_*": "Sub,Get",
+    "Group:T_*": "Sub,Get",
 }
 _PROVIDER = "org.apache.rocketmq.auth.{0}.provider.Local{1}MetadataProvider"
 # What Apache's broker is told besides; ours has one way to keep its users.
@@ -77,6 +83,17 @@ class Way:
 
 
 WAYS: dict[str, Way] = {}  # by the address of a server
+
+
+@contextlib.contextmanager
+def instead_of_the_administrator(address: str, keys: tuple[str, str] | None) -> Iterator[None]:
+    """peers.call() signs with these keys, or does not sign."""
+    before = WAYS[address]
+    WAYS[address] = dataclasses.replace(before, admin=keys or ADMIN, users=keys is not None)
+    try:
+        yield
+    finally:
+        WAYS[address] = before
 
 
 @functools.cache

@@ -164,8 +164,7 @@ class World:
     def crash(self, b: int) -> None:
         self.up[b] = None
         self.born[b] += 1
-        after = self.r.uniform(5, 6_000)
-        self.at(after / 10 if self.calm else after, "restart", b)  # a stop that was ordered before
+        self.at(self.r.uniform(5, 6_000), "restart", b)
 
     def dies(self, b: int, much: int = 1) -> bool:
         """A kill between two effects; between two writes to the disk it is more likely."""
