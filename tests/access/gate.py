@@ -83,13 +83,13 @@ class Answer:
 class Gate:
     """One guarded dispatcher; `book` and `table` may be changed at any time."""
 
-    def __init__(self, **scope: Any) -> None:
+    def __init__(self, guard: Guard | None = None, **scope: Any) -> None:
         self.book = Book()
         self.table = PolicyTable()
         self.processed: list[int] = []
         self.loop = asyncio.new_event_loop()
         clock = SystemClock()
-        self.guard = Guard(
+        self.guard = guard or Guard(
             self.book,
             PolicyJudge(self.table),
             Scope(**{"cluster": CLUSTER} | scope),

@@ -14,7 +14,7 @@ import msgspec
 
 from roquette.access.audit import Audit
 from roquette.access.model import Action, Kind, Resource, topic_resource
-from roquette.access.needs import NEEDS, Actions, Needed
+from roquette.access.needs import NEEDS, Actions, Needed, Plain
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.remoting.request import Peer, RequestContext
 from roquette.wire.codes import ResponseCode
@@ -65,7 +65,7 @@ class Accounts(Protocol):
     def trusts(self, ip: str, account: Account | None) -> bool:
         """Whether requests from `ip` are let through unproven: of anybody (None), or of those who name `account`.
 
-        ACL 1.0's white lists of addresses; ACL 2.0 has none.
+        ACL 1.0's white lists of addresses; ACL 2.0 has none. Not asked of what needs an admin.
         """
         ...
 
@@ -232,11 +232,12 @@ class Guard:
 
     def _proven(self, job: RequestContext, ip: str) -> Account | None:
         """Who asks, proven by the request's signature; None for an address that is trusted unproven."""
-        accounts = self._accounts
-        if accounts.trusts(ip, None):
-            return None
-        command = job.command
+        accounts, command = self._accounts, job.command
         code = command.code
+        need = NEEDS.get(code)
+        trusting = need is not None and need.plain is not Plain.ADMIN  # nobody administers by an address
+        if trusting and accounts.trusts(ip, None):
+            return None
         try:
             fields = ext_fields(command.ext)
         except BadHeader:
@@ -252,7 +253,7 @@ class Guard:
         if not account.enabled:
             self._audit.refused(name, code, None, ip, "the user is disabled")
             raise self._refusals.disabled(name)
-        if accounts.trusts(ip, account):
+        if trusting and accounts.trusts(ip, account):
             return None
         given = fields.get(SIGNATURE, "")
         if command.version <= V4_9_3:

@@ -47,7 +47,7 @@ class Addresses:
     __slots__ = ("_every", "_exact", "_ranges", "texts")
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        self.texts: tuple[str, ...] = tuple(text for text in texts if text.strip())
+        self.texts: tuple[str, ...] = tuple(str(text) for text in texts if text.strip())
         self._every = any(text in _EVERY for text in self.texts)
         found = [one for text in self.texts if text not in _EVERY for one in _meant(text)]
         self._exact = frozenset(tuple(low for low, _ in one) for one in found if _single(one))
