@@ -16,4 +16,4 @@ ENTRIES: dict[str, int] = {}
 CIRCLES: list[str] = []
 
 # Lines of source.
-LINES = {"all": 81_200, "product": 64_700}
+LINES = {"all": 81_800, "product": 65_400}

@@ -6,6 +6,13 @@ from dataclasses import replace
 from roquette.access.audit import Audit
 from roquette.access.guard import ApacheRefusals, Guard, Scope
 from roquette.access.model import Action
+from roquette.access.plain.access import (
+    DIRECTORY_NAME,
+    FILE_NAME,
+    PlainAccess,
+    PlainFiles,
+    PlainRefusals,
+)
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.access.settings import AccessSettings, codes_of, reachable
 from roquette.access.users import Users
@@ -29,6 +36,7 @@ class Access:
 
     Attributes:
         guard: asked before each request; None: everybody may do everything.
+        plain: ACL 1.0, where that is on.
     """
 
     def __init__(
@@ -38,9 +46,16 @@ class Access:
         policies = PolicyTable()
         self.users = Users(files, directory, policies)
         self.guard: Guard | None = None
-        if settings.authentication_enabled:
+        self.plain: PlainAccess | None = None
+        own = settings.cluster_name or cluster
+        if settings.acl_enable:
+            path = settings.acl_file or f"{directory}/{FILE_NAME}"
+            folder = settings.acl_directory or f"{directory}/{DIRECTORY_NAME}"
+            plain = self.plain = PlainAccess(PlainFiles(files, path, folder), clock)
+            self.guard = Guard(plain, plain, Scope(cluster=own), PlainRefusals(), Audit(clock))
+        elif settings.authentication_enabled:
             scope = Scope(
-                cluster=settings.cluster_name or cluster,
+                cluster=own,
                 authorize=settings.authorization_enabled,
                 unproven=codes_of(settings.authentication_whitelist),
                 unjudged=codes_of(settings.authorization_whitelist),
@@ -70,6 +85,8 @@ class Access:
         settings, users = self.settings, self.users
         await run_blocking(users.load)
         await users.add_first(settings.first_users())
+        if self.plain is not None:
+            await run_blocking(self.plain.load)
         if settings.authentication_enabled:
             if not users.state.users:
                 raise ConfigError(

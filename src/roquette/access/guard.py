@@ -235,7 +235,9 @@ class Guard:
         accounts, command = self._accounts, job.command
         code = command.code
         need = NEEDS.get(code)
-        trusting = need is not None and need.plain is not Plain.ADMIN  # nobody administers by an address
+        trusting = (
+            need is not None and need.plain is not Plain.ADMIN
+        )  # nobody administers by an address
         if trusting and accounts.trusts(ip, None):
             return None
         try:

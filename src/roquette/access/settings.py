@@ -67,6 +67,16 @@ class AccessSettings:
         False,
         "ACL 1.0, as Apache's 4.x: accounts in plain_acl.yml. Not beside authenticationEnabled.",
     )
+    acl_file: str = option(
+        "",
+        "The file of ACL 1.0.",
+        unset="plain_acl.yml in the config directory of the store",
+    )
+    acl_directory: str = option(
+        "",
+        "Further files of ACL 1.0, *.yml and *.yaml.",
+        unset="the directory acl in the config directory of the store",
+    )
     ha_allowed_replicas: str = option(
         "",
         "Addresses or networks (10.0.0.0/8), separated by commas, whose replicas need no ticket: Apache's cannot "

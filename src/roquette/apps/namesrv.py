@@ -73,6 +73,10 @@ def namesrv_settings(sources: Sources) -> NamesrvSettings:
     config, tls, access = running.load_settings(
         (NamesrvConfig, TlsSettings, AccessSettings), NAMESRV, sources
     )
+    if access.acl_enable:
+        raise ConfigError(
+            "aclEnable=true is for brokers: a name server has users and rules, authenticationEnabled=true"
+        )
     settings: NamesrvConfig = dataclasses.replace(
         config,
         kv_config_path=os.path.expanduser(config.kv_config_path),

@@ -162,7 +162,12 @@ class PlainAccess:
             try:
                 self._take(*await run_blocking(step))
             except OSError as error:
-                raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+                shown = self.files.shown(path)
+                raise ConfigError(
+                    f"not changed: {shown} cannot be written: {error.strerror}"
+                ) from None
+            except ConfigError as error:
+                raise ConfigError(str(error).replace(path, self.files.shown(path))) from None
             self._seen = None
 
     def _rewritten(self, path: str, change: Change, now_ms: int) -> tuple[Contents, PlainPolicy]:
