@@ -48,7 +48,7 @@ def test_the_tables_of_sparks_options_are_current() -> None:
     text = SPARK_PAGE.read_text()
 
     assert text == spark_page(text), "run python tools/settings_page.py"
-    assert text.count("<!-- options: ") == 4
+    assert text.count("<!-- options: ") == 5
 
 
 @pytest.mark.parametrize("server", SERVERS)

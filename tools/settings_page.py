@@ -18,6 +18,7 @@ from roquette.base.options import Option, options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
 from roquette.remoting.certificates import TlsSettings
+from roquette.spark.access_options import AccessOptions
 from roquette.spark.commitlog.options import CommitLogOptions
 from roquette.spark.offsets.source import OffsetsOptions
 from roquette.spark.options import ReadOptions, WriteOptions
@@ -73,6 +74,7 @@ SPARK_OPTIONS = {
     "rocketmq, writing": WriteOptions,
     "rocketmq_commitlog": CommitLogOptions,
     "rocketmq_offsets": OffsetsOptions,
+    "access": AccessOptions,
 }
 
 
@@ -86,7 +88,10 @@ def spark_page(text: str) -> str:
     """docs/spark.md with the tables between its marks made again."""
 
     def table(match: re.Match[str]) -> str:
-        rows = [option_row(known) for known in options_of(SPARK_OPTIONS[match[2]]).values()]
+        cls = SPARK_OPTIONS[match[2]]
+        inherited = options_of(AccessOptions) if cls is not AccessOptions else ()
+        own = [known for name, known in options_of(cls).items() if name not in inherited]
+        rows = [option_row(known) for known in own]
         return "\n".join(
             [match[1], "| option | default | meaning |", "|---|---|---|", *rows, match[3]]
         )

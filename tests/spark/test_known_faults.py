@@ -241,8 +241,10 @@ def test_flink_120_lag_can_be_computed_from_progress(cluster: FakeCluster) -> No
 
 
 def test_flink_acl_credentials_are_never_ignored_in_silence(cluster: FakeCluster) -> None:
-    with pytest.raises(ConfigError, match="accessKey is not supported yet"):
-        read_options(options(cluster, accessKey="ak", secretKey="sk"))
+    found = read_options(options(cluster, accessKey="ak", secretKey="sk"))
+    assert found.credentials is not None and found.credentials.secret_key == "sk"
+    with pytest.raises(ConfigError, match="accessKey is given without"):
+        read_options(options(cluster, accessKey="ak"))
 
 
 # both, and SeaTunnel

@@ -28,6 +28,7 @@ from roquette.message.names import (
     is_system_topic,
     topic_error,
 )
+from roquette.spark.access_options import AccessOptions
 from roquette.spark.option_values import ADDRESSES, PATTERN, TAGS, checked_options, names_of
 from roquette.spark.source.positions_json import (
     ASSIGNED,
@@ -53,11 +54,11 @@ _STREAMS_OWN: Final = ("checkpointlocation", "queryname", "path", "outputmode")
 _OPTION: Final = "option."  # what INSERT INTO puts before the options of a table
 
 # What we know of and cannot do, with what to do instead. Their values are never shown.
-_NO_ACL = "Roquette's client signs no requests: read from a listener without access control"
+_PREFIXED = {
+    f"rocketmq.{name.lower()}": name
+    for name in ("accessKey", "secretKey", "secretKeyFile", "securityToken")
+}
 _NOT_SUPPORTED = {
-    "accessKey": _NO_ACL,
-    "secretKey": _NO_ACL,
-    "securityToken": _NO_ACL,
     "namespace": "write names in full, as namespace%topic",
     "pushDownFilters": "narrow the read with tags, filterSql, startingTimestamp and endingTimestamp",
     "readFrom": 'read a store\'s files with format("rocketmq_commitlog")',
@@ -126,7 +127,7 @@ _VISIBLE = matching(r"[!-~]{0,200}", "1 to 200 visible ASCII characters without 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
+class ReadOptions(AccessOptions):
     """The options of one read, as they are given. Of `topics`, `topic_pattern` and `assigned` one is set."""
 
     namesrv_addr: str = option(
@@ -311,7 +312,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
+class WriteOptions(AccessOptions):
     """The options of one write. Hashable: the connections of a process are found by it."""
 
     namesrv_addr: str = option(REQUIRED, "name servers", also=["nameServer"], kind=ADDRESSES)
@@ -393,7 +394,11 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         ConfigError: an option is unknown, missing or malformed; the text names it and what to do.
     """
     _refuse_unsupported(options)
-    senders = {f"rocketmq.{name.lower()}" for name in options_of(ClientConfig)}
+    senders = {
+        f"rocketmq.{name.lower()}"
+        for name in options_of(ClientConfig)
+        if name not in ("tls", "credentials")
+    }
     found = checked_options(ReadOptions, SOURCE, options, names_of(WriteOptions) | senders)
     given = {
         "subscribe": found.topics,
@@ -410,6 +415,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         raise ConfigError(
             f"rocketmq: options {' and '.join(chosen)} exclude each other: give one of them"
         )
+    found.check_access()
     if found.filter_sql and found.tags != "*":
         raise ConfigError("rocketmq: options tags and filterSql exclude each other: give one")
     if found.commits and not found.group:
@@ -432,6 +438,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     plain |= {name.lower(): value for name, value in options.items() if _OPTION not in name.lower()}
     others = names_of(ReadOptions).union(_STREAMS_OWN)
     found = checked_options(WriteOptions, SOURCE, plain, others, prefix="rocketmq.")
+    found.check_access()
     if found.guarantee != IDEMPOTENT and (found.write_id or found.id_column):
         raise ConfigError("rocketmq: writeId and idColumn need deliveryGuarantee=idempotent")
     return found
@@ -460,7 +467,9 @@ def _refuse_unsupported(options: Mapping[str, str]) -> None:
         lower = given.lower().removeprefix("rocketmq.")
         name = by_lower.get(lower, given)
         what = _NOT_SUPPORTED.get(name)
-        if lower.startswith("tls."):
-            what = "Roquette's client speaks no TLS: read from a listener without it"
+        if given.lower() in _PREFIXED:
+            what = f"say {_PREFIXED[given.lower()]}"
+        if given.lower().startswith(("rocketmq.tls", "tls.server.")):
+            what = "say tls.enable, tls.ca and the others of docs/spark.md"
         if what is not None:
             raise ConfigError(f"rocketmq: option {name} is not supported yet; {what}")

@@ -363,6 +363,6 @@ def test_what_a_newcomer_gets_wrong_is_one_line(spark: Any, roquette: Place) -> 
     assert line(namesrvAddr=roquette.address, subscribe="nowhere").startswith(
         f"rocketmq: topic nowhere does not exist at {roquette.address}"
     )
-    assert "accessKey is not supported yet" in line(
+    assert "accessKey is given without secretKey" in line(
         namesrvAddr=roquette.address, subscribe="x", accessKey="hunter2"
     )

@@ -6,6 +6,7 @@ Each check is a plain function over an environment and `Probes`; the probes are 
 import asyncio
 import contextlib
 import importlib.util
+import os
 import platform
 import re
 import shutil
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from roquette.client.access import credentials_from, tls_from
 from roquette.client.blocking import BlockingReader, ReaderConfig
 from roquette.errors import ClientError, RouteNotFound
 from roquette.spark.local.jdk import SUPPORTED, java_candidates, java_version
@@ -100,7 +102,13 @@ def ask_name_server(address: str) -> str | None:
     if not (host and port.isdigit() and 0 < int(port) < 65536):
         return "this is no host:port"
     reader = BlockingReader(
-        ReaderConfig(namesrv_addr=address, group="roquette-doctor", timeout_ms=5_000)
+        ReaderConfig(
+            namesrv_addr=address,
+            group="roquette-doctor",
+            timeout_ms=5_000,
+            tls=tls_from(os.environ),
+            credentials=credentials_from(os.environ),
+        )
     )
     try:
         reader.queues(PROBE_TOPIC)

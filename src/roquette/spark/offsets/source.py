@@ -14,9 +14,11 @@ from pyspark.sql.types import StructType
 
 from roquette.admin.inspector import BrokerAddress, ClusterInspector, QueueState, wanted_topics
 from roquette.base.options import REQUIRED, option
+from roquette.client.access import security_of
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
 from roquette.message.message import MessageQueue
 from roquette.message.names import is_system_group, is_system_topic
+from roquette.spark.access_options import AccessOptions
 from roquette.spark.errors import plain_errors
 from roquette.spark.option_values import NAMES, PATTERN, checked_options
 from roquette.spark.schema import arrow_schema
@@ -40,7 +42,7 @@ _BATCH = 8_000  # rows of one Arrow batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetsOptions:
+class OffsetsOptions(AccessOptions):
     """The options of one read."""
 
     namesrv_addr: str = option(REQUIRED, "name servers", also=["nameServer"])
@@ -72,6 +74,7 @@ def offsets_options(options: Mapping[str, str]) -> OffsetsOptions:
         ConfigError: an option is unknown, missing or malformed; the text names it and what to do.
     """
     found = checked_options(OffsetsOptions, SOURCE, options)
+    found.check_access()
     if found.topics and found.topic_pattern:
         raise ConfigError(f"{SOURCE}: give subscribe or subscribePattern, not both")
     return found
@@ -200,7 +203,11 @@ class OffsetsReader(DataSourceReader):
 
     def _find_brokers(self) -> tuple[BrokerAddress, ...]:
         options = self._options
-        inspector = ClusterInspector(options.namesrv_addr, timeout_ms=options.timeout_ms)
+        inspector = ClusterInspector(
+            options.namesrv_addr,
+            timeout_ms=options.timeout_ms,
+            security=security_of(*options.access),
+        )
         try:
             brokers = tuple(inspector.brokers())
             missing = (
@@ -228,7 +235,9 @@ class OffsetsReader(DataSourceReader):
         self, broker: BrokerAddress, brokers: tuple[BrokerAddress, ...]
     ) -> list[dict[str, Any]]:
         inspector = ClusterInspector(
-            self._options.namesrv_addr, timeout_ms=self._options.timeout_ms
+            self._options.namesrv_addr,
+            timeout_ms=self._options.timeout_ms,
+            security=security_of(*self._options.access),
         )
         try:
             return list(broker_rows(inspector, broker, brokers, self._options))

@@ -41,12 +41,15 @@ _SLICE_ROWS: Final = 10_000  # of an Arrow batch at a time: bounds what is encod
 
 def sender_config(options: WriteOptions) -> SenderConfig:
     """What the sender needs of the options."""
+    tls, credentials = options.access
     return SenderConfig(
         namesrv_addr=options.namesrv_addr,
         producer_group=options.producer_group,
         send_timeout_ms=options.send_timeout_ms,
         require_send_ok=options.require_send_ok,
         auto_create_topics=options.auto_create_topic,
+        tls=tls,
+        credentials=credentials,
         limits=WindowLimits(
             max_in_flight=options.max_in_flight,
             deadline_ms=options.send_deadline_ms,

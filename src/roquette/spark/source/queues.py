@@ -82,9 +82,11 @@ def open_reader(options: ReadOptions) -> QueueReader:
         ),
         *(options.connect_timeout_ms, options.pulls_in_flight, options.fetch_retries),
         options.fetch_retry_interval_ms,
+        options.access,
     )
     reader = _pool.pop(key, None)
     if reader is None:
+        tls, credentials = options.access
         if len(_pool) >= _POOL_SIZE:
             _pool.pop(next(iter(_pool))).close()
         reader = BlockingReader(
@@ -97,6 +99,8 @@ def open_reader(options: ReadOptions) -> QueueReader:
                 pulls_in_flight=options.pulls_in_flight,
                 retries=options.fetch_retries,
                 retry_interval_ms=options.fetch_retry_interval_ms,
+                tls=tls,
+                credentials=credentials,
             )
         )
     _pool[key] = reader  # in order of use: the first is closed when the pool is full
