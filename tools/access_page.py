@@ -29,6 +29,9 @@ all that a row names; of several actions one is enough. "Topic `topic`" is the t
 `%RETRY%g` stands for `Group:g`. "Cluster" without a field is the cluster of the server that is asked. A super user needs nothing. Where a
 request names no topic and no group, a right on the cluster is needed instead, or, as the column says, an account only.
 
+A signature proves the values of the fields and the body, not the fields' names and lengths, and not when it was made: this is Apache's protocol.
+Who can change what is on its way can move characters between neighbouring fields, or send a request again; TLS keeps them out.
+
 "ACL 1.0" is what an account of plain_acl.yml needs: any account, PUB or SUB on the topics and groups of the row, or `admin`.
 
 Tests: `tests/access/test_matrix.py` asks every row of both servers as nobody, as an unknown and as a disabled user, with a wrong secret, with
