@@ -16,4 +16,4 @@ ENTRIES: dict[str, int] = {}
 CIRCLES: list[str] = []
 
 # Lines of source.
-LINES = {"all": 81_800, "product": 65_400}
+LINES = {"all": 82_000, "product": 65_600}

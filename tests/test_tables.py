@@ -31,6 +31,7 @@ BOUNDED: dict[str, str] = {
     "access/policies.py:_exact _kinds _prefixes _lengths _singles": "the entries of a user's policies",
     "access/policies.py:_verdicts": "MAX_VERDICTS",
     "access/users.py:_accounts": "MOST_USERS",
+    "access/tickets.py:_given": "MOST",
     # name server
     "nameserver/kv_table.py:_table": "bounds.kv_entries bounds.kv_characters",
     "nameserver/processors/routes.py:_encoded": "20,000 routes, 64 MiB",

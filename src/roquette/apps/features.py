@@ -3,6 +3,7 @@
 from typing import Final
 
 from roquette.broker.access.feature import AccessFeature
+from roquette.broker.access.ha_ticket import HaTickets, TicketSource
 from roquette.broker.clients.client_calls import ClientCallProcessor
 from roquette.broker.clients.heartbeat import HeartbeatProcessor
 from roquette.broker.clients.queue_locks import LockProcessor
@@ -109,6 +110,7 @@ def replica_features(
         pops,
         transactions,
         TableFeed(core, saved, assignment, pops.pop),
+        HaTickets(core),
     ]
     return [
         ReplicaRole(core, absent, master),
@@ -119,7 +121,11 @@ def replica_features(
         assignment,
         *_of_both(core, saved, deletions, pulls),
         MetadataCopy(core, master, cluster.outbound, assignment),
-        SlaveReplication(core, followed or ClassicSource(core, cluster.outbound, master)),
+        SlaveReplication(
+            core,
+            followed or ClassicSource(core, cluster.outbound, master),
+            TicketSource(core, cluster.outbound, master),
+        ),
         cluster,
     ]
 

@@ -3,6 +3,7 @@
 import base64
 import os
 import random
+import secrets
 
 
 class Entropy:
@@ -14,6 +15,7 @@ class Entropy:
     """
 
     def __init__(self, seed: int | None = None, process_id: int | None = None) -> None:
+        self._seeded = seed is not None
         self.random = random.Random(seed)
         self.process_id = os.getpid() if process_id is None else process_id
 
@@ -24,6 +26,10 @@ class Entropy:
     def bytes(self, count: int) -> bytes:
         """`count` random bytes (not for secrets)."""
         return self.random.randbytes(count)
+
+    def secret(self, count: int) -> str:
+        """`count` bytes that nobody can guess, as hexadecimal text; seeded ones are repeatable."""
+        return self.random.randbytes(count).hex() if self._seeded else secrets.token_hex(count)
 
     def token(self, count: int = 8) -> str:
         """`count` random bytes as hexadecimal text."""

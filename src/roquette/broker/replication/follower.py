@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from roquette.base.lifecycle import Health, Tasks
 from roquette.base.logs import RateLimited
+from roquette.broker.access.ha_ticket import TicketSource
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane
 from roquette.errors import ConnectError, StoreError
@@ -69,10 +70,11 @@ class Source:
 class SlaveReplication(Feature):
     """Follows a master as long as the broker lives."""
 
-    def __init__(self, core: BrokerCore, source: Source) -> None:
+    def __init__(self, core: BrokerCore, source: Source, tickets: TicketSource) -> None:
         config = core.live.current
         self._core = core
         self._source = source
+        self._tickets = tickets
         self._silence = Silence(config.ha_send_heartbeat_interval, config.ha_housekeeping_interval)
         self._noise = RateLimited(log, core.clock)
         self._link: _Link | None = None
@@ -108,9 +110,12 @@ class SlaveReplication(Feature):
     async def _follow_once(self, address: str) -> None:
         """Follow until the connection ends. Raises ConnectError."""
         core, ended = self._core, asyncio.Event()
+        ticket = await self._tickets.fetch(address)
         made: list[_Link] = []
 
         def side(connection: HaConnection) -> "_Link":
+            if ticket:
+                connection.send([ticket])
             made.append(_Link(connection, address, core, self._source, self._tasks, ended))
             return made[0]
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from roquette.base.lifecycle import Tasks
+from roquette.broker.access.ha_ticket import HaTickets
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane
 from roquette.broker.replication.feed import AT_ONCE, Feed
 from roquette.broker.replication.quorum import Quorum
 from roquette.errors import ConfigError
-from roquette.remoting.ha import HaConnection, HaDoor, Silence
+from roquette.remoting.ha import HaConnection, HaDoor, HaSide, Silence
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
@@ -35,6 +36,7 @@ class MasterReplication(Feature):
     """
 
     def __init__(self, core: BrokerCore, quorum: Quorum) -> None:
+        self._tickets = HaTickets(core)
         config = core.live.current
         self.store = core.store
         self.quorum = quorum
@@ -52,9 +54,10 @@ class MasterReplication(Feature):
         self._door = HaDoor(self._come, silence, core.clock, tls=core.protection.tls)
 
     def rows(self) -> Iterable[Row]:
-        """GET_BROKER_HA_STATUS."""
+        """GET_BROKER_HA_STATUS, GET_HA_TICKET."""
         return [
-            row(RequestCode.GET_BROKER_HA_STATUS, self.status, None, Lane.ADMIN, Promise.NOTHING)
+            row(RequestCode.GET_BROKER_HA_STATUS, self.status, None, Lane.ADMIN, Promise.NOTHING),
+            *self._tickets.rows(),
         ]
 
     def beats(self) -> Iterable[Beat]:
@@ -74,8 +77,8 @@ class MasterReplication(Feature):
                 raise ConfigError(f"{words}; set another haListenPort") from None
             log.warning("%s; no replica can follow (haListenPort)", words)
 
-    def _come(self, connection: HaConnection) -> Feed:
-        return Feed(connection, self)
+    def _come(self, connection: HaConnection) -> HaSide:
+        return self._tickets.door(connection, lambda known: Feed(known, self))
 
     # The turn.
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from roquette.access.users import decode_kept
 from roquette.base.executor import run_blocking
 from roquette.base.lifecycle import Health, Tasks, Work
 from roquette.base.logs import RateLimited
@@ -29,7 +30,7 @@ from roquette.broker.replication.take_over import FILE, ReplicaOf
 from roquette.broker.tables.topics import Topic
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.broker.timers.timer_metrics import FILE as TIMER_METRICS
-from roquette.errors import BrokerError, ClientError
+from roquette.errors import BrokerError, ClientError, Refused
 from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_follow import begin_at
 from roquette.wire.bodies import (
@@ -58,7 +59,7 @@ APACHE_S: Final = 10.0
 TIMER: Final = "timercheck"
 A_TURN: Final = 1_000  # keys of the offsets
 LOG_S: Final = 0.05  # the own log is looked at so often at least
-TABLES: Final = ("topics", "groups", "modes", "offsets")
+TABLES: Final = ("topics", "groups", "modes", "users", "offsets")
 _decode_change: Final = msgspec.msgpack.Decoder(Change).decode
 _NOT_SERVED: Final = frozenset(
     (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
@@ -202,11 +203,13 @@ class MetadataCopy(Feature):
             "topics": self._copy_topics,
             "groups": self._copy_groups,
             "modes": self._copy_modes,
+            "users": self._copy_users,
         }
         answer = await self._follow(master, "tables", since)
         if answer is None:
             for name, copy in copies.items():
-                await copy(master)
+                if name != "users":  # Apache's masters tell nobody
+                    await copy(master)
                 self._took(master, name)
             await asyncio.sleep(APACHE_S)
             return ""
@@ -217,6 +220,8 @@ class MetadataCopy(Feature):
             if version not in known and name in copies:
                 await copies[name](master)
                 self._took(master, name)
+        if "users=" not in told:  # an older master
+            self._took(master, "users")
         return told
 
     async def _copy_topics(self, master: str) -> None:
@@ -264,6 +269,23 @@ class MetadataCopy(Feature):
         self._assignment.modes.load(table.message_request_mode_map)
         self._assignment.file.mark()
         await self._assignment.file.try_save()
+
+    async def _copy_users(self, master: str) -> None:
+        """Users and rules with their passwords, where this broker's credentials are a super user's at the master."""
+        if self._core.access.settings.credentials is None:
+            return
+        header = FollowTablesRequestHeader(what="users")
+        try:
+            answer = await self._ask(master, RequestCode.FOLLOW_TABLES, encode_ext(header))
+            kept = await run_blocking(decode_kept, answer.body)
+            await self._core.access.users.follow(kept)
+        except BrokerError as error:  # these are no super user there
+            words = (
+                "users are not copied, those of this broker's own files count master=%s error=%s"
+            )
+            self._noise.warning("users", words, master, error)
+        except Refused as error:
+            raise BrokerError(error.code, error.remark, address=master) from None
 
     # Consumer offsets
 

@@ -77,7 +77,9 @@ class ReplicaRole(Feature):
         def refuse(ctx: RequestContext, header: None, body: bytes) -> Outcome:
             raise self._refused(ctx.command.code, row.lane)
 
-        return Row(row.code, refuse, None, row.lane)
+        refusal = Row(row.code, refuse, None, row.lane)
+        refusal.decode, refusal.coerce = row.decode, row.coerce  # the guard reads the header
+        return refusal
 
     def _without_master(self, row: Row) -> Row:
         process = row.process

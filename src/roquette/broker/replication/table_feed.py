@@ -1,6 +1,6 @@
 """A master's tables for replicas of ours: a request waits here until something has changed (FOLLOW_TABLES).
 
-`tables`: the answer names the versions of topics, groups and request modes; the replica then asks for those that are
+`tables`: the answer names the versions of topics, groups, request modes and users; the replica then asks for those that are
 new to it, by Apache's codes. `offsets`: the answer is what has changed of the consumer offsets since the last one, as
 their journal has it, or the whole table. `orders`: the orderly pops, at once. The body of `offsets` is MessagePack, that
 of a whole table and of `orders` is the file's JSON.
@@ -10,11 +10,13 @@ An answer goes out 5 ms after the one before at the earliest, so that a commit c
 
 import asyncio
 from collections import deque
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from roquette.base.executor import run_blocking
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
 from roquette.broker.files.offset_journal import Change, merged
@@ -30,6 +32,7 @@ from roquette.wire.bodies import DataVersion
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import FollowTablesRequestHeader, FollowTablesResponseHeader
+from roquette.wire.json_body import encode_body
 
 HOLD_S: Final = 5.0  # a request waits so long at most: then it is answered with what there is
 LINGER_S: Final = 0.005
@@ -84,9 +87,10 @@ class TableFeed(Feature):
         self._offsets = core.tables.offsets
         self._modes = assignment.modes
         self._orders = pop.orders
+        self._users = core.access.users
         self._life = core.entropy.token(4)
         self._feed = OffsetFeed()
-        self._told: tuple[DataVersion, DataVersion, int] | None = None  # seen by who waits
+        self._told: tuple[DataVersion, DataVersion, int, int] | None = None  # seen by who waits
         self._waiting: dict[str, list[asyncio.Future[None]]] = {"tables": [], "offsets": []}
         self._sent_s = 0.0  # loop time of the last answer with offsets
         self._ended = False
@@ -101,6 +105,8 @@ class TableFeed(Feature):
         """FOLLOW_TABLES."""
         if header.what == "orders":
             return Task(self._orderly())
+        if header.what == "users":
+            return Task(self._passwords(ctx))
         if header.what not in self._waiting:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"what[{header.what}] is not followed")
         if len(self._waiting[header.what]) >= MOST_WAITING:
@@ -108,14 +114,30 @@ class TableFeed(Feature):
         follow = self._follow_tables if header.what == "tables" else self._follow_offsets
         return Task(follow(header.since))
 
+    def _passwords(self, ctx: RequestContext) -> Coroutine[Any, Any, Reply]:
+        """Users with their passwords: for whom a super user has signed, even where nobody else is asked who they are."""
+        signer = self._users.signer(ctx)
+        if signer is None or not signer.is_super:
+            words = "users are told to replicas whose innerClientAuthenticationCredentials are a super user's here"
+            raise Refused(ResponseCode.NO_PERMISSION, words)
+        state = self._users.state
+
+        async def encoded() -> Reply:
+            body = await run_blocking(lambda: encode_body(state.kept()))
+            return Reply(encode_ext(FollowTablesResponseHeader(since="", whole=True)), body)
+
+        return encoded()
+
     # Versions
 
-    def _seen(self) -> tuple[DataVersion, DataVersion, int]:
-        return self._topics.data_version, self._groups.data_version, self._modes.changes
+    def _seen(self) -> tuple[DataVersion, DataVersion, int, int]:
+        changes = self._modes.changes, self._users.version
+        return self._topics.data_version, self._groups.data_version, *changes
 
     def _versions(self) -> str:
-        topics, groups, modes = self._seen()
-        return f"topics={_words(topics)};groups={_words(groups)};modes={self._life}.{modes}"
+        topics, groups, modes, users = self._seen()
+        own = f"modes={self._life}.{modes};users={self._life}.{users}"
+        return f"topics={_words(topics)};groups={_words(groups)};{own}"
 
     async def _follow_tables(self, since: str) -> Reply:
         if self._versions() == since and not self._ended:
