@@ -1,13 +1,14 @@
 """TLS over the machine's loopback, on asyncio's loop and on uvloop's; Python's own TLS at the other end."""
 
 import asyncio
+import shutil
 import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 import uvloop
-from tests.remoting.tls_world import calling, client_context, server_context, serving
+from tests.remoting.tls_world import authority, calling, client_context, server_context, serving
 
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
@@ -126,6 +127,32 @@ def test_pythons_own_tls_at_the_other_end(run: Run) -> None:
 
     run(ours_serves())
     run(ours_calls())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
+@LOOPS
+@pytest.mark.parametrize("version", ["-tls1_3", "-tls1_2", "-tls1_1"])
+def test_openssl_at_the_other_end(run: Run, version: str) -> None:
+    async def exchange() -> None:
+        server, address = await serve(serving())
+        options = ["-quiet", "-verify_return_error", "-CAfile", str(authority().cert), version]
+        process = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-connect", address, *options),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert process.stdin and process.stdout
+        wire, body, got = Connection(), b"Q" + bytes(200_000), []
+        wire.send_request(1, b"", body, False)
+        process.stdin.writelines(wire.data_to_send())
+        while not got and (data := await process.stdout.read(65_536)):
+            got = wire.receive_data(data)
+        assert [each.body for each in got] == ([] if version == "-tls1_1" else [body * 2])
+        await server.stop()
+        await process.wait()
+
+    run(exchange())
 
 
 async def _refused(tls: ServerTls | None, context: ssl.SSLContext) -> str:

@@ -17,6 +17,7 @@ from roquette.base.clock import LoopClock
 from roquette.base.logs import RateLimited
 from roquette.errors import ClientError, ConfigError, ConnectError
 from roquette.remoting.client import RemotingClient
+from roquette.remoting.door import AT_ONCE, Lobby
 from roquette.remoting.ha import HaConnection, HaDoor, Silence, call_master
 from roquette.remoting.security import Security
 from roquette.remoting.server import ConnectionBound
@@ -257,6 +258,27 @@ def test_both_ends_close_at_once() -> None:
 
     for seed in range(20):
         world(scenario, serving(SERVER), seed)
+
+
+def test_clients_that_come_at_once_begin_few_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    real = Lobby._next_turn
+
+    def count(lobby: Lobby) -> None:
+        begun.append(lobby._begun)
+        real(lobby)
+
+    monkeypatch.setattr(Lobby, "_next_turn", count)
+
+    async def scenario(case: Bench) -> None:
+        case.loop.network.delay_s = (0.001, 0.001)
+        clients = [caller(case, f"10.0.1.{n}") for n in range(1, 61)]
+        await asyncio.gather(*(each.invoke(ADDRESS, ECHO) for each in clients))
+        for each in clients:
+            await each.close()
+
+    world(scenario, serving(SERVER))
+    assert sum(begun) == 60 and max(begun) == AT_ONCE
 
 
 def test_a_client_that_has_to_show_a_certificate_hears_it_at_once() -> None:
