@@ -83,7 +83,7 @@ class AccessOptions:
         if self.secret_key_file:
             if self.secret_key:
                 raise ConfigError(
-                    "options secretKey and secretKeyFile exclude each other: give one"
+                    "rocketmq: options secretKey and secretKeyFile exclude each other: give one"
                 )
             return read_keys(self.secret_key_file, self.access_key)
         if not (self.access_key or self.secret_key or self.security_token):
@@ -92,7 +92,7 @@ class AccessOptions:
             given, missing = "accessKey", "secretKey or secretKeyFile"
             if not self.access_key:
                 given, missing = "secretKey or securityToken", "accessKey"
-            raise ConfigError(f"option {given} is given without {missing}")
+            raise ConfigError(f"rocketmq: option {given} is given without {missing}")
         return access_of(
             {
                 "access_key": self.access_key,
