@@ -7,12 +7,14 @@ what it says: Apache ignores all that follows the first '*' or range of an addre
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 Parts = tuple[int, ...]  # four of IPv4, eight of IPv6
 _Range = tuple[tuple[int, int], ...]
 
+KEPT: Final = 1_024  # addresses that were asked for, with what was answered
 _EVERY: Final = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 _OCTET: Final = re.compile(r"[0-9]{1,3}")
 _GROUP: Final = re.compile(r"[0-9A-Fa-f]{1,4}")
@@ -44,7 +46,7 @@ class Addresses:
         ValueError: a text is no address of this grammar; it says which, and what would be.
     """
 
-    __slots__ = ("_every", "_exact", "_ranges", "texts")
+    __slots__ = ("_every", "_exact", "_ranges", "has", "texts")
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self.texts: tuple[str, ...] = tuple(str(text) for text in texts if text.strip())
@@ -52,11 +54,12 @@ class Addresses:
         found = [one for text in self.texts if text not in _EVERY for one in _meant(text)]
         self._exact = frozenset(tuple(low for low, _ in one) for one in found if _single(one))
         self._ranges = tuple(one for one in found if not _single(one))
+        self.has: Callable[[str], bool] = lru_cache(KEPT)(self._has)
 
     def __bool__(self) -> bool:
         return bool(self.texts)
 
-    def has(self, ip: str) -> bool:
+    def _has(self, ip: str) -> bool:
         """Whether an address is in the list; a text that is none is in no list."""
         if not self.texts:
             return False
