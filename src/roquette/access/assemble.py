@@ -65,7 +65,7 @@ class Access:
 
     def protect(self, protection: Protection) -> Protection:
         """The same with this guard, and with what signs the server's own calls."""
-        check = None if self.guard is None else self.guard.check
+        check = protection.guard if self.guard is None else self.guard.check
         return replace(protection, guard=check, calls=self.settings.sign(protection.calls))
 
     def account_of(self, job: RequestContext) -> str:
