@@ -72,6 +72,7 @@ READERS: dict[str, tuple[str, str]] = {
         "_do _flush _pause_s _save_metrics _turn metrics_body recover",
     ),
     "broker/transactions/checks.py": (STORED, "_run _save load"),
+    "apps/secure.py": ("certificates say from when to when they hold", "secured"),
     "cli/tls.py": ("certificates say from when to when they hold", "make_files"),
     "remoting/certificates.py": ("certificates say from when to when they hold", "own_pair"),
     "client/blocking_sender.py": (STORED, "_header"),

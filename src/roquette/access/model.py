@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from roquette.message.names import RETRY_PREFIX, group_of_retry_topic
+from roquette.message.names import HANDOVER_PREFIX, RETRY_PREFIX, group_of_retry_topic
 
 SUBJECT_PREFIX: Final = "User:"
 
@@ -143,8 +143,8 @@ def topic_resource(name: str) -> Resource:
 
 
 def group_resource(name: str) -> Resource:
-    """The group `name`, which may be given by its retry topic."""
-    return Resource(Kind.GROUP, name.removeprefix(RETRY_PREFIX))
+    """The group `name`, which may be given by its retry topic, or by the name under which our clients hand queues over."""
+    return Resource(Kind.GROUP, name.removeprefix(HANDOVER_PREFIX).removeprefix(RETRY_PREFIX))
 
 
 class User(msgspec.Struct):

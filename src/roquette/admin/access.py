@@ -10,7 +10,7 @@ from roquette.client import access_calls
 from roquette.client.calls import Call
 from roquette.client.operations import Answer, Operation, ask_all
 from roquette.errors import BrokerError, ClientError, ConfigError
-from roquette.wire.bodies.access import AclInfo, UserInfo
+from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import ResponseCode
 
 T = TypeVar("T")
@@ -81,6 +81,23 @@ def put_user(
     return (yield from _everywhere(call, name_servers, cluster))
 
 
+def save_user(
+    username: str,
+    name_servers: Sequence[str],
+    *,
+    create: bool,
+    password: str | None = None,
+    user_type: str | None = None,
+    user_status: str | None = None,
+    cluster: str | None = None,
+) -> Operation[list[Told]]:
+    """`put_user` in plain words; None leaves what is there."""
+    user = UserInfo(
+        username=username, password=password, user_type=user_type, user_status=user_status
+    )
+    return (yield from put_user(user, name_servers, create=create, cluster=cluster))
+
+
 def delete_user(
     username: str, name_servers: Sequence[str], *, cluster: str | None = None
 ) -> Operation[list[Told]]:
@@ -93,6 +110,24 @@ def put_acl(
 ) -> Operation[list[Told]]:
     """Add rules to a subject, or replace those for the same resources, everywhere."""
     return (yield from _everywhere(access_calls.create_acl(acl), name_servers, cluster))
+
+
+def put_rules(
+    rules: Sequence[AclRow], name_servers: Sequence[str], *, cluster: str | None = None
+) -> Operation[list[Told]]:
+    """`put_acl` for rules of one subject."""
+    by_type: dict[str, list[PolicyEntryInfo]] = {}
+    for rule in rules:
+        entry = PolicyEntryInfo(
+            resource=rule.resource,
+            actions=rule.actions.split(","),
+            source_ips=rule.source_ips.split(",") if rule.source_ips else None,
+            decision=rule.decision,
+        )
+        by_type.setdefault(rule.policy_type, []).append(entry)
+    policies = [PolicyInfo(policy_type=name, entries=entries) for name, entries in by_type.items()]
+    acl = AclInfo(subject=rules[0].subject, policies=policies)
+    return (yield from put_acl(acl, name_servers, cluster=cluster))
 
 
 def delete_acl(

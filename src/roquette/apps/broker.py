@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from roquette.access.settings import AccessSettings
@@ -59,12 +59,16 @@ class BrokerSettings(NamedTuple):
 
 
 async def serve_broker(
-    settings: BrokerSettings, stop: asyncio.Event, namesrv: str | None = None
+    settings: BrokerSettings,
+    stop: asyncio.Event,
+    namesrv: str | None = None,
+    settle: Callable[[], Awaitable[str]] | None = None,
 ) -> int:
     """Run a broker until `stop` is set or it fails; returns the exit code.
 
     Args:
         namesrv: the name server's address, for the ready line.
+        settle: done before that line; what it returns is printed behind it.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -72,8 +76,18 @@ async def serve_broker(
     broker = make_broker(settings.config, settings.store, (OsFiles(), SystemClock(), Entropy()))
     broker.protection, broker.access = settings.protection, settings.access
     await broker.start()
+    told, settled = "", settle is None
+    try:
+        if settle is not None:
+            told = await settle()
+            settled = True
+    finally:
+        if not settled:
+            await broker.stop()
     running.settle_memory()
     running.print_ready(namesrv=namesrv, broker=broker.address)
+    if told:
+        print(told, flush=True)
     failure = await running.wait_end(stop, broker.wait_failed)
     await broker.stop()
     return 0 if failure is None else 1

@@ -5,13 +5,16 @@ import os.path
 import tempfile
 from collections.abc import Mapping
 
+from roquette.access.settings import AccessSettings
 from roquette.apps import running
 from roquette.apps.broker import broker_settings, serve_broker
 from roquette.apps.namesrv import namesrv_settings, start_namesrv
+from roquette.apps.secure import secured
 from roquette.base.config import Sources, format_properties
 from roquette.base.logs import configure
 from roquette.base.options import options_of
 from roquette.nameserver.config import NamesrvConfig
+from roquette.remoting.certificates import TlsSettings
 
 LOOPBACK = "127.0.0.1"
 
@@ -32,21 +35,24 @@ def dev_main(
     store: str | None,
     overrides: Mapping[str, str],
     environ: Mapping[str, str],
+    *,
+    secure: bool = False,
 ) -> int:
     """Run both until SIGTERM; 0 after a clean stop, 1 when the broker's disk failed.
 
     Args:
         store: directory that is kept; None takes a temporary one that goes with the process.
         overrides: settings of either server.
+        secure: with TLS and access control, and people to try them (`apps/secure.py`).
 
     Raises:
         ConfigError: a setting is wrong, or a port is taken.
     """
     configure(environ.get("ROQUETTE_LOG_LEVEL", "WARNING"))
     if store is not None:
-        return _run(namesrv_port, broker_port, store, overrides, environ)
+        return _run(namesrv_port, broker_port, store, overrides, environ, secure)
     with tempfile.TemporaryDirectory(prefix="roquette-dev-") as directory:
-        return _run(namesrv_port, broker_port, directory, overrides, environ)
+        return _run(namesrv_port, broker_port, directory, overrides, environ, secure)
 
 
 def _run(
@@ -55,10 +61,14 @@ def _run(
     store: str,
     overrides: Mapping[str, str],
     environ: Mapping[str, str],
+    secure: bool,
 ) -> int:
+    people = secured(store) if secure else None
     names = options_of(NamesrvConfig)
+    both = {*options_of(AccessSettings), *options_of(TlsSettings)}
+    closed = {} if people is None else people.settings()
     shared = {key: text for key, text in overrides.items() if key not in OWN_KEYS}
-    theirs = {key: text for key, text in shared.items() if key in names}
+    theirs = {key: text for key, text in shared.items() if key in names or key in both}
     ours = {key: text for key, text in shared.items() if key not in names}
     theirs["kvConfigPath"] = os.path.join(store, "namesrv", "kvConfig.json")
     theirs["controllerStorePath"] = os.path.join(store, "namesrv", "controller")
@@ -66,7 +76,12 @@ def _run(
     # Ports come from the arguments alone: an environment meant for one server must not move both.
     quiet = {key: text for key, text in environ.items() if key != "NAMESRV_ADDR"}
     theirs |= running.listen_settings(f"{LOOPBACK}:{namesrv_port}")
-    namesrv = namesrv_settings(Sources(overrides=theirs, environ=quiet))
+    where = "the settings of dev"
+    namesrv = namesrv_settings(
+        Sources(
+            file_text=format_properties(closed), file_name=where, environ=quiet, overrides=theirs
+        )
+    )
 
     async def body(stop: asyncio.Event) -> int:
         name_server = await start_namesrv(namesrv)
@@ -75,12 +90,21 @@ def _run(
             overrides = ours | {"namesrvAddr": address}
             overrides |= running.listen_settings(f"{LOOPBACK}:{broker_port}")
             sources = Sources(
-                file_text=format_properties(DEV_SETTINGS),
-                file_name="the settings of dev",
+                file_text=format_properties(DEV_SETTINGS | closed),
+                file_name=where,
                 environ=quiet,
                 overrides=overrides,
             )
-            return await serve_broker(broker_settings(sources), stop, namesrv=address)
+
+            async def settle() -> str:
+                if people is None:
+                    return ""
+                await people.settle(address)
+                return people.commands(address)
+
+            return await serve_broker(
+                broker_settings(sources), stop, namesrv=address, settle=settle
+            )
         finally:
             await name_server.stop()
 

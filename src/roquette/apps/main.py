@@ -140,13 +140,27 @@ def dev(
             "--store", metavar="DIR", help="Keep the store here; default is a temporary one."
         ),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="With TLS, users and rules; prints commands to try, as one who may little and as one who may all.",
+        ),
+    ] = False,
     settings: Settings = None,
 ) -> None:
     """Run a name server and a broker in one process, for development: loopback only, small files."""
     from roquette.apps.dev import dev_main
 
     raise typer.Exit(
-        dev_main(namesrv_port, broker_port, store, key_values(settings, "--set"), dict(os.environ))
+        dev_main(
+            namesrv_port,
+            broker_port,
+            store,
+            key_values(settings, "--set"),
+            dict(os.environ),
+            secure=secure,
+        )
     )
 
 

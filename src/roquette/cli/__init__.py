@@ -1,8 +1,8 @@
-"""Verbs for people: produce, consume, topics, groups, brokers, cluster, store, certificates. Commands return, outputs render."""
+"""Verbs for people: messages, topics, groups, brokers, stores, users, rules, certificates. Commands return, outputs render."""
 
 import typer
 
-from roquette.cli import broker, cluster, consume, group, produce, store, tls, topic
+from roquette.cli import acl, broker, cluster, consume, group, produce, store, tls, topic, user
 
 
 def register(app: typer.Typer) -> None:
@@ -14,4 +14,6 @@ def register(app: typer.Typer) -> None:
     app.command()(cluster.cluster)
     app.add_typer(broker.app, name="broker")
     app.add_typer(store.app, name="store")
+    app.add_typer(user.app, name="user")
+    app.add_typer(acl.app, name="acl")
     app.add_typer(tls.app, name="tls")

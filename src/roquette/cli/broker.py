@@ -91,11 +91,10 @@ def promote_command(
 
 async def _promote(where: Cluster, name: tuple[str, str], member: int, accept_loss: bool) -> None:
     from roquette.admin.replication import group_states, order_master
-    from roquette.client.client import Client
 
     servers, (cluster, group) = where.addresses(), name
     now: Callable[[], float] = asyncio.get_running_loop().time
-    async with Client(where.name_servers, group="TOOLS_PRODUCER") as client:
+    async with where.client("TOOLS_PRODUCER") as client:
         run = client.session.run
         (before,) = await run(group_states(servers, group, cluster))
         if before.master == member:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from roquette.cli.connect import NameServers, name_servers
+from roquette.cli.connect import LoginFile, NameServers, client_of, name_servers
 from roquette.cli.output import say
 from roquette.client.client import Client
 from roquette.client.consumer_options import StartFrom, StartPoint
@@ -54,6 +54,7 @@ def consume(
         ),
     ] = False,
     namesrv: NameServers = None,
+    login: LoginFile = None,
 ) -> None:
     """Print messages: bodies, or JSON lines with --json."""
 
@@ -63,7 +64,7 @@ def consume(
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):
                 loop.add_signal_handler(number, printer.stop.set)
-        async with Client(name_servers(namesrv)) as client:
+        async with client_of(name_servers(namesrv), login) as client:
             if group is not None:
                 await _as_member(client, topic, group, offset, tags, printer)
             else:

@@ -12,7 +12,6 @@ import typer
 from roquette.base.files import read_lines
 from roquette.cli.connect import Cluster, cluster_verb
 from roquette.cli.output import say, show_json
-from roquette.client.client import Client
 from roquette.client.producer import SendReceipt
 from roquette.errors import ClientError, ConfigError, RoquetteError
 
@@ -58,7 +57,7 @@ def produce(
     lines = map(os.fsencode, body) if body else _lines(file or "-")
 
     async def run() -> tuple[int, int]:
-        async with Client(cluster.name_servers) as client:
+        async with cluster.client() as client:
             options: dict[str, Any] = {"tag": tag, "key": key, "shard_key": shard_key}
             send = partial(client.send_nowait, topic, delay_level=delay_level, **options)
             return await _send_all(send, lines)
