@@ -12,8 +12,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from roquette.access.audit import Audit
+from roquette.access.guard import Account, ApacheRefusals, Guard, Scope
+from roquette.access.model import Acl, Action, Entry, Policy, PolicyType, Resource
+from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
@@ -24,6 +28,7 @@ from roquette.message.batch import encode_batch
 from roquette.message.draft import Draft, Place
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_record, decode_records, encode_record
+from roquette.remoting.request import Peer, RequestContext
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import QueueRead, ReadRequest
@@ -31,6 +36,7 @@ from roquette.store.queues.reading import LogSource
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import HeaderDecoder, encode_ext
 from roquette.wire.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
+from roquette.wire.signature import Credentials, Signer
 
 ROUNDS = 30
 FRAMES = 32
@@ -159,6 +165,34 @@ def store(folder: Path) -> dict[str, float]:
     return found
 
 
+class OneUser:
+    """Accounts of one user; no address is trusted."""
+
+    def __init__(self, user: Account) -> None:
+        self._user = user
+
+    def find(self, access_key: str) -> Account | None:
+        return self._user if access_key == self._user.name else None
+
+    def trusts(self, ip: str, account: Account | None) -> bool:
+        return False
+
+
+def guard() -> dict[str, float]:
+    """What access control adds to a signed send: proof, need, verdict."""
+    ext = Signer(Credentials("alice", "a secret of some length")).sign(send_ext(), BODY)
+    (command,) = Connection().receive_data(frames(310, [ext], BODY))
+    entry = Entry(Resource.parse("Topic:Bench"), (Action.PUB,))
+    table = PolicyTable([Acl("User:alice", (Policy(PolicyType.CUSTOM, (entry,)),))])
+    user = OneUser(Account("alice", b"a secret of some length"))
+    scope, audit = Scope(cluster="DefaultCluster"), Audit(SystemClock())
+    check = Guard(user, PolicyJudge(table), scope, ApacheRefusals(), audit).check
+    peer = Peer(cast(Any, None), Sink(), 1, HOST, "127.0.0.1:50000", "127.0.0.1:10911")
+    job = RequestContext(peer, command, cast(Any, None), 0)
+    header = HeaderDecoder(SendMessageRequestHeaderV2)(command.ext)
+    return {"guard, signed send, 128 B": best_us(lambda: check(job, header), 1, 200)}
+
+
 class Sink(asyncio.Transport):
     """A transport that only counts."""
 
@@ -254,7 +288,12 @@ def main() -> None:
     """Measure and print."""
     gc.freeze()
     with tempfile.TemporaryDirectory(prefix="roquette-bench-micro-") as name:
-        found = codec() | store(Path(name) / "store") | asyncio.run(paths(Path(name) / "broker"))
+        found = (
+            codec()
+            | guard()
+            | store(Path(name) / "store")
+            | asyncio.run(paths(Path(name) / "broker"))
+        )
     if "--json" in sys.argv:
         print(json.dumps(found))
         return

@@ -26,7 +26,7 @@ from tests.interop.wires import Wire
 from tests.real_servers import RawConnection, send_fields
 
 from roquette import Client
-from roquette.client.core.retry_policy import STORED_CODES
+from roquette.wire.codes import STORED_CODES
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -96,6 +96,7 @@ class Asker(threading.Thread):
 
     Attributes:
         stored: when those messages were sent that the broker says it has stored.
+        promised: of those with SEND_OK also when the answer came.
     """
 
     def __init__(self, address: str, books: Books) -> None:
@@ -105,6 +106,7 @@ class Asker(threading.Thread):
         self._books = books
         self._ended = threading.Event()
         self.stored: list[float] = []
+        self.promised: list[tuple[float, float]] = []
 
     def run(self) -> None:
         number = 0
@@ -121,6 +123,7 @@ class Asker(threading.Thread):
                     if head["code"] in STORED_CODES:
                         self.stored.append(sent)
                     if head["code"] == 0:
+                        self.promised.append((sent, time.monotonic()))
                         offset = int(head["extFields"]["queueOffset"])
                         self._books.promise(0, offset, body)
 
@@ -170,17 +173,27 @@ async def no_replica_is_reached(made: WiredGroup, how: str, seconds: float, topi
     async with Client(made.namesrv.address) as client:
         before = await healthy(client, made)
         queues = await need_topic(client, made, topic)
+        asker = Asker(made.addresses[before.master], books)
         with writers(client, books, queues):
             await until_resumed(books, time.monotonic(), made)
+            asker.start()
+            cut = time.monotonic()
             getattr(made.doors[before.master], how)()
-            count = -1
-            while count != len(books.moments):  # answers that were under way
-                count = len(books.moments)
-                await asyncio.sleep(0.5)
-            await asyncio.sleep(seconds)
-            during = len(books.moments)
-            made.heal()
-            assert during == count, "a promise without a replica"
+            try:
+                while (await look(client, made)).in_step != [before.master]:
+                    assert time.monotonic() < cut + HEALTHY_S, made.tails()
+                    await asyncio.sleep(0.05)
+                alone = time.monotonic()
+                await asyncio.sleep(seconds)
+                healed = time.monotonic()
+            finally:
+                made.heal()
+                await asyncio.to_thread(asker.end)
+            wrong = [one for one in asker.promised if one[0] > alone and one[1] < healed]
+            assert asker.is_alive() is False and not wrong, (
+                "promised, and nobody else has it",
+                wrong,
+            )
             await until_resumed(books, time.monotonic(), made)
             after = await healthy(client, made)
         await asyncio.to_thread(books.check, made.addresses[after.master])

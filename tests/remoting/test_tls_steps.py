@@ -192,12 +192,36 @@ def test_many_changed_records_end_in_words(part: int) -> None:
         fuzz(seed)
 
 
-def test_keys_that_change_without_end_are_ended() -> None:
-    """Python's ssl cannot ask for new keys: the sum is what is looked at."""
-    couple = Couple()
+def test_records_without_data_are_ended() -> None:
+    """Changes of keys: Python's ssl cannot ask for them, so that the sums are what is looked at."""
+    for sum_of, most in (("_forced", tls.MOST_FORCED), ("_excess", tls.MOST_EXCESS)):
+        couple = Couple()
+        couple.pump()
+        setattr(couple.streams["server"], sum_of, most + 1)
+        couple.streams["client"].write(b"x")
+        couple.pump()
+        assert "records without data" in str(couple.streams["server"]._error)
+
+
+@pytest.mark.parametrize("twelve", [False, True], ids=["1.3", "1.2"])
+def test_what_is_around_data_is_no_excess(twelve: bool) -> None:
+    rnd = random.Random(7)
+    couple = Couple(lambda who, data: cut(rnd, data), twelve=twelve, says=b"")
     couple.pump()
-    couple.streams["server"]._forced = tls.MOST_FORCED + 1
-    couple.streams["server"]._outgoing.write(b"?")
-    couple.streams["client"].write(b"x")
+    sent = bytearray()
+    for size in [1] * 3_000 + [100, 16_384, 16_385, 100_000] * 10:
+        sent += rnd.randbytes(size)
+        couple.streams["client"].write(bytes(sent[-size:]))
     couple.pump()
-    assert "without end" in str(couple.streams["server"]._error)
+    server = couple.streams["server"]
+    assert couple.talks["server"].got == sent and server._excess <= 0 and server._forced == 0
+    if not twelve:
+        assert server._excess == 0
+
+
+def cut(rnd: random.Random, data: bytes) -> Iterable[bytes]:
+    at = 0
+    while at < len(data):
+        size = rnd.choice((1, 50, 5_000, 40_000))
+        yield data[at : at + size]
+        at += size

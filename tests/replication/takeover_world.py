@@ -164,7 +164,8 @@ class World:
     def crash(self, b: int) -> None:
         self.up[b] = None
         self.born[b] += 1
-        self.at(self.r.uniform(5, 6_000), "restart", b)
+        after = self.r.uniform(5, 6_000)
+        self.at(after / 10 if self.calm else after, "restart", b)  # a stop that was ordered before
 
     def dies(self, b: int, much: int = 1) -> bool:
         """A kill between two effects; between two writes to the disk it is more likely."""
