@@ -217,6 +217,37 @@ def broker_cases() -> dict[int, list[Request]]:
         R.GET_BROKER_RUNTIME_INFO: [Request(f"{TOPICS:,} topics")],
         R.UNREGISTER_CLIENT: [Request("of a group of 5,000 members", {"consumerGroup": "crowd"})],
         R.GET_TIMER_METRICS: [Request(f"{TOPICS:,} topics")],
+        **access_cases(),
+    }  # fmt: skip
+
+
+def access_cases() -> dict[int, list[Request]]:
+    """About users and rules, of brokers and name servers alike."""
+    rules = [
+        {
+            "resource": f"Topic:t{n}*",
+            "actions": ["Pub", "Sub"],
+            "sourceIps": ["10.0.0.0/8"],
+            "decision": "Allow",
+        }
+        for n in range(100_000)
+    ]
+    acl, few = (
+        {"subject": "User:worst", "policies": [{"policyType": "Custom", "entries": rules[:count]}]}
+        for count in (100_000, 1_000)
+    )
+    user, dialect = {"username": "worst"}, hostile()
+    subject = {"subject": "User:worst"}
+    rows = [
+        Request("100,000 rules", subject, _json(acl)),
+        Request("1,000 rules", subject, _json(few)),
+        *[Request(one.what, subject, one.body) for one in dialect],
+    ]
+    return {
+        R.AUTH_CREATE_USER: [Request("one user", user, _json({"password": "p"})), *[Request(one.what, user, one.body) for one in dialect]],
+        R.AUTH_UPDATE_USER: [Request(one.what, user, one.body) for one in dialect],
+        R.AUTH_CREATE_ACL: rows, R.AUTH_UPDATE_ACL: rows,
+        R.AUTH_GET_ACL: [Request("1,000 rules", subject)],
     }  # fmt: skip
 
 
@@ -250,6 +281,7 @@ def namesrv_cases() -> dict[int, list[Request]]:
         R.DELETE_KV_CONFIG: [Request("10,000 keys", {"key": "k1"})],
         R.GET_KVLIST_BY_NAMESPACE: [Request("10,000 keys")],
         R.UPDATE_NAMESRV_CONFIG: [Request("16 MB of settings", body=settings), Request("16 MB without an end of line", body=b"a" * FRAME)],
+        **access_cases(),
     }  # fmt: skip
 
 
@@ -269,5 +301,10 @@ SMALL: Final[dict[int, str]] = {
     R.CONTROLLER_GET_SYNC_STATE_DATA: "100 groups, each read in turn", R.CONTROLLER_GET_REPLICA_INFO: "one group",
     R.GET_BROKER_HA_STATUS: "the replicas", R.FOLLOW_TABLES: "waits; a whole table is encoded in steps",
     R.CONTROLLER_ELECT_MASTER: "one group", R.CLEAN_BROKER_DATA: "one group",
+    R.AUTH_DELETE_USER: "one user", R.AUTH_GET_USER: "one user", R.AUTH_LIST_USER: "encoded in a thread",
+    R.AUTH_DELETE_ACL: "one user's rules", R.AUTH_LIST_ACL: "encoded in a thread", R.GET_HA_TICKET: "one ticket",
+    R.UPDATE_AND_CREATE_ACL_CONFIG: "ACL 1.0 is off", R.DELETE_ACL_CONFIG: "ACL 1.0 is off",
+    R.GET_BROKER_CLUSTER_ACL_INFO: "ACL 1.0 is off", R.GET_BROKER_CLUSTER_ACL_CONFIG: "ACL 1.0 is off",
+    R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: "ACL 1.0 is off",
 }  # fmt: skip
 assert FIELDS

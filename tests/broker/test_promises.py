@@ -197,6 +197,40 @@ def test_what_a_controller_answered_stands_in_its_record(code: int, share: float
     simulate(scenario, seed=5)
 
 
+@pytest.mark.parametrize("share", [KILL, *POWER])
+@pytest.mark.parametrize("code", [3001, 3002, 3003, 3006, 3007, 3008])
+def test_users_of_a_name_server_are_there_after_the_end(code: int, share: float) -> None:
+    alice, subject = {"username": "alice"}, {"subject": "User:alice"}
+    rules = (
+        b'{"policies":[{"entries":[{"resource":"Topic:t","actions":["Pub"],"decision":"Allow"}]}]}'
+    )
+    steps: dict[int, tuple[int, dict[str, str], bytes]] = {
+        3002: (3002, alice, b'{"userStatus":"disable"}'),
+        3003: (3003, alice, b""),
+        3006: (3006, subject, rules),
+        3007: (3007, subject, rules.replace(b"Allow", b"Deny")),
+        3008: (3008, subject | {"resource": "Topic:t"}, b""),
+    }
+
+    async def scenario(cluster: SimCluster) -> None:
+        cluster.network.delay_s = (0.0, 0.0)
+        await cluster.add_namesrv(NAMESRV)
+        world = World(cluster, NAMESRV, NAMESRV_PORT)
+        await world.connect()
+        await world.ask(3001, alice, b'{"password":"p"}')
+        if code in (3003, 3007, 3008):
+            await world.ask(*steps[3006])
+        if code != 3001:
+            await world.ask(*steps[code])
+        await crash(world, share)
+        user = (await world.client.call(3004, alice)).body
+        acl = (await world.client.call(3009, subject)).body
+        assert (b"alice" in user, b"disable" in user) == (code != 3003, code == 3002)
+        assert (b"Allow" in acl, b"Deny" in acl) == (code == 3006, code == 3007)
+
+    simulate(scenario, seed=5)
+
+
 def test_every_row_of_a_name_server_that_promises_something_is_tried() -> None:
     assert {row.code for row in NAMESRV_ROWS if row.promise in ENDS} == {
         100,
@@ -204,6 +238,7 @@ def test_every_row_of_a_name_server_that_promises_something_is_tried() -> None:
         13002,
         1002,
         1011,
+        *(3001, 3002, 3003, 3006, 3007, 3008),
     }
 
 
