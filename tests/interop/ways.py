@@ -32,7 +32,7 @@ APACHES_MAY = {"Topic:RMQ_SYS_TRANS_HALF_TOPIC": "Pub"}
 MAY = {
     "Topic:T_*": "Pub,Sub,Get,Create",
     "Topic:Q_*": "Pub,Sub",
-    "Topic:%DLQ%*": "Sub",
+    "Topic:%DLQ%*": "Sub,Get",
     "Topic:U_*": "Get",  # to know of, and neither to send nor to read
     "Topic:TBW102": "Get",
     "Topic:DefaultCluster_REPLY_TOPIC": "Pub",

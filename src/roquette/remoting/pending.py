@@ -14,10 +14,11 @@ class PendingTable:
         TooManyRequests: by `add`, when `capacity` requests are in flight (Apache: clientAsyncSemaphoreValue).
     """
 
-    __slots__ = ("_capacity", "_deadlines", "_futures")
+    __slots__ = ("_capacity", "_deadlines", "_futures", "answered")
 
     def __init__(self, capacity: int = 65_535) -> None:
         self._capacity: int = capacity
+        self.answered: bool = False  # once, by whoever is at the other end
         self._futures: dict[int, asyncio.Future[Command]] = {}
         self._deadlines: list[tuple[float, int]] = []
 
@@ -39,6 +40,7 @@ class PendingTable:
         future = self._futures.pop(command.opaque, None)
         if future is None:
             return False
+        self.answered = True
         if not future.done():
             future.set_result(command)
         if not self._futures:

@@ -27,6 +27,16 @@ def host_of(ip: str, port: int) -> bytes:
     return socket.inet_pton(family, ip.split("%")[0]) + port.to_bytes(4, "big")
 
 
+def _lost(peer: Peer, error: Exception | None) -> ConnectError:
+    """What those are told who wait for answers."""
+    why = ""
+    if isinstance(error, TlsRefused):
+        why = f": {error}"
+    elif not peer.pending.answered and peer.transport.get_extra_info("ssl_object") is None:
+        why = " without an answer: perhaps it takes TLS only"
+    return ConnectError(f"connection to {peer.remote} was lost{why}")
+
+
 class PeerProtocol(asyncio.Protocol):
     """One connection, whichever side opened it.
 
@@ -188,11 +198,8 @@ class PeerProtocol(asyncio.Protocol):
         if peer is not None:
             peer.closed = True
             peer.parked.clear()
-            refused = isinstance(error, TlsRefused)
-            peer.pending.fail_all(
-                ConnectError(f"connection to {peer.remote} was lost: {error}") if refused else None,
-                peer.remote,
-            )
+            if len(peer.pending):
+                peer.pending.fail_all(_lost(peer, error), peer.remote)
             self._dispatcher.limits.frames.end(peer)
             self._dispatcher.limits.unsent.end(peer)
             self._on_lost(peer, error)
