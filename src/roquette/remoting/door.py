@@ -11,6 +11,7 @@ from roquette.remoting.tls import ServerTls, TlsMode, TlsStream
 
 HELLO: Final = 0x16  # the first byte of TLS: a handshake record (RFC 8446, section 5.1)
 HANDSHAKE_S: Final = 10.0
+AT_ONCE: Final = 8  # handshakes in one turn of the loop; each takes about a millisecond
 
 
 class Lobby:
@@ -34,6 +35,7 @@ class Lobby:
         self.tasks = Tasks()
         self._release = release
         self._silent_s = silent_s
+        self._begun = 0  # handshakes, in this turn of the loop
         self._doors: dict[TlsDoor, float] = {}  # since when, loop seconds
 
     def __len__(self) -> int:
@@ -54,6 +56,17 @@ class Lobby:
         for door, since in list(self._doors.items()):
             if since < before:
                 door.abort()
+
+    async def turn(self) -> None:
+        """Wait until a handshake may begin: when everybody comes at once, others are served in between."""
+        while self._begun >= AT_ONCE:
+            await asyncio.sleep(0)
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._begun += 1
+
+    def _next_turn(self) -> None:
+        self._begun = 0
 
     async def close(self) -> None:
         """End all."""
@@ -119,6 +132,7 @@ class TlsDoor(asyncio.Protocol):
         raw = self._raw
         try:
             context = await self._tls.context()
+            await self._lobby.turn()
             stream = TlsStream(context, self._enter, None, self._lobby.noise, self._shaken)
         except (RoquetteError, OSError, ValueError) as error:
             self._lobby.noise.warning(

@@ -21,11 +21,14 @@ log = logging.getLogger("roquette.remoting")
 P = TypeVar("P", bound=asyncio.Protocol)
 
 RECORD: Final = 16_384  # the most one record holds
-SLICE: Final = 65_536  # bytes at once into and out of a BIO, whose memory grows with them and stays
+SLICE: Final = 32_768  # bytes at once into a BIO, whose memory grows with them and stays
+WRITE: Final = 65_536  # the same, out of one
+FRAME: Final = 22  # bytes of a record that are no data (RFC 8446, section 5.2)
+FRAME_BEFORE: Final = 96  # the most of TLS 1.2
 MOST_HANDSHAKE: Final = 131_072  # bytes a peer may send before its handshake is over
-MOST_FORCED: Final = (
-    65_536  # bytes a peer may make us send by messages that are no data (key updates)
-)
+# What is no data (changes of keys) costs 27 us a message: bytes a peer may send of it, and make us answer.
+MOST_EXCESS: Final = 24_576  # a record that is not whole is among them
+MOST_FORCED: Final = 8_192
 HANG_UP_S: Final = 3.0  # to take what was written before a connection is closed
 
 
@@ -139,7 +142,10 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._done: Callable[[Exception | None], None] | None = done
         self._error: Exception | None = None
         self._shaken = 0  # bytes of the handshake
+        self._frame = FRAME
+        self._excess = 0  # bytes that arrived and were no data, nor around data
         self._forced = 0  # bytes we had to send because of what we read
+        self._rest = b""  # arrived while reading was paused
         self._closing = False
         self._paused = False
         self._said_bye = self._heard_bye = False
@@ -153,23 +159,18 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._shake()
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
-            return
-        if len(data) <= SLICE and self._inner is not None:
-            self._incoming.write(data)
-            self._read()
-            return
-        view = memoryview(data)
-        for at in range(0, len(data), SLICE):
-            part = view[at : at + SLICE]
-            self._incoming.write(part)
-            if self._inner is None:
+        if self._inner is None:
+            view = memoryview(data)
+            at = 0
+            while self._inner is None and at < len(data) and not self._closing:
+                part = view[at : at + SLICE]
+                at += len(part)
                 self._shaken += len(part)
+                self._incoming.write(part)
                 self._shake()
-            else:
-                self._read()
-            if self._closing:
-                return
+            data = data[at:]
+        if self._inner is not None and (data or self._incoming.pending):
+            self._read(data)
 
     def _shake(self) -> None:
         """Take the handshake as far as what has arrived allows."""
@@ -185,37 +186,46 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
             self._break(TlsRefused(words_of(error)))
             return
         self._flush()
+        self._frame = FRAME if self._tls.version() == "TLSv1.3" else FRAME_BEFORE
+        self._excess = self._incoming.pending
         inner = self._inner = self._make_inner()
         self._settle(None)
         inner.connection_made(self)
-        if self._incoming.pending and not self._closing:
-            self._read()
 
-    def _read(self) -> None:
+    def _read(self, data: bytes) -> None:
         """Hand over what has arrived, in one call."""
-        if self._paused:
+        if self._paused or self._closing:
+            self._rest += data
             return
         read, incoming, inner = self._tls.read, self._incoming, self._inner
         assert inner is not None
         parts: list[bytes] = []
         failure: ssl.SSLError | None = None
-        try:
-            while (
-                incoming.pending
-            ):  # a record is read whole: asking again when nothing is there costs an exception
-                part = read(RECORD)
-                if not part:
-                    self._heard_bye = True
-                    break
-                parts.append(part)
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as error:
-            failure = error
-        if self._outgoing.pending:
-            self._forced += self._flush()
-            if self._forced > MOST_FORCED and failure is None:
-                failure = ssl.SSLError("it changes its keys without end")
+        size = len(data)
+        for at in range(0, size or 1, SLICE):
+            incoming.write(data if size <= SLICE else memoryview(data)[at : at + SLICE])
+            count = len(parts)
+            try:
+                # A record is read whole: to ask again when nothing is there costs an exception.
+                while incoming.pending:
+                    part = read(RECORD)
+                    if not part:
+                        self._heard_bye = True
+                        break
+                    parts.append(part)
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                failure = error
+            self._excess += min(SLICE, size - at)
+            for number in range(count, len(parts)):
+                self._excess -= len(parts[number]) + self._frame
+            if self._outgoing.pending:
+                self._forced += self._flush()
+            if self._excess > MOST_EXCESS or self._forced > MOST_FORCED:
+                failure = failure or ssl.SSLError(1, "it sends records without data")
+            if failure is not None or self._heard_bye:
+                break
         if parts:
             inner.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
         if failure is not None:
@@ -282,13 +292,13 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         if self._closing or self._said_bye or not data:
             return
         try:
-            if len(data) <= SLICE:
+            if len(data) <= WRITE:
                 self._tls.write(data)
                 self._raw.write(self._outgoing.read())
                 return
             view = memoryview(data)
-            for at in range(0, len(data), SLICE):
-                self._tls.write(view[at : at + SLICE])
+            for at in range(0, len(data), WRITE):
+                self._tls.write(view[at : at + WRITE])
                 self._raw.write(self._outgoing.read())
         except ssl.SSLError as error:
             self._break(TlsRefused(words_of(error)))
@@ -306,7 +316,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
                 continue
             small.append(part)
             size += len(part)
-            if size >= SLICE - RECORD:
+            if size >= RECORD:
                 self.write(b"".join(small))
                 small, size = [], 0
         if small:
@@ -357,12 +367,13 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         if self._paused:
             self._paused = False
             self._raw.resume_reading()
-            if self._incoming.pending:
+            if self._incoming.pending or self._rest:
                 asyncio.get_running_loop().call_soon(self._read_rest)
 
     def _read_rest(self) -> None:
-        if self._incoming.pending and not self._closing:
-            self._read()
+        rest, self._rest = self._rest, b""
+        if (rest or self._incoming.pending) and not self._closing:
+            self._read(rest)
 
     def is_reading(self) -> bool:
         """Whether bytes are handed over."""
