@@ -132,10 +132,10 @@ def test_a_server_that_should_not_be_believed_is_not(ca: Authority, other_ca: Au
 def test_a_client_that_should_not_be_served_is_told_why(ca: Authority, other_ca: Authority) -> None:
     pair, good = issue(ca, ["127.0.0.1"]), issue(ca, ["app"], client=True)
     cases = [
-        (TlsOptions(ca=ca.cert), "wants a certificate of the client"),
+        (TlsOptions(ca=ca.cert), "asks for a client certificate"),
         (_shown(ca, issue(other_ca, ["app"], client=True)), "does not trust the authority"),
-        (_shown(ca, issue(ca, ["app"], days=-1, client=True)), "client's certificate has expired"),
-        (_shown(ca, issue(ca, ["app"])), "does not accept the client's certificate"),
+        (_shown(ca, issue(ca, ["app"], days=-1, client=True)), "our certificate has expired"),
+        (_shown(ca, issue(ca, ["app"])), "does not accept our certificate"),
     ]
     with serving(pair, clients=ca) as server:
         assert ask(server, _shown(ca, good)) == ["topic"]

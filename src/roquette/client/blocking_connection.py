@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 from roquette.client.calls import Call
 from roquette.client.operations import AHEAD, ANY_NAME_SERVER, Answer, Ask, Operation
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
-from roquette.remoting.pem import why_tls_failed
 from roquette.remoting.security import OPEN, Security
+from roquette.remoting.tls import words_of
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.signature import Signer
@@ -64,7 +64,9 @@ class BlockingConnection:
                 )
             except OSError as error:
                 plain.close()
-                raise ConnectError(f"TLS with {address} failed: {why_tls_failed(error)}") from None
+                raise ConnectError(
+                    f"TLS with {address} failed: {_why(error, agreed=False)}"
+                ) from None
         self._socket.settimeout(timeout_ms / 1000)
 
     def call(self, call: Call[T]) -> T:
@@ -154,13 +156,22 @@ class BlockingConnection:
                 f"{self.address} did not answer within {self._socket.gettimeout()} s"
             )
         if self._tls and not self._heard:
-            why = why_tls_failed(error, agreed=True)
+            why = _why(error, agreed=True)
             return ConnectError(f"TLS with {self.address} failed: {why}")
         return ConnectError(f"the connection to {self.address} broke: {error}")
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
+
+
+def _why(error: OSError, *, agreed: bool) -> str:
+    """Why TLS failed; `agreed`: our end of the handshake was done, after which TLS 1.3 refuses a client's certificate."""
+    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+        if agreed:
+            return "it closed the connection: perhaps it wants another certificate, or one at all"
+        return "it closed the connection in the handshake: perhaps TLS is disabled there (tls.server.mode)"
+    return words_of(error)
 
 
 class BlockingConnections:

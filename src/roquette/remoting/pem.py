@@ -235,36 +235,3 @@ def _context(protocol: int) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     return context
-
-
-_ALERTS: Final = {  # of the other end, in OpenSSL's reasons: what they mean to who called
-    "CERTIFICATE_REQUIRED": "the server wants a certificate of the client, and none is given",
-    "HANDSHAKE_FAILURE": "the server refuses the handshake: perhaps it wants a certificate of the client",
-    "UNKNOWN_CA": "the server does not trust the authority of the client's certificate",
-    "UNSUPPORTED_CERTIFICATE": "the server does not accept the client's certificate: it is not one for clients",
-    "BAD_CERTIFICATE": "the server does not accept the client's certificate",
-    "CERTIFICATE_EXPIRED": "the client's certificate has expired",
-    "CERTIFICATE_UNKNOWN": "the server does not accept the client's certificate",
-    "DECRYPT_ERROR": "the server does not accept the client's certificate",
-}
-
-
-def why_tls_failed(error: BaseException, *, agreed: bool = False) -> str:
-    """What a client is told when TLS with a server fails.
-
-    Args:
-        agreed: our end of the handshake was done: with TLS 1.3 a server refuses a client's certificate after it.
-    """
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the server's certificate is not accepted: {error.verify_message.rstrip('.')}"
-    reason = str(getattr(error, "reason", "") or "")
-    for alert, words in _ALERTS.items():
-        if reason.endswith(f"ALERT_{alert}"):
-            return words
-    if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
-        return "what answers there speaks no TLS"
-    if isinstance(error, ssl.SSLEOFError | ConnectionError | EOFError):
-        if agreed:
-            return "the server closed the connection: perhaps it wants another certificate of the client, or one at all"
-        return "the server closed the connection in the handshake: perhaps TLS is disabled there (tls.server.mode)"
-    return reason.lower().replace("_", " ") or str(error) or type(error).__name__

@@ -74,7 +74,8 @@ _ALERTS: Final = {
     "UNKNOWN_CA": "it does not trust the authority of our certificate",
     "BAD_CERTIFICATE": "it does not accept our certificate",
     "CERTIFICATE_UNKNOWN": "it does not accept our certificate",
-    "UNSUPPORTED_CERTIFICATE": "it does not accept our kind of certificate",
+    "DECRYPT_ERROR": "it does not accept our certificate",
+    "UNSUPPORTED_CERTIFICATE": "it does not accept our certificate: it is not one for clients",
     "CERTIFICATE_EXPIRED": "our certificate has expired",
     "CERTIFICATE_REVOKED": "our certificate was revoked",
     "PROTOCOL_VERSION": "it does not speak this version of TLS (1.2 and 1.3 are spoken here)",
@@ -84,6 +85,7 @@ _FAULTS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and has to",
     "WRONG_VERSION_NUMBER": "it does not speak TLS",
     "HTTP_REQUEST": "it does not speak TLS",
+    "PACKET_LENGTH_TOO_LONG": "it does not speak TLS",
     "UNSUPPORTED_PROTOCOL": "it does not speak TLS 1.2 or 1.3",
     "NO_SHARED_CIPHER": "no cipher in common",
 }
