@@ -63,7 +63,7 @@ def test_what_is_no_frame_closes_the_connection(victim: ServerProcess, data: byt
 )
 def test_http_and_tls_are_named_in_the_log(data: bytes, words: str, tmp_path: Path) -> None:
     arguments = ["namesrv", "--listen", "127.0.0.1:0", "--set", f"kvConfigPath={tmp_path}/kv.json"]
-    with server(arguments) as namesrv:
+    with server([*arguments, "--set", "tls.server.mode=disabled"]) as namesrv:
         began = time.monotonic()
         for _ in range(50):
             with RawConnection(namesrv.address) as connection:

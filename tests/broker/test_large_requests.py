@@ -48,7 +48,10 @@ def test_a_heartbeat_of_hundreds_of_groups_is_taken_step_by_step(run_broker: Any
     run_broker(scenario)
 
 
-def test_what_a_client_leaves_while_its_heartbeat_is_read_it_does_not_join(run_broker: Any) -> None:
+@pytest.mark.parametrize("seed", range(6))  # it leaves while the body is decoded, or later
+def test_what_a_client_leaves_while_its_heartbeat_is_read_it_does_not_join(
+    run_broker: Any, seed: int
+) -> None:
     async def scenario(case: Any) -> None:
         client = await case.client()
         last = 40 * CONSUMERS_A_STEP - 1
@@ -60,7 +63,7 @@ def test_what_a_client_leaves_while_its_heartbeat_is_read_it_does_not_join(run_b
         assert case.broker.tables.consumers.find(f"c{last - 1}") is not None
         assert not case.broker.feature(HeartbeatProcessor)._beating
 
-    run_broker(scenario)
+    run_broker(scenario, seed=seed)
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.0005, 0.002, 0.01])

@@ -60,7 +60,9 @@ class HeartbeatProcessor(Feature):
         self._duplicates = core.tables.duplicates
         self._access = core.access
         self._groups = core.tables.groups
-        self._beating: dict[int, list[_Beat]] = {}  # heartbeats that are not finished, by peer
+        self._beating: dict[
+            int, list[_Beat | _Left]
+        ] = {}  # heartbeats that are not finished, by peer
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -83,35 +85,52 @@ class HeartbeatProcessor(Feature):
         ]
 
     def heart_beat(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
-        """HEART_BEAT: register every producer and consumer group of one client, many of them step by step."""
+        """HEART_BEAT: register every producer and consumer group of one client, many of them step by step.
+
+        What the client leaves meanwhile, from this turn on, it does not join again.
+        """
         if len(body) > DIRECT:
-            return Task(self._beat_large(ctx, body))
+            left = _Left()
+            self._begin(ctx.peer, left)
+            return Task(self._beat_large(ctx, body, left))
         beat = _Beat(ctx, decode_request(HeartbeatData, body))
         for _ in self._steps(beat):
+            self._begin(ctx.peer, beat)
             return Task(self._finish(beat))
         return beat.reply()
 
-    async def _beat_large(self, ctx: RequestContext, body: bytes) -> Reply:
-        beat = _Beat(ctx, await run_blocking(decode_request, HeartbeatData, body, MAX_HEARTBEAT))
+    async def _beat_large(self, ctx: RequestContext, body: bytes, left: "_Left") -> Reply:
+        try:
+            beat = _Beat(
+                ctx, await run_blocking(decode_request, HeartbeatData, body, MAX_HEARTBEAT)
+            )
+        finally:
+            self._end(ctx.peer, left)
+        for groups in left.groups:
+            beat.leave(*groups)
+        self._begin(ctx.peer, beat)
         return await self._finish(beat)
 
     async def _finish(self, beat: "_Beat") -> Reply:
-        """The other steps, each in a turn of its own. What the client leaves meanwhile it does not join again."""
+        """The other steps, each in a turn of its own."""
         peer = beat.ctx.peer
-        if peer.closed:
-            return beat.reply()
-        self._beating.setdefault(peer.id, []).append(beat)
         try:
-            for _ in self._steps(beat):
+            for _ in () if peer.closed else self._steps(beat):
                 await asyncio.sleep(0)
                 if peer.closed:
                     break
         finally:
-            beats = self._beating[peer.id]
-            beats.remove(beat)
-            if not beats:
-                del self._beating[peer.id]
+            self._end(peer, beat)
         return beat.reply()
+
+    def _begin(self, peer: Peer, beat: "_Beat | _Left") -> None:
+        self._beating.setdefault(peer.id, []).append(beat)
+
+    def _end(self, peer: Peer, beat: "_Beat | _Left") -> None:
+        beats = self._beating[peer.id]
+        beats.remove(beat)
+        if not beats:
+            del self._beating[peer.id]
 
     def _steps(self, beat: "_Beat") -> Iterator[None]:
         """Register what is left of a heartbeat; yields when it has taken long enough for one turn."""
@@ -291,6 +310,17 @@ class HeartbeatProcessor(Feature):
             b"",
             encode_body(GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())),
         )
+
+
+class _Left:
+    """What a client leaves while its heartbeat is decoded: producer and consumer groups."""
+
+    def __init__(self) -> None:
+        self.groups: list[tuple[str | None, str | None]] = []
+
+    def leave(self, producer: str | None, consumer: str | None) -> None:
+        """The client left these groups."""
+        self.groups.append((producer, consumer))
 
 
 class _Beat:
