@@ -195,6 +195,9 @@ def _ours(
     closed: tuple[str, ...] = ()
     if way:
         keys = {**way.tls_settings(), **way.access_settings(apache=False)}
+        keys["kvConfigPath"] = str(
+            folder / "kvConfig.json"
+        )  # the name server's users are beside it
         closed = ("-c", _properties(folder / "closed.properties", keys))
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     place = (
