@@ -1,17 +1,30 @@
 """Each guard is needed: without it, the attack it is meant for succeeds."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.access.attackers import run_attack
 from tests.access.attacks import ATTACKS
+from tests.certificates import issue, make_ca
+from tests.client.test_blocking_tls import ask, serving
 
 from roquette.access import assemble, guard, needs, policies, processor, records, users
 from roquette.access.guard import Account, Guard, Verdict
 from roquette.access.model import User
+from roquette.broker import config
+from roquette.broker.access.ha_ticket import HaTickets
 from roquette.broker.clients import client_calls
-from roquette.broker.operation import query
+from roquette.broker.operation import query, topic_admin
+from roquette.broker.records import writer
+from roquette.errors import ConnectError, Refused
+from roquette.nameserver.processors import settings as names_settings
+from roquette.remoting import certificates, pem
+from roquette.remoting.certificates import TlsOptions
+from roquette.remoting.request import RequestContext
 from roquette.wire.bodies.access import UserInfo
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import ext_dict
@@ -33,6 +46,58 @@ def _told(user: User) -> UserInfo:
 
 def _enabled(user: User) -> Account:
     return Account(user.username, user.password.encode(), user.user_type == "Super", True)
+
+
+def _remembers(patch: Patch) -> None:
+    """Who was found once is known for ever."""
+    known: dict[str, Account | None] = {}
+
+    def find(self: users.Users, access_key: str) -> Account | None:
+        known[access_key] = self._accounts.get(access_key) or known.get(access_key)
+        return known[access_key]
+
+    patch.setattr(users.Users, "find", find)
+    patch.setattr(policies.PolicyTable, "remove", nothing)
+
+
+def _judges_the_first(patch: Patch) -> None:
+    """The guard judges the first of two topics, the processor takes the last."""
+    check = Guard.check
+
+    def first(self: Guard, job: RequestContext, header: Any) -> None:
+        found = re.search(rb'"b":"([^"]*)"', bytes(job.command.ext))
+        if found and hasattr(header, "topic"):
+            header = msgspec.structs.replace(header, topic=found[1].decode())
+        check(self, job, header)
+
+    patch.setattr(Guard, "check", first)
+
+
+def _plainly(kind: Any, body: bytes) -> Any:
+    """JSON of any size, and its errors as they come."""
+    return msgspec.json.decode(body, type=kind)
+
+
+def _talks(kind: Any, body: bytes) -> Any:
+    try:
+        return _plainly(kind, body)
+    except msgspec.DecodeError:
+        raise Refused(1, f"this is wrong: {body.decode('utf-8', 'replace')}") from None
+
+
+def _no_bounds(patch: Patch) -> None:
+    for module, name in (
+        (records, "MOST_RESOURCE"),
+        (records, "MOST_ENTRIES"),
+        (users, "MOST_RULES"),
+    ):
+        patch.setattr(module, name, 1 << 40)
+    patch.setattr(processor, "decode_request_body", _plainly)
+
+
+def _names_settings(patch: Patch) -> None:
+    patch.setattr(names_settings, "forbidden_keys", lambda keys: [])
+    patch.setattr(names_settings, "with_changes", lambda given, *_: given)
 
 
 def _free(code: int) -> Callable[[Patch], None]:
@@ -111,6 +176,33 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], tuple[str, ...]]] = {
         lambda patch: patch.setattr(users, "_account", _enabled),
         ("disabled_user_goes_on",),
     ),
+    "users are remembered": (_remembers, ("deleted_user_goes_on",)),
+    "a broker's settings are all mutable": (
+        lambda patch: patch.setattr(config, "with_changes", lambda given, *_: given),
+        ("setting_names_a_path_or_command", "access_settings_changed_by_request"),
+    ),
+    "a name server's settings are all mutable": (
+_names_settings,
+        ("setting_names_a_path_or_command",),
+    ),
+    "a name is any text": (
+        lambda patch: patch.setattr(topic_admin, "topic_error", nothing),
+        ("topic_name_leaves_the_store",),
+    ),
+    "refusals repeat the request": (
+        lambda patch: patch.setattr(processor, "_decoded", _talks),
+        ("secrets_in_error_remarks",),
+    ),
+    "the guard judges another field than is used": (_judges_the_first, ("two_values_of_one_field",)),
+    "the door for replicas asks for no ticket": (
+        lambda patch: patch.setattr(HaTickets, "door", lambda self, connection, side: side(connection)),
+        ("replication_port_without_ticket",),
+    ),
+    "a sender says where a waiting message belongs": (
+        lambda patch: patch.setattr(writer, "_keep_place", nothing),
+        ("message_smuggled_by_properties",),
+    ),
+    "rules have no bounds": (_no_bounds, ("rules_without_end",)),
 }  # fmt: skip
 
 
@@ -123,3 +215,33 @@ def test_without_its_guard_the_attack_succeeds(
     MUTATIONS[words][0](monkeypatch)
 
     assert run_attack(ATTACKS[name]), f"{words}: {name} fails all the same"
+
+
+def test_without_verification_a_wrong_authority_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard of #4527 at a client: its context."""
+    right, wrong = make_ca(tmp_path / "a"), make_ca(tmp_path / "b", "another-ca")
+    made = pem.client_context
+
+    def trusting(files: pem.PemFiles, **_: Any) -> Any:
+        return made(files, verify=False, verify_host=False)
+
+    with serving(issue(wrong, ["127.0.0.1"])) as server:
+        with pytest.raises(ConnectError, match="its certificate is refused"):
+            ask(server, TlsOptions(ca=right.cert))
+        certificates._of_options.cache_clear()
+        monkeypatch.setattr(certificates, "client_context", trusting)
+        assert ask(server, TlsOptions(ca=right.cert)) == ["topic"]
+    certificates._of_options.cache_clear()
+
+
+def test_without_its_demand_an_enforcing_server_takes_who_shows_no_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other half of #4527, at a server."""
+    ca = make_ca(tmp_path)
+    with serving(issue(ca, ["127.0.0.1"]), clients=ca) as server, pytest.raises(ConnectError):
+        ask(server, TlsOptions(ca=ca.cert))
+    with serving(issue(ca, ["127.0.0.1"])) as server:
+        assert ask(server, TlsOptions(ca=ca.cert)) == ["topic"]
