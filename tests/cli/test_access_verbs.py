@@ -170,3 +170,29 @@ def test_a_login_file_that_is_wrong_is_refused_without_its_secret(
     assert isinstance(error, ConfigError)
     assert words in str(error)
     assert "=b" not in str(error)
+
+
+def test_accounts_of_acl_1_become_users(roquette: Roquette, tmp_path: Path) -> None:
+    plain = tmp_path / "plain_acl.yml"
+    plain.write_text(
+        "accounts:\n"
+        "- {accessKey: old-admin, secretKey: 12345678, admin: true}\n"
+        "- {accessKey: old-app, secretKey: 87654321, defaultTopicPerm: DENY,"
+        " topicPerms: [orders=PUB|SUB], groupPerms: [billing=SUB]}\n"
+    )
+    planned = roquette("acl", "import", str(plain), "--dry-run").stdout
+    assert "would make user old-app (Normal) with 3 rules" in planned
+    assert "87654321" not in planned
+    assert json_of(roquette, "user", "ls") == []
+
+    assert roquette("acl", "import", str(plain)).exit_code == 0
+    users = {row["username"]: row["user_type"] for row in json_of(roquette, "user", "ls")}
+    assert users == {"old-admin": "Super", "old-app": "Normal"}
+    for resource, allowed in (("orders", True), ("Group:billing", True), ("other", False)):
+        done = roquette("acl", "check", "old-app", "sub", resource)
+        assert done.exit_code == (0 if allowed else 10), done.stdout
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text("accounts: [{accessKey: x}]\n")
+    assert "wrong.yml" in str(roquette("acl", "import", str(wrong)).exception)
+    for name in users:
+        assert roquette("user", "delete", name, "--yes").exit_code == 0

@@ -1,6 +1,7 @@
 """`roquette acl ...`: rules, and why a request would be allowed or not."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -181,6 +182,71 @@ def _put(
 def _words(row: "AclRow") -> str:
     where = f" from {row.source_ips}" if row.source_ips else ""
     return f"{row.decision} {row.actions} on {row.resource}{where}"
+
+
+@app.command("import")
+@cluster_verb
+def import_command(
+    where: Cluster,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="plain_acl.yml, and files beside it.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+    cluster: ClusterName = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Make users and rules of the accounts of ACL 1.0: roquette acl import conf/plain_acl.yml
+
+    An admin becomes a super user. White lists have no like: who relied on one needs a user.
+    """
+    from roquette.access.plain.migrate import policies_of_plain
+    from roquette.access.plain.policy import read_policy
+    from roquette.admin.access import put_rules, save_user
+
+    users, acls = policies_of_plain(read_policy([(str(path), path.read_bytes()) for path in files]))
+    rules = {acl.username: _rows_of(acl) for acl in acls}
+    for user in users:
+        rows = rules.get(user.username, [])
+        deed = f"user {user.username} ({user.user_type.value}) with {len(rows)} rules"
+        if dry_run:
+            show_plan(where, cluster, deed, f"would make {deed}")
+            continue
+        making = save_user(
+            user.username,
+            where.addresses(),
+            create=True,
+            password=user.password,
+            user_type=user.user_type.value,
+            cluster=cluster,
+        )
+        told = where.run(making)
+        require_all(told, deed)
+        if rows:
+            told = where.run(put_rules(rows, where.addresses(), cluster=cluster))
+        show_told(where, told, deed, {"user": user.username, "rules": rows})
+        require_all(told, deed)
+
+
+def _rows_of(acl: Acl) -> "list[AclRow]":
+    from roquette.admin.access import AclRow
+
+    return [
+        AclRow(
+            acl.subject,
+            policy.policy_type.value,
+            str(entry.resource),
+            ",".join(action.value for action in entry.actions),
+            ",".join(entry.source_ips),
+            entry.decision.value,
+        )
+        for policy in acl.policies
+        for entry in policy.entries
+    ]
 
 
 @app.command("rm")
