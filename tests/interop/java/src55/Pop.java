@@ -34,7 +34,7 @@ final class Pop {
     private static final long TIMEOUT_MS = 30_000;
     private static final Map<String, DefaultMQPushConsumer> CONSUMERS = new HashMap<>();
     private static final Map<String, List<Object>> SEEN = new HashMap<>();
-    private static DefaultMQProducer client;
+    private static final Map<String, DefaultMQProducer> CLIENTS = new HashMap<>();
 
     private Pop() {
     }
@@ -66,11 +66,14 @@ final class Pop {
     }
 
     private static MQClientAPIImpl api(Driver.Arguments arguments) throws Exception {
+        String namesrv = arguments.text("namesrv");
+        DefaultMQProducer client = CLIENTS.get(namesrv);
         if (client == null) {
             client = Doors.open(new DefaultMQProducer("PG_pop", Doors.hook(arguments)), arguments);
-            client.setNamesrvAddr(arguments.text("namesrv"));
-            client.setInstanceName("pop-" + arguments.text("namesrv").hashCode());
+            client.setNamesrvAddr(namesrv);
+            client.setInstanceName("pop-" + namesrv.hashCode());
             client.start();
+            CLIENTS.put(namesrv, client);
         }
         return client.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl();
     }
