@@ -81,6 +81,7 @@ class Peer:
         "id",
         "last_active",
         "local",
+        "lost",
         "parked",
         "paused",
         "pending",
@@ -111,6 +112,7 @@ class Peer:
         self.last_active: float = 0.0  # loop seconds
         self.dirty: bool = False
         self.closed: bool = False
+        self.lost: str = ""  # why, where it is known
         self.ending: bool = False  # it broke the protocol: it asks nothing more, see `finish`
         self.asked: int = 0  # requests that are not answered yet
         self.half: Unfinished | None = None  # its unfinished frame
@@ -136,7 +138,8 @@ class Peer:
         loop = self._turns.loop
         future: asyncio.Future[Command] = loop.create_future()
         if self.closed:
-            future.set_exception(ConnectError(f"connection to {self.remote} is closed"))
+            why = self.lost or f"connection to {self.remote} is closed"
+            future.set_exception(ConnectError(why))
             return future
         self.pending.check()
         opaque = self.wire.send_request(code, ext, body, False)

@@ -27,14 +27,14 @@ def host_of(ip: str, port: int) -> bytes:
     return socket.inet_pton(family, ip.split("%")[0]) + port.to_bytes(4, "big")
 
 
-def _lost(peer: Peer, error: Exception | None) -> ConnectError:
-    """What those are told who wait for answers."""
+def _lost(peer: Peer, error: Exception | None) -> str:
+    """What those are told who wait for answers, or ask anew."""
     why = ""
     if isinstance(error, TlsRefused):
         why = f": {error}"
     elif not peer.pending.answered and peer.transport.get_extra_info("ssl_object") is None:
         why = " without an answer: perhaps it takes TLS only"
-    return ConnectError(f"connection to {peer.remote} was lost{why}")
+    return f"connection to {peer.remote} was lost{why}"
 
 
 class PeerProtocol(asyncio.Protocol):
@@ -198,8 +198,9 @@ class PeerProtocol(asyncio.Protocol):
         if peer is not None:
             peer.closed = True
             peer.parked.clear()
+            peer.lost = _lost(peer, error)
             if len(peer.pending):
-                peer.pending.fail_all(_lost(peer, error), peer.remote)
+                peer.pending.fail_all(ConnectError(peer.lost), peer.remote)
             self._dispatcher.limits.frames.end(peer)
             self._dispatcher.limits.unsent.end(peer)
             self._on_lost(peer, error)
