@@ -28,7 +28,7 @@ from roquette.message.batch import encode_batch
 from roquette.message.draft import Draft, Place
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_record, decode_records, encode_record
-from roquette.remoting.request import Peer, RequestContext
+from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import QueueRead, ReadRequest
@@ -188,7 +188,7 @@ def guard() -> dict[str, float]:
     scope, audit = Scope(cluster="DefaultCluster"), Audit(SystemClock())
     check = Guard(user, PolicyJudge(table), scope, ApacheRefusals(), audit).check
     peer = Peer(cast(Any, None), Sink(), 1, HOST, "127.0.0.1:50000", "127.0.0.1:10911")
-    job = RequestContext(peer, command, cast(Any, None), 0)
+    job = RequestContext(peer, command, Row(310, lambda *_: None, None, 0), 0)
     header = HeaderDecoder(SendMessageRequestHeaderV2)(command.ext)
     return {"guard, signed send, 128 B": best_us(lambda: check(job, header), 1, 200)}
 
