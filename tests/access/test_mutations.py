@@ -189,6 +189,10 @@ _names_settings,
         lambda patch: patch.setattr(topic_admin, "topic_error", nothing),
         ("topic_name_leaves_the_store",),
     ),
+    "JSON is read without bounds": (
+        lambda patch: patch.setattr(processor, "decode_request_body", _plainly),
+        ("json_bombs",),
+    ),
     "refusals repeat the request": (
         lambda patch: patch.setattr(processor, "_decoded", _talks),
         ("secrets_in_error_remarks",),
