@@ -187,7 +187,7 @@ def guard() -> dict[str, float]:
     user = OneUser(Account("alice", b"a secret of some length"))
     scope, audit = Scope(cluster="DefaultCluster"), Audit(SystemClock())
     check = Guard(user, PolicyJudge(table), scope, ApacheRefusals(), audit).check
-    peer = Peer(cast(Any, None), Sink(), 1, HOST, "127.0.0.1:50000", "127.0.0.1:10911")
+    peer = Peer(cast(Any, None), Sink(), 1, HOST, "127.0.0.1:50000")
     job = RequestContext(peer, command, Row(310, lambda *_: None, None, 0), 0)
     header = HeaderDecoder(SendMessageRequestHeaderV2)(command.ext)
     return {"guard, signed send, 128 B": best_us(lambda: check(job, header), 1, 200)}

@@ -126,7 +126,7 @@ class Gate:
     def ask(self, frame: bytes, ip: str = IP) -> Answer:
         """Send a frame over a new connection and run the turn."""
         transport = Written()
-        peer = Peer(self.dispatcher, transport, 1, bytes(8), f"{ip}:4711", "10.0.0.1:10911")
+        peer = Peer(self.dispatcher, transport, 1, bytes(8), f"{ip}:4711")
         self.processed.clear()
         self.dispatcher.receive(peer, peer.wire.receive_data(frame))
         self.loop.run_until_complete(asyncio.sleep(0))

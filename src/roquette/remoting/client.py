@@ -16,6 +16,7 @@ from roquette.remoting.security import OPEN, Security
 from roquette.remoting.tls import TlsRefused, connect
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
 from roquette.wire.command import Command
+from roquette.wire.connection import Connection
 from roquette.wire.signature import Signer
 
 log = logging.getLogger("roquette.remoting")
@@ -134,7 +135,9 @@ class RemotingClient:
                     await asyncio.sleep(0)
             if made[0].closed:
                 raise why[0] if why else ConnectError("the connection was closed at once")
-            made[0].wire.signer = self._signer
+            wire = made[0].wire
+            assert isinstance(wire, Connection)
+            wire.signer = self._signer
             self._peers[address] = made[0]
             if not attempt.done():
                 attempt.set_result(made[0])

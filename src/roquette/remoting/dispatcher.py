@@ -110,6 +110,7 @@ class Dispatcher:
         self.running: Running = Running()
         self.limits: PeerLimits = PeerLimits()
         self._scheduled: bool = False
+        self._more: bool = False  # requests were submitted, perhaps in a turn
         self._dirty: list[Peer] = []
         self._noise: RateLimited = RateLimited(log, clock)
 
@@ -166,6 +167,42 @@ class Dispatcher:
             lane.jobs.append(RequestContext(peer, command, row, steady_ms))
         self._schedule()
 
+    def submit(
+        self, peer: Peer, command: Command, header: Any, account: str | None
+    ) -> RequestContext | None:
+        """Take in a request that came over another protocol; its answer goes to `peer.wire`.
+
+        Args:
+            header: of the row's kind, or None where that has none. account: who asks, as far as it is proven.
+
+        Returns:
+            None: it is answered already, with a refusal.
+        """
+        row = self._rows.get(command.code)
+        peer.asked += 1
+        if row is None:
+            text = f" request type {command.code} not supported"
+            self._answer(peer, command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text, b"", b"")
+            return None
+        lane = self._lanes[row.lane]
+        if len(lane.jobs) >= lane.limits.capacity:
+            self.refused += 1
+            self._answer(peer, command, SYSTEM_BUSY, OVERLOAD, b"", b"")
+            return None
+        job = RequestContext(peer, command, row, self._clock.steady_ms())
+        job.header = header
+        job.account = account
+        lane.jobs.append(job)
+        self._more = True
+        self._schedule()
+        return job
+
+    def cancel(self, job: RequestContext) -> None:
+        """Nobody wants the answer to `job`: it is not run, or not again, where it has not been yet."""
+        if not job.cancelled:
+            job.cancelled = True
+            job.peer.asked -= 1
+
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
@@ -174,7 +211,7 @@ class Dispatcher:
     def _turn(self) -> None:
         """Everything that arrived since the last turn: process, finish the turn, write."""
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
-        more = False
+        more = self._more = False
         try:
             busy: bool = self.running.full
             for lane in self._lanes:
@@ -190,6 +227,8 @@ class Dispatcher:
                     wait_ms: int = lane.limits.wait_ms
                     for job in jobs:
                         peer = job.peer
+                        if job.cancelled:
+                            continue
                         if peer.paused or peer.crowded or peer.unwritten > BACKLOG:
                             peer.parked.append(job)
                         elif wait_ms and steady_ms - job.arrived_ms >= wait_ms:
@@ -205,7 +244,7 @@ class Dispatcher:
         finally:
             self._scheduled = False  # only now: answers of this turn need no turn of their own
         self._flush()
-        if more:
+        if more or self._more:
             self._schedule()
 
     def pause(self, peer: Peer) -> None:
@@ -270,6 +309,7 @@ class Dispatcher:
             self._hooks.later(job, outcome)
         elif isinstance(outcome, Held):
             outcome.hold.job = job  # who holds it runs it again by `rerun`
+            job.hold = outcome.hold
         elif isinstance(outcome, Task):
             self.running.began(job.peer)
             self._tasks.start(f"request-{command.code}", self._finish(job, outcome))
@@ -318,7 +358,7 @@ class Dispatcher:
 
     def rerun(self, job: RequestContext, *, may_hold: bool) -> None:
         """Run a held request again, now."""
-        if not job.peer.closed:
+        if not job.peer.closed and not job.cancelled:
             job.now_ms, job.steady_ms = self._clock.now_ms(), self._clock.steady_ms()
             job.may_hold = may_hold
             self._run(job)
@@ -332,6 +372,8 @@ class Dispatcher:
             data = b"".join(body)
         else:
             data = body
+        if job.cancelled:
+            return
         self._answer(job.peer, job.command, reply.code, reply.remark, reply.ext, data)
 
     def _answer(
@@ -347,10 +389,8 @@ class Dispatcher:
             peer.wire.send_reply(command.opaque, SYSTEM_ERROR, str(error), b"", b"")
         self.mark(peer)
 
-    def refuse(self, peer: Peer) -> None:
+    def refuse(self, peer: Peer, given_up: list[Command]) -> None:
         """Answer the requests of `peer` whose frames were given up: there is no memory for them now."""
-        given_up = peer.wire.refused
-        peer.wire.refused = []
         for command in given_up:
             if not command.flag & 1:
                 self.refused += 1

@@ -11,7 +11,7 @@ from roquette.remoting.outcomes import Outcome
 from roquette.remoting.pending import PendingTable
 from roquette.remoting.promises import Promise
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import Connection, Wire
 from roquette.wire.header_codec import HeaderDecoder
 
 
@@ -100,14 +100,14 @@ class Peer:
         number: int,
         host: bytes,
         remote: str,
-        local: str,
+        wire: Wire | None = None,
     ) -> None:
-        self.wire: Connection = Connection()
+        self.wire: Wire = Connection() if wire is None else wire
         self.transport: asyncio.Transport = transport
         self.id: int = number
         self.host: bytes = host  # ip and port, as stored in records: 8 or 20 bytes
         self.remote: str = remote  # "ip:port"
-        self.local: str = local
+        self.local: str = ""  # "ip:port" of ours that it came to
         self.pending: PendingTable = PendingTable()
         self.last_active: float = 0.0  # loop seconds
         self.dirty: bool = False
@@ -163,13 +163,19 @@ class RequestContext:
         may_touch: asked with the topic of a message that the request names by its place in the log alone, before
             anything is done with it; raises Refused. None: it may be any.
         admitted: the guard of the server has let it in: it is not asked again when the request runs again.
+        account: who asks, where another protocol has proven it; None: the request's own signature says so.
+        hold: where it waits (`Held`), or None.
+        cancelled: nobody wants its answer any more: it must not change anything.
     """
 
     __slots__ = (
+        "account",
         "admitted",
         "arrived_ms",
+        "cancelled",
         "command",
         "header",
+        "hold",
         "may_hold",
         "may_touch",
         "now_ms",
@@ -188,6 +194,9 @@ class RequestContext:
         self.may_hold: bool = True
         self.may_touch: Callable[[str], None] | None = None
         self.admitted: bool = False
+        self.account: str | None = None
+        self.hold: Any = None
+        self.cancelled: bool = False
         self.header: Any = None
 
 

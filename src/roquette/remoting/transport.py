@@ -12,6 +12,7 @@ from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.request import Peer
 from roquette.remoting.tls import TlsRefused
 from roquette.remoting.unfinished import PeerLimits, UnfinishedTable, cut
+from roquette.wire.connection import Connection
 
 log = logging.getLogger("roquette.remoting")
 
@@ -61,11 +62,11 @@ class PeerProtocol(asyncio.Protocol):
         self._on_lost: Callable[[Peer, Exception | None], None] = on_lost
         self._reads_always: bool = reads_always
         self._peer: Peer | None = None
+        self._wire: Connection = Connection()
         self._served: bool = False  # whether it ever sent a whole frame
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         there = transport.get_extra_info("peername") or ("0.0.0.0", 0)
-        here = transport.get_extra_info("sockname") or ("0.0.0.0", 0)
         stream = cast(asyncio.Transport, transport)
         peer = Peer(
             self._dispatcher,
@@ -73,8 +74,10 @@ class PeerProtocol(asyncio.Protocol):
             self._number,
             host_of(there[0], there[1]),
             f"{there[0]}:{there[1]}",
-            f"{here[0]}:{here[1]}",
+            self._wire,
         )
+        here = transport.get_extra_info("sockname") or ("0.0.0.0", 0)
+        peer.local = f"{here[0]}:{here[1]}"
         peer.last_active = self._dispatcher.loop.time()
         peer.reads_less = not self._reads_always
         stream.set_write_buffer_limits(high=1 << 20)
@@ -86,7 +89,7 @@ class PeerProtocol(asyncio.Protocol):
         if peer is None or peer.closed or peer.ending:
             return
         peer.last_active = self._dispatcher.loop.time()
-        wire = peer.wire
+        wire = self._wire
         broken: RemoteProtocolError | None = None
         try:
             try:
@@ -137,12 +140,16 @@ class PeerProtocol(asyncio.Protocol):
             peer.closed = True
             peer.transport.abort()
         else:
-            self._dispatcher.refuse(peer)
+            wire = peer.wire
+            assert isinstance(wire, Connection)
+            given_up = wire.refused
+            wire.refused = []
+            self._dispatcher.refuse(peer, given_up)
 
     def _keep_half(self, peer: Peer, fresh: bool) -> None:
         """Watch an unfinished frame; `fresh`: it is not that of the last read."""
         table = self._dispatcher.limits.frames
-        held: int = peer.wire.held
+        held: int = self._wire.held
         if not held:
             table.end(peer)
             peer.half = None
@@ -151,7 +158,7 @@ class PeerProtocol(asyncio.Protocol):
         if entry is None or fresh:
             entry = peer.half = table.begin(peer, peer.last_active)
         entry.moved = held
-        if peer.wire.needs > SMALL_FRAME and table.resize(entry, held):
+        if self._wire.needs > SMALL_FRAME and table.resize(entry, held):
             self._make_room(table, table.goal())
 
     def _make_room(self, table: UnfinishedTable, goal: int) -> None:
@@ -171,7 +178,9 @@ class PeerProtocol(asyncio.Protocol):
             )
             table.end(peer)
             peer.half = None
-            if peer.wire.drop():
+            wire = peer.wire
+            assert isinstance(wire, Connection)
+            if wire.drop():
                 self._refuse(peer)
             else:
                 peer.closed = True

@@ -36,7 +36,31 @@ _decode_head = msgspec.json.Decoder(Command).decode
 _quote = msgspec.json.Encoder().encode
 
 
-class Connection:
+class Wire:
+    """How a server answers on one connection, and asks: what the dispatcher needs of a protocol. HOT."""
+
+    __slots__ = ()
+
+    def send_request(self, code: int, ext: bytes, body: bytes = b"", oneway: bool = False) -> int:
+        """Queue a request and return its opaque. `ext` is the JSON object of the ext fields, or empty."""
+        raise NotImplementedError
+
+    def send_reply(
+        self, opaque: int, code: int, remark: str | None, ext: bytes, body: bytes
+    ) -> None:
+        """Queue one response. `ext` is the JSON object of the ext fields, or empty.
+
+        Raises:
+            LocalProtocolError: it does not fit.
+        """
+        raise NotImplementedError
+
+    def data_to_send(self) -> list[bytes]:
+        """What is queued, for `transport.writelines`; the queue is empty afterwards."""
+        raise NotImplementedError
+
+
+class Connection(Wire):
     """Bytes in, commands out; commands in, bytes out. Symmetric, and free of clocks and sockets.
 
     Memory is bounded by one frame of `max_frame` bytes that has not arrived completely.

@@ -1,0 +1,85 @@
+"""What stands behind the proxy: brokers, as requests and answers of the remoting protocol."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from roquette.proxy.call import Caller
+from roquette.wire.bodies.clients import HeartbeatData
+from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.route import TopicRouteData
+from roquette.wire.proto.definition_pb2 import Endpoints
+
+
+class Answer(NamedTuple):
+    """A broker's answer; `ext` is the JSON object of its ext fields, or empty."""
+
+    code: int
+    remark: str
+    ext: bytes
+    body: bytes
+
+
+Then = Callable[[Answer], None]
+
+
+class Ask(Protocol):
+    """A request under way."""
+
+    def cancel(self) -> None:
+        """Nobody wants the answer: `then` is not called any more, and what waits (a held POP) hands out nothing."""
+
+
+class Topic(NamedTuple):
+    """What the proxy knows of a topic.
+
+    Attributes:
+        kind: NORMAL, FIFO, DELAY, TRANSACTION, MIXED, PRIORITY, LITE, or UNSPECIFIED.
+        route: the queues this proxy itself sends to and receives from: those of its own broker when it is LOCAL.
+    """
+
+    name: str
+    kind: str
+    route: TopicRouteData
+
+
+class Backend(Protocol):
+    """Brokers behind the proxy. Every `then` is called at most once, in the loop's thread, perhaps at once."""
+
+    def ask(
+        self, caller: Caller, broker: str, code: int, header: Any, body: bytes, then: Then,
+        timeout_ms: int = 3000,
+    ) -> Ask:  # fmt: skip
+        """Send a request to the master of a broker name.
+
+        Args:
+            header: the Struct of `wire/headers` that `code` has, or None.
+            then: gets the answer; SYSTEM_BUSY, PROXY_TIMEOUT and the like where there is none.
+        """
+
+    def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
+        """Look a topic up; None: there is none, and none may be made for this caller."""
+
+    def route(
+        self, caller: Caller, name: str, used: Endpoints, then: Callable[[Topic | None], None]
+    ) -> None:
+        """The topic with all its queues, of all brokers: for the client's own choice."""
+
+    def endpoints(
+        self, caller: Caller, broker_name: str, address: str, used: Endpoints
+    ) -> Endpoints:
+        """Where the caller reaches a broker of a route that has `address`; `used`: the endpoints it used to get here."""
+
+    def group(
+        self, caller: Caller, name: str, then: Callable[[SubscriptionGroupConfig | None], None]
+    ) -> None:
+        """Look a consumer group up, as far as it exists or may be made."""
+
+    def register(self, caller: Caller, heartbeat: HeartbeatData) -> None:
+        """A client lives: its groups, as a heartbeat of the remoting protocol."""
+
+    def unregister(self, caller: Caller, client_id: str, group: str, *, producer: bool) -> None:
+        """A client has left a group."""
+
+    @property
+    def own(self) -> Caller:
+        """Who asks where no client does: renewals after its connection is gone."""

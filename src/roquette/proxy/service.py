@@ -1,0 +1,138 @@
+"""The proxy: its rpcs, gathered from its parts, and the one place where a call is begun."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from roquette.base.clock import Clock
+from roquette.base.logs import RateLimited
+from roquette.errors import Refused
+from roquette.proxy.backend import Answer
+from roquette.proxy.call import Call, Rpc
+from roquette.proxy.statuses import GRPC_INTERNAL, GRPC_OK, RpcError, code_of
+from roquette.remoting.request import Peer
+from roquette.wire.proto.definition_pb2 import Code
+
+log = logging.getLogger("roquette.proxy")
+
+SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
+FAILED: Final = "the request failed inside the server, whose log says why"
+
+
+class Beat(NamedTuple):
+    """Work that comes again and again."""
+
+    name: str
+    seconds: float
+    step: Callable[[], Awaitable[object] | None]
+
+
+class Part:
+    """One thing the proxy does, with all that belongs to it; it overrides what it needs."""
+
+    def rpcs(self) -> Iterable[Rpc[Any]]:
+        """The rpcs it serves."""
+        return ()
+
+    def beats(self) -> Iterable[Beat]:
+        """What it does again and again."""
+        return ()
+
+    def asked(
+        self,
+        peer: Peer | None,
+        code: int,
+        ext: bytes,
+        body: bytes,
+        answer: Callable[[Answer], None],
+    ) -> bool:
+        """A broker asks clients something (CHECK_TRANSACTION_STATE and its kin); False: not this part's.
+
+        Args:
+            peer: the connection whose clients are asked; None: any that fits.
+            answer: takes what the client says, at most once; nothing happens for what needs no answer.
+        """
+        return False
+
+    def connection_lost(self, peer: Peer) -> None:
+        """A connection has ended; its calls were cancelled before."""
+
+    def stop(self) -> None:
+        """The server stops: end what waits, give back what is held."""
+
+
+class Proxy:
+    """All rpcs of one server."""
+
+    def __init__(self, parts: list[Part], clock: Clock) -> None:
+        self.parts = parts
+        self.crashed = 0
+        self._noise = RateLimited(log, clock)
+        self.rpcs = {f"{SERVICE}{rpc.name}": rpc for part in parts for rpc in part.rpcs()}
+
+    def begin(self, call: Call, message: bytes) -> None:
+        """Serve a call's first message; it is answered now or later."""
+        self._guarded(call, lambda: self._serve(call, message))
+
+    def go_on(self, call: Call, message: bytes) -> None:
+        """A further message of a call that listens."""
+        if call.on_message is not None and not call.over:
+            take = call.on_message
+            self._guarded(call, lambda: take(call.rpc.request.FromString(message)))
+
+    @staticmethod
+    def _serve(call: Call, message: bytes) -> None:
+        request = call.rpc.request.FromString(message)
+        if not call.caller.client_id:
+            raise RpcError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        call.rpc.serve(call, request)
+
+    def _guarded(self, call: Call, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except RpcError as error:
+            fail(call, error)
+        except Refused as refusal:
+            call.refuse(code_of(refusal.code), refusal.remark)
+        except DecodeError:
+            call.finish(GRPC_INTERNAL, f"the message is not a {call.rpc.request.__name__}")
+        except Exception as error:
+            self.crashed += 1
+            name = call.rpc.name
+            self._noise.warning(f"rpc{name}", "rpc failed name=%s error=%r", name, error)
+            log.debug("rpc failed", exc_info=error)
+            fail(call, RpcError(Code.INTERNAL_SERVER_ERROR, FAILED))
+
+    def asked(
+        self,
+        peer: Peer | None,
+        code: int,
+        ext: bytes,
+        body: bytes,
+        answer: Callable[[Answer], None],
+    ) -> bool:
+        """A broker asks clients something: the first part that knows it does it (`Part.asked`)."""
+        return any(part.asked(peer, code, ext, body, answer) for part in self.parts)
+
+    def connection_lost(self, peer: Peer) -> None:
+        """A connection has ended; its calls were cancelled before."""
+        for part in self.parts:
+            part.connection_lost(peer)
+
+    def stop(self) -> None:
+        """The server stops: end what waits, give back what is held."""
+        for part in self.parts:
+            part.stop()
+
+
+def fail(call: Call, error: RpcError) -> None:
+    """End a call with an error: a reply of its kind, or gRPC's status where the error names one."""
+    if error.grpc != GRPC_OK or call.rpc.listens:
+        call.finish(error.grpc or GRPC_INTERNAL, error.text)
+    elif call.rpc.streams:
+        call.send(call.rpc.reply(status={"code": error.code, "message": error.text}))
+        call.finish()
+    else:
+        call.refuse(error.code, error.text)

@@ -1,0 +1,63 @@
+"""Settings of the proxy, under Apache's keys (rmq-proxy.json); LOCAL reads them from the broker's settings."""
+
+from dataclasses import dataclass
+
+from roquette.base.options import Kind, option
+
+PORT = Kind(wanted="a port, 0 for none", least=0, most=65_535)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ProxySettings:
+    """What the v5 protocol allows."""
+
+    grpc_server_port: int = option(
+        0,
+        "A further port for gRPC clients, beside the broker's own, which speaks gRPC too.",
+        kind=PORT,
+    )
+    remoting_listen_port: int = option(
+        0, "A further port for every protocol; Apache's proxy has remoting at 8080.", kind=PORT
+    )
+    grpc_enable: bool = option(True, "Serve the v5 gRPC protocol on the listening ports.")
+    max_user_property_size: int = option(
+        16_384, "Bytes of a message's user properties, tag and keys together."
+    )
+    user_property_max_num: int = option(128, "User properties of a message.")
+    max_message_group_size: int = option(64, "Bytes of a message group.")
+    max_delay_time_mills: int = option(86_400_000, "How far ahead a delivery time may be, in ms.")
+    max_transaction_recovery_second: int = option(
+        3_600, "Longest orphaned_transaction_recovery_duration, in seconds."
+    )
+    enable_topic_message_type_check: bool = option(
+        True, "Refuse messages of another type than their topic's message.type."
+    )
+    default_invisible_time_mills: int = option(
+        60_000, "Invisible time of messages whose receipts are renewed here, in ms."
+    )
+    min_invisible_time_millis_for_recv: int = option(
+        10_000, "Shortest invisible time a receive may ask for, in ms."
+    )
+    max_invisible_time_mills: int = option(43_200_000, "Longest invisible time, in ms.")
+    grpc_client_producer_max_attempts: int = option(3, "Attempts of a producer's send.")
+    grpc_client_producer_backoff_initial_millis: int = option(10, "First pause of a producer, ms.")
+    grpc_client_producer_backoff_max_millis: int = option(1_000, "Longest such pause, ms.")
+    grpc_client_producer_backoff_multiplier: int = option(2, "How the pause grows.")
+    grpc_client_consumer_min_long_polling_timeout_millis: int = option(
+        5_000, "Shortest time a receive waits, in ms."
+    )
+    grpc_client_consumer_max_long_polling_timeout_millis: int = option(
+        20_000, "Longest time a receive waits, in ms."
+    )
+    grpc_client_consumer_long_polling_batch_size: int = option(
+        32, "Messages of one receive at most."
+    )
+    grpc_client_idle_time_mills: int = option(
+        120_000, "A connection without a call for so long is told to go, in ms."
+    )
+    grpc_shutdown_time_seconds: int = option(30, "How long calls in hand may take at the end.")
+    enable_proxy_auto_renew: bool = option(True, "Renew receipts of consumers that ask for it.")
+    use_delay_level: bool = option(False, "Give delayed messages a delay level, for old brokers.")
+    grpc_max_streams: int = option(4_096, "Calls under way on one connection.")
+    grpc_max_polls_per_client: int = option(256, "Receives of one client that wait at one time.")
+    grpc_max_polls_per_group: int = option(20_000, "Receives of one group that wait at one time.")
