@@ -3,23 +3,12 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from roquette.proxy.answers import Then
 from roquette.proxy.call import Caller
 from roquette.wire.bodies.clients import HeartbeatData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.route import TopicRouteData
 from roquette.wire.proto.definition_pb2 import Endpoints
-
-
-class Answer(NamedTuple):
-    """A broker's answer; `ext` is the JSON object of its ext fields, or empty."""
-
-    code: int
-    remark: str
-    ext: bytes
-    body: bytes
-
-
-Then = Callable[[Answer], None]
 
 
 class Ask(Protocol):

@@ -5,6 +5,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from roquette.proxy.answers import Asks
 from roquette.proxy.statuses import GRPC_OK, status
 from roquette.remoting.request import Peer
 
@@ -15,7 +16,7 @@ class Caller:
     """One client on one connection.
 
     Attributes:
-        peer: its connection, as the dispatcher knows it.
+        peer: its connection, as the dispatcher knows it. asks: what that has under way inside.
         language, version, protocol: as it says, of any form.
         namespace: of its calls, or "".
         authority: the `:authority` it used: host and port, as it reaches us.
@@ -23,11 +24,12 @@ class Caller:
     """
 
     __slots__ = (
-        "account", "authority", "client_id", "language", "namespace", "peer", "protocol", "version",
+        "account", "asks", "authority", "client_id", "language", "namespace", "peer", "protocol", "version",
     )  # fmt: skip
 
-    def __init__(self, peer: Peer, client_id: str) -> None:
+    def __init__(self, peer: Peer, client_id: str, asks: Asks) -> None:
         self.peer = peer
+        self.asks = asks
         self.client_id = client_id
         self.language = ""
         self.version = ""
@@ -58,7 +60,6 @@ class Rpc(Generic[Q]):
         serve: gets the call and its first message; raises RpcError, Refused, or ends the call later.
         streams: the reply may have several messages (`Call.send`).
         listens: the request may have several messages (`Call.on_message`).
-        bare: served to callers without a client id.
     """
 
     def __init__(

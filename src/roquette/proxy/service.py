@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
 from roquette.errors import Refused
-from roquette.proxy.backend import Answer
+from roquette.proxy.answers import Answer
 from roquette.proxy.call import Call, Rpc
 from roquette.proxy.statuses import GRPC_INTERNAL, GRPC_OK, RpcError, code_of
 from roquette.remoting.request import Peer

@@ -1,6 +1,19 @@
-"""Requests that a connection has under way inside the server: their answers find back by a number."""
+"""Answers of brokers, and how they find back to who asked, by a number."""
 
-from roquette.proxy.backend import Answer, Then
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Answer(NamedTuple):
+    """A broker's answer; `ext` is the JSON object of its ext fields, or empty."""
+
+    code: int
+    remark: str
+    ext: bytes
+    body: bytes
+
+
+Then = Callable[[Answer], None]
 
 
 class Asks:
