@@ -12,7 +12,7 @@ from roquette.broker.tables.bounds import Bounds, BoundSettings
 from roquette.nameserver.bounds import Bounds as NameServerBounds
 
 SRC = Path(__file__).resolve().parent.parent / "src" / "roquette"
-ROOMS = ("base", "remoting", "access", "nameserver", "broker", "client", "store")
+ROOMS = ("base", "remoting", "access", "nameserver", "broker", "client", "store", "proxy")
 KINDS = {"dict", "set", "OrderedDict", "deque", "defaultdict", "WeakKeyDictionary"}
 
 BOUNDED: dict[str, str] = {
@@ -102,7 +102,7 @@ BOUNDED: dict[str, str] = {
     "client/broker_api.py:_turns _silent": "servers of one operation",
     "client/blocking_sender.py:_connections _last_heard_ms": "brokers",
     "client/core/route_cache.py:addresses": "brokers of a route",
-    "client/session.py:_producer_groups _consumers": "producers and consumers the application has made",
+    "client/session.py:_producer_groups _consumers": "producers and consumers the application has made; TOPICS of a proxy",
     "client/session.py:_fetching _greeted": "routes under way; connections",
     "client/pipeline.py:_unrouted _unconnected": "max_in_flight",
     "client/core/send_window.py:_ready _lanes": "sends under way",
@@ -118,6 +118,12 @@ BOUNDED: dict[str, str] = {
     "client/queue_locks.py:_asked _waiting": "queues of its subscriptions",
     "client/retries.py:_going": "messages at work",
     "client/retries.py:properties": "one message",
+    # proxy
+    "proxy/answers.py:_waiting": "calls under way on the connection",
+    "proxy/service.py:rpcs": "the rpcs there are",
+    "proxy/cluster.py:_producers": "client/core/bounds.py TOPICS",
+    "proxy/cluster.py:master_addresses": "client/core/bounds.py BROKERS",
+    "proxy/lookups.py:_asked _known": "names that are looked up, WAITING callers; client/core/bounds.py TOPICS",
     # store: queues that are written, and what is found at start
     "store/queues/consume_queues.py:queues topics new_directories": "queues on the disk: topics and their queues",
     "store/upkeep/upkeep.py:new_directories": "queues on the disk",

@@ -6,7 +6,7 @@ Name servers: a random one first, the next one when a call fails (mission row N7
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol, TypeVar
 
 from roquette.base.clock import Clock
@@ -71,10 +71,20 @@ class Consumer(InspectableConsumer, Protocol):
 
 
 class Session:
-    """Shared by the producers and consumers of one `Client`. `start` before use, `close` after."""
+    """Shared by the producers and consumers of one `Client`. `start` before use, `close` after.
+
+    Args:
+        more_rows: further requests that servers may send to us.
+    """
 
     def __init__(
-        self, config: ClientConfig, *, clock: Clock, entropy: Entropy, local_host: str
+        self,
+        config: ClientConfig,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        local_host: str,
+        more_rows: Sequence[Row] = (),
     ) -> None:
         self.config = config
         self.clock = clock
@@ -103,6 +113,7 @@ class Session:
             ),
             Row(RequestCode.ROUTES_CHANGED, self._routes_changed, None, 0),
             *OperatorRequests(self._consumers.get).rows(),
+            *more_rows,
         ]
         self.remoting = RemotingClient(
             clock,
@@ -342,6 +353,10 @@ class Session:
     def add_producer_group(self, group: str) -> None:
         """Heartbeats name this producer group from now on."""
         self._producer_groups[group] = None
+
+    def drop_producer_group(self, group: str) -> None:
+        """Heartbeats name it no more."""
+        self._producer_groups.pop(group, None)
 
     async def add_consumer(self, consumer: Consumer) -> None:
         """Heartbeats name this consumer from now on; one per group."""

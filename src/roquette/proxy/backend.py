@@ -15,7 +15,11 @@ class Ask(Protocol):
     """A request under way."""
 
     def cancel(self) -> None:
-        """Nobody wants the answer: `then` is not called any more, and what waits (a held POP) hands out nothing."""
+        """Nobody wants the answer: `then` is not called any more, and what waits (a held POP) hands out nothing.
+
+        A POP at a broker that is not in this process cannot be taken back: there, `then` is called all the same, and
+        gives back what it gets.
+        """
 
 
 class Topic(NamedTuple):

@@ -1,0 +1,119 @@
+"""What a proxy of its own process knows of topics and groups: asked once for all who wait, kept, and asked again in the background."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+from roquette.base.lifecycle import Tasks
+from roquette.client.calls import Call
+from roquette.client.core.bounds import TOPICS, keep
+from roquette.errors import ClientError
+from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.topic_config import TopicConfig
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
+from roquette.wire.headers import (
+    GetSubscriptionGroupConfigRequestHeader,
+    GetTopicConfigRequestHeader,
+)
+from roquette.wire.json_body import decode_body
+
+log = logging.getLogger("roquette.proxy")
+
+FRESH_S: Final = 20.0  # Apache: topicRouteServiceCacheRefreshSeconds
+WAITING: Final = 10_000  # who wait for answers of one table
+
+T = TypeVar("T")
+
+
+def topic_config(topic: str) -> Call[TopicConfig | None]:
+    """A topic as a broker has it; None: it has none."""
+
+    def read(answer: Command) -> TopicConfig | None:
+        return None if answer.code else decode_body(TopicConfig, answer.body)
+
+    header = GetTopicConfigRequestHeader(topic=topic)
+    missing = frozenset((ResponseCode.TOPIC_NOT_EXIST,))
+    return Call(RequestCode.GET_TOPIC_CONFIG, read, header, also=missing)
+
+
+def group_config(group: str) -> Call[SubscriptionGroupConfig | None]:
+    """A consumer group as a broker has it; None: it has none."""
+
+    def read(answer: Command) -> SubscriptionGroupConfig | None:
+        return None if answer.code else decode_body(SubscriptionGroupConfig, answer.body)
+
+    header = GetSubscriptionGroupConfigRequestHeader(group=group)
+    missing = frozenset((ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,))
+    return Call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, read, header, also=missing)
+
+
+class Lookup(Generic[T]):
+    """A table of things by name.
+
+    Args:
+        fetch: asks for one; None: there is none, which is not kept. now_s: steady time.
+    """
+
+    def __init__(
+        self, fetch: Callable[[str], Awaitable[T | None]], tasks: Tasks, now_s: Callable[[], float]
+    ) -> None:
+        self._fetch = fetch
+        self._tasks = tasks
+        self._now_s = now_s
+        self._known: dict[str, tuple[T, float]] = {}
+        self._asked: dict[str, list[Callable[[T | None], None]]] = {}
+        self._waiting = 0
+
+    def known(self, name: str) -> T | None:
+        """What is known now."""
+        found = self._known.get(name)
+        return None if found is None else found[0]
+
+    def put(self, name: str, value: T) -> None:
+        """Something newer is known of it; when it is asked for again does not change."""
+        found = self._known.get(name)
+        if found is not None:
+            self._known[name] = value, found[1]
+
+    def forget(self, name: str) -> None:
+        """The next one asks."""
+        self._known.pop(name, None)
+
+    def get(self, name: str, then: Callable[[T | None], None]) -> None:
+        """Look it up: at once where it is known, also when that is being looked at again."""
+        found = self._known.get(name)
+        if found is not None:
+            if self._now_s() - found[1] > FRESH_S and name not in self._asked:
+                self._begin(name)
+            then(found[0])
+        elif self._waiting >= WAITING:
+            then(None)
+        else:
+            if name not in self._asked:
+                self._begin(name)
+            self._asked[name].append(then)
+            self._waiting += 1
+
+    def _begin(self, name: str) -> None:
+        self._asked[name] = []
+        self._tasks.start(f"lookup-{name}", self._look(name))
+
+    async def _look(self, name: str) -> None:
+        found = self._known.get(name)
+        value = None if found is None else found[0]  # it stays where nobody can be asked
+        try:
+            value = await self._fetch(name)
+        except ClientError as error:
+            log.debug("lookup failed name=%s error=%s", name, error)
+        finally:
+            if value is None:
+                self._known.pop(name, None)
+            else:
+                keep(self._known, name, (value, self._now_s()), TOPICS)
+            waiting = self._asked.pop(name)
+            self._waiting -= len(waiting)
+            loop = asyncio.get_running_loop()
+            for then in waiting:  # each on its own: what one does wrong does not concern the others
+                loop.call_soon(then, value)
