@@ -119,6 +119,10 @@ BOUNDED: dict[str, str] = {
     "client/retries.py:_going": "messages at work",
     "client/retries.py:properties": "one message",
     # proxy
+    "proxy/serving.py:rpcs": "the rpcs there are",
+    "proxy/serving.py:open_now": "maxConnections",
+    "proxy/serving.py:_known": "MOST_CALLERS, then not remembered",
+    "proxy/session.py:calls _reading _speaking": "grpcMaxStreams of a connection",
     "proxy/answers.py:_waiting": "calls under way on the connection",
     "proxy/service.py:rpcs": "the rpcs there are",
     "proxy/cluster.py:_producers": "client/core/bounds.py TOPICS",

@@ -85,13 +85,14 @@ class Call:
 
     Attributes:
         arrived_ms, deadline_ms: steady; the deadline is None when the client set none. now_ms: wall time of its arrival.
+        begun: a call that listens has had its first message.
         over: it was answered, or nobody waits any more.
         on_cancel: called once when the client resets the call, its connection is lost, or its deadline has passed.
         on_message: gets further messages of a call that listens. on_end: the client says nothing more.
     """
 
     __slots__ = (
-        "arrived_ms", "caller", "deadline_ms", "now_ms", "on_cancel", "on_end", "on_message", "over",
+        "arrived_ms", "begun", "caller", "deadline_ms", "now_ms", "on_cancel", "on_end", "on_message", "over",
         "rpc", "stream", "stream_id",
     )  # fmt: skip
 
@@ -103,6 +104,7 @@ class Call:
         self.arrived_ms = 0
         self.now_ms = 0
         self.deadline_ms: int | None = None
+        self.begun = False
         self.over = False
         self.on_cancel: Callable[[], None] | None = None
         self.on_message: Callable[[Message], None] | None = None

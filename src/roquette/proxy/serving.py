@@ -1,0 +1,113 @@
+"""What all gRPC connections of one server share, and who calls on one of them."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from roquette.base.clock import Clock
+from roquette.base.logs import RateLimited
+from roquette.proxy.answers import Asks
+from roquette.proxy.call import Call, Caller, Rpc
+from roquette.proxy.service import Proxy
+from roquette.proxy.settings import ProxySettings
+from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.request import Peer
+from roquette.wire.grpc import Metadata
+from roquette.wire.http2 import Http2, Http2Limits
+from roquette.wire.http2_choice import make_connection
+
+log = logging.getLogger("roquette.proxy")
+
+BEYOND: Final = 1 << 20  # bytes that a message may be larger than its body may
+MOST_CALLERS: Final = 64  # of one connection that are remembered
+
+Who = Callable[[Caller, Metadata], None]
+"""Sets `Caller.account` from what a call says of itself, or raises Refused or RpcError."""
+
+
+class Session(Protocol):
+    """A connection, as its server sees it.
+
+    Attributes:
+        gone_away: no further calls are taken.
+    """
+
+    calls: dict[int, Call]
+    gone_away: bool
+
+    def look(self, now_s: float, steady_ms: int) -> None:
+        """The beat."""
+
+    def leave(self, now_s: float) -> None:
+        """Tell the peer that this connection ends."""
+
+    def hang_up(self) -> None:
+        """Close it."""
+
+
+class Serving:
+    """What connections need of their server; `proxy/sessions.py` has all of it.
+
+    Args:
+        who: proves who calls; None: nobody asks.
+        max_body: bytes of a message's body; a request may be 1 MiB larger.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        proxy: Proxy,
+        settings: ProxySettings,
+        clock: Clock,
+        who: Who | None = None,
+        *,
+        max_body: int = 4 << 20,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.proxy = proxy
+        self.settings = settings
+        self.clock = clock
+        self.who = who
+        self.max_message = max_body + BEYOND
+        self.limits = Http2Limits(streams=settings.grpc_max_streams)
+        self.connect: Callable[[Http2Limits], Http2] = make_connection
+        self.noise = RateLimited(log, clock)
+        self.rpcs: dict[bytes, Rpc[Any]] = {path.encode(): rpc for path, rpc in proxy.rpcs.items()}
+        self.open_now: dict[int, Session] = {}
+        self.closing = False
+        self.floods = 0  # connections that went beyond a limit
+
+
+class Callers:
+    """The clients of one connection: one `Caller` for all calls of a client id in a namespace with an access key."""
+
+    def __init__(self, peer: Peer, asks: Asks) -> None:
+        self._peer = peer
+        self._asks = asks
+        self._known: dict[tuple[bytes, bytes, bytes], Caller] = {}
+
+    def of(self, fields: Metadata) -> Caller:
+        """Who makes a call with these metadata."""
+        get = fields.get
+        key = (
+            get(b"x-mq-client-id", b""),
+            get(b"x-mq-namespace", b""),
+            get(b"authorization", b"").partition(b",")[0],
+        )
+        caller = self._known.get(key)
+        if caller is None:
+            caller = Caller(self._peer, _text(key[0]), self._asks)
+            caller.namespace = _text(key[1])
+            caller.language = _text(get(b"x-mq-language", b""))
+            caller.version = _text(get(b"x-mq-client-version", b""))
+            caller.protocol = _text(
+                get(b"x-mq-protocol", b"") or get(b"x-mq-protocol-version", b"")
+            )
+            caller.authority = _text(get(b":authority", b""))
+            if len(self._known) < MOST_CALLERS:
+                self._known[key] = caller
+        return caller
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

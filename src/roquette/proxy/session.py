@@ -1,0 +1,493 @@
+"""A gRPC connection: HTTP/2 below, calls of the proxy above, a `Peer` of the dispatcher beside.
+
+No task and no timer of its own: `Sessions.beat` looks after deadlines, silence and idleness.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, cast
+
+from roquette.errors import ConnectError, Refused, RemoteProtocolError
+from roquette.proxy.answers import Answer, Asks
+from roquette.proxy.call import Call
+from roquette.proxy.service import fail
+from roquette.proxy.serving import Callers, Serving
+from roquette.proxy.statuses import (
+    GRPC_INTERNAL,
+    GRPC_UNAVAILABLE,
+    GRPC_UNIMPLEMENTED,
+    RpcError,
+    code_of,
+)
+from roquette.remoting.inner import InnerWire
+from roquette.remoting.request import Peer
+from roquette.remoting.transport import hang_up, host_of
+from roquette.wire.codes import ResponseCode
+from roquette.wire.command import Command
+from roquette.wire.grpc import (
+    NOT_GRPC,
+    RESPONSE,
+    TRAILERS,
+    Messages,
+    MessageTooLarge,
+    Metadata,
+    NotCompressible,
+    ending,
+    not_grpc,
+    prefixed,
+    timeout_ms,
+    trailers_only,
+    whole,
+)
+from roquette.wire.http2 import (
+    CANCEL,
+    DATA,
+    ENHANCE_YOUR_CALM,
+    GONE,
+    MOST_STREAMS,
+    OPENED,
+    PONG,
+    Flood,
+    Http2,
+    Rate,
+)
+from roquette.wire.proto.definition_pb2 import Code
+
+SILENT_S: Final = 60.0  # without a byte of a peer whose calls are open: it is pinged
+PONG_S: Final = 20.0  # to answer
+STALLED_S: Final = 60.0  # a peer may leave its windows shut so long
+NOTICE_S: Final = (
+    1.0  # between two GOAWAY frames, unless the ping is answered before (RFC 9113, 6.8)
+)
+NO_DEADLINE: Final = 1 << 62
+GRPC: Final = b"application/grpc"
+GOING: Final = "the server is going away"
+
+
+class GrpcSession(asyncio.Protocol):
+    """One connection.
+
+    Attributes:
+        calls: those under way, by stream. gone_away: no further ones are taken.
+    """
+
+    def __init__(
+        self,
+        sessions: Serving,
+        number: int,
+        on_made: Callable[[Peer], None],
+        on_lost: Callable[[Peer, Exception | None], None],
+    ) -> None:
+        self.calls: dict[int, Call] = {}
+        self._sessions = sessions
+        self._dispatcher = sessions.dispatcher
+        self._number = number
+        self._on_made = on_made
+        self._on_lost = on_lost
+        self._peer: Peer
+        self._http: Http2 = sessions.connect(sessions.limits)
+        self._asks = Asks()
+        self._reading: dict[int, Messages | None] = {}  # streams whose request has not ended
+        self._speaking: set[int] = set()  # streams whose reply has begun
+        self._callers: Callers
+        self._unfinished = 0  # bytes of messages that have not come whole
+        self._soonest_ms = NO_DEADLINE  # no deadline is before
+        self._opened = Rate(sessions.limits.opened, sessions.limits.opened_per_s)
+        self._resets = Rate(sessions.limits.resets, sessions.limits.resets_per_s)
+        now_s = self._dispatcher.loop.time()
+        self._heard_s = self._called_s = now_s
+        self._pinged_s: float | None = None
+        self._stalled_s: float | None = None  # since when it leaves too much unread
+        self._full = False  # the transport takes no more
+        self._left_s: float | None = None  # when it was told that it is over
+        self.gone_away = False
+        self._ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = cast(asyncio.Transport, transport)
+        there = transport.get_extra_info("peername") or ("0.0.0.0", 0)
+        here = transport.get_extra_info("sockname") or ("0.0.0.0", 0)
+        peer = self._peer = Peer(
+            self._dispatcher, stream, self._number, host_of(there[0], there[1]),
+            f"{there[0]}:{there[1]}", InnerWire(self._asks.answered, self._asked, self._drain),
+        )  # fmt: skip
+        self._callers = Callers(peer, self._asks)
+        peer.local = f"{here[0]}:{here[1]}"
+        peer.last_active = self._dispatcher.loop.time()
+        stream.set_write_buffer_limits(high=1 << 20)
+        self._sessions.open_now[self._number] = self
+        self._on_made(peer)
+        if not peer.closed:
+            self._dispatcher.mark(peer)
+            if self._sessions.closing:
+                self.leave(peer.last_active)
+
+    def data_received(self, data: bytes) -> None:
+        peer = self._peer
+        if peer.closed or self._ended:
+            return
+        self._heard_s = peer.last_active = self._dispatcher.loop.time()
+        self._pinged_s = None
+        http = self._http
+        try:
+            events = http.receive_data(data)
+            if not self._opened.take(http.opened, self._heard_s):
+                raise Flood(f"more than {self._sessions.limits.opened_per_s} streams a second")
+            if not self._resets.take(http.resets, self._heard_s):
+                raise Flood(f"more than {self._sessions.limits.resets_per_s} resets a second")
+        except RemoteProtocolError as error:
+            self._broken(error)
+            return
+        steady_ms = self._sessions.clock.steady_ms()
+        for kind, stream, what, ended in events:
+            if kind == OPENED:
+                self._open(stream, dict(what), ended, steady_ms)
+            elif kind == DATA:
+                self._data(stream, what, ended)
+            elif kind == GONE:
+                self._gone(stream)
+            elif kind == PONG and self._left_s is not None:
+                self._go_away()
+        self._dispatcher.mark(peer)
+
+    def _broken(self, error: RemoteProtocolError) -> None:
+        """The peer broke the protocol, or a limit: it is told, and its connection ends."""
+        if isinstance(error, Flood):
+            self._sessions.floods += 1
+            self._http.go_away(self._http.last_stream, ENHANCE_YOUR_CALM)
+        self._cut(str(error))
+
+    def _cut(self, why: str) -> None:
+        self._ended = True
+        peer = self._peer
+        self._sessions.noise.warning(
+            "protocol", "connection closed peer=%s error=%s", peer.remote, why
+        )
+        if not peer.transport.is_closing():
+            peer.transport.write(self._http.data_to_send())
+        self._cancel_all()
+        hang_up(peer)
+
+    def _cancel_all(self) -> None:
+        calls = self.calls
+        self.calls = {}
+        for call in calls.values():
+            call.cancelled()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        peer = self._peer
+        if not peer.transport.is_closing():
+            self._full = True
+            peer.transport.pause_reading()
+            self._dispatcher.pause(peer)
+
+    def resume_writing(self) -> None:
+        peer = self._peer
+        if not peer.transport.is_closing():
+            self._full = False
+            peer.transport.resume_reading()
+            if self._stalled_s is None:
+                self._dispatcher.resume(peer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        peer = self._peer
+        self._ended = peer.closed = True
+        peer.parked.clear()
+        peer.lost = f"connection to {peer.remote} was lost"
+        if len(peer.pending):
+            peer.pending.fail_all(ConnectError(peer.lost), peer.remote)
+        self._dispatcher.limits.unsent.end(peer)
+        self._sessions.open_now.pop(self._number, None)
+        self._cancel_all()
+        self._reading.clear()
+        self._sessions.proxy.connection_lost(peer)
+        self._on_lost(peer, error)
+
+    def _drain(self) -> list[bytes]:
+        """What may be written: called at the end of the dispatcher's turn."""
+        if self._ended:
+            return []
+        http = self._http
+        data = http.data_to_send()
+        queued = http.queued()
+        limits = self._sessions.limits
+        if queued > limits.queued or self._stalled_s is not None:
+            self._behind(queued, len(data))
+        if http.over and not self._ended:
+            self._ended = True
+            self._dispatcher.loop.call_soon(self.hang_up)
+        return [data] if data else []
+
+    def _behind(self, queued: int, moved: int) -> None:
+        """The peer leaves its windows shut: its further requests wait until it has taken half."""
+        limits, peer = self._sessions.limits, self._peer
+        if queued > limits.queued_most:
+            self._dispatcher.loop.call_soon(self._cut, "it does not take its answers")
+        elif queued > limits.queued // 2:
+            if self._stalled_s is None:
+                self._dispatcher.pause(peer)
+            if self._stalled_s is None or moved:
+                self._stalled_s = peer.last_active
+        else:
+            self._stalled_s = None
+            if not self._full:
+                self._dispatcher.resume(peer)
+
+    def _open(self, stream: int, fields: Metadata, ended: bool, steady_ms: int) -> None:
+        sessions = self._sessions
+        if not ended:
+            self._reading[stream] = None
+        self._called_s = self._heard_s
+        rpc = sessions.rpcs.get(fields[b":path"]) if b":path" in fields else None
+        if rpc is None or not fields.get(b"content-type", b"").startswith(GRPC):
+            self._turn_away(stream, fields)
+            return
+        call = Call(self._callers.of(fields), rpc, self, stream)
+        call.arrived_ms = steady_ms
+        call.now_ms = sessions.clock.now_ms()
+        self.calls[stream] = call
+        try:
+            timeout = fields.get(b"grpc-timeout")
+            if timeout is not None:
+                deadline = call.deadline_ms = steady_ms + timeout_ms(timeout)
+                self._soonest_ms = min(self._soonest_ms, deadline)
+            encoding = fields.get(b"grpc-encoding")
+            if encoding is not None and encoding != b"identity" and not ended:
+                self._reading[stream] = Messages(sessions.max_message, encoding)
+            if sessions.who is not None:
+                sessions.who(call.caller, fields)
+            if ended:
+                call.finish(GRPC_INTERNAL, "the request has no message")
+        except RemoteProtocolError as error:
+            call.finish(GRPC_INTERNAL, str(error))
+        except Refused as refusal:
+            fail(call, RpcError(code_of(refusal.code), refusal.remark))
+        except RpcError as error:
+            fail(call, error)
+
+    def _turn_away(self, stream: int, fields: Metadata) -> None:
+        """A path or a content type that is not served."""
+        if fields.get(b"content-type", b"").startswith(GRPC):
+            path = fields.get(b":path", b"").decode("utf-8", "replace")
+            self._end(stream, GRPC_UNIMPLEMENTED, f"Method not found: {path[:200].lstrip('/')}")
+            return
+        method = fields.get(b":method", b"")
+        if method == b"HEAD":
+            self._http.send_headers(stream, not_grpc(method), end=True)
+        else:
+            self._http.respond(stream, not_grpc(method), NOT_GRPC, ())
+        self._close(stream)
+
+    def _data(self, stream: int, data: bytes, ended: bool) -> None:
+        reading = self._reading
+        if stream not in reading:
+            return  # of a call that was refused
+        reader = reading[stream]
+        if ended:
+            del reading[stream]
+        call = self.calls.get(stream)
+        if call is None:
+            return
+        most = self._sessions.max_message
+        if ended and reader is None and not call.rpc.listens and whole(data, most):
+            self._sessions.proxy.begin(call, data[5:])
+            return
+        if reader is None:
+            reader = Messages(most)
+            if not ended:
+                reading[stream] = reader
+        try:
+            self._piece(call, reader, data, ended)
+        except MessageTooLarge as error:
+            fail(call, RpcError(Code.PAYLOAD_TOO_LARGE, str(error)))
+        except NotCompressible as error:
+            call.finish(GRPC_UNIMPLEMENTED, str(error))
+        except RemoteProtocolError as error:
+            call.finish(GRPC_INTERNAL, str(error))
+
+    def _piece(self, call: Call, reader: Messages, data: bytes, ended: bool) -> None:
+        """A piece of a request's body that is not just one message."""
+        before = reader.held
+        try:
+            messages = reader.feed(data)
+        finally:
+            self._unfinished += (0 if ended else reader.held) - before
+        if ended and reader.pending:
+            raise RemoteProtocolError("the request ends within a message")
+        if self._unfinished > self._sessions.limits.unfinished:
+            raise MessageTooLarge("messages that have not come whole hold too many bytes")
+        if call.rpc.listens:
+            self._listen(call, messages, ended)
+            return
+        if reader.first is None and messages:
+            first = reader.first = messages.pop(0)
+            self._unfinished += 0 if ended else len(first)
+        if messages:
+            raise RemoteProtocolError("the request has more than one message")
+        if ended:
+            if reader.first is None:
+                raise RemoteProtocolError("the request has no message")
+            self._sessions.proxy.begin(call, reader.first)
+
+    def _listen(self, call: Call, messages: list[bytes], ended: bool) -> None:
+        proxy = self._sessions.proxy
+        for message in messages:
+            if call.begun:
+                proxy.go_on(call, message)
+            else:
+                call.begun = True
+                proxy.begin(call, message)
+        if ended and not call.over:
+            if call.on_end is not None:
+                call.on_end()
+            elif not call.begun:
+                raise RemoteProtocolError("the request has no message")
+
+    def _gone(self, stream: int) -> None:
+        """The peer has reset a stream, or broke it."""
+        self._hear_no_more(stream)
+        self._speaking.discard(stream)
+        call = self.calls.pop(stream, None)
+        if call is not None:
+            call.cancelled()
+
+    def _hear_no_more(self, stream: int) -> bool:
+        """Drop what has come of a request; whether it has not ended yet."""
+        if stream not in self._reading:
+            return False
+        reader = self._reading.pop(stream)
+        if reader is not None:
+            self._unfinished -= reader.held
+        return True
+
+    def _close(self, stream: int) -> None:
+        """The reply is said: the stream is over when it is written."""
+        if stream in self._reading:
+            self._hear_no_more(stream)
+            self._http.hush(stream)
+        self._dispatcher.mark(self._peer)
+
+    def respond(self, stream_id: int, message: bytes) -> None:
+        """See `Stream`."""
+        if self.calls.pop(stream_id, None) is not None:
+            self._http.respond(stream_id, RESPONSE, prefixed(message), TRAILERS)
+            self._close(stream_id)
+
+    def send(self, stream_id: int, messages: list[bytes]) -> None:
+        """See `Stream`."""
+        if stream_id not in self.calls:
+            return
+        if stream_id not in self._speaking:
+            self._speaking.add(stream_id)
+            self._http.send_headers(stream_id, RESPONSE)
+        self._http.send_data(stream_id, b"".join([prefixed(message) for message in messages]))
+        self._dispatcher.mark(self._peer)
+
+    def finish(self, stream_id: int, status: int, text: str) -> None:
+        """See `Stream`."""
+        if self.calls.pop(stream_id, None) is not None:
+            self._end(stream_id, status, text)
+
+    def _end(self, stream: int, status: int, text: str) -> None:
+        if stream in self._speaking:
+            self._speaking.discard(stream)
+            self._http.send_trailers(stream, ending(status, text))
+        else:
+            self._http.send_headers(stream, trailers_only(status, text), end=True)
+        self._close(stream)
+
+    def _asked(self, opaque: int, code: int, ext: bytes, body: bytes, oneway: bool) -> None:
+        def answer(said: Answer) -> None:
+            if not oneway:
+                command = Command(
+                    code=said.code,
+                    flag=1,
+                    opaque=opaque,
+                    remark=said.remark or None,
+                    body=said.body,
+                )
+                # In a later turn: who asked waits from the end of this one on.
+                self._dispatcher.loop.call_soon(self._peer.pending.resolve, command)
+
+        if not self._sessions.proxy.asked(self._peer, code, ext, body, answer):
+            text = f" request type {code} not supported"
+            answer(Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text, b"", b""))
+
+    def look(self, now_s: float, steady_ms: int) -> None:
+        """The beat: deadlines, silence, idleness, and the end of a connection that was told to go."""
+        peer = self._peer
+        if self._ended:
+            return
+        if self._soonest_ms <= steady_ms:
+            self._expire(steady_ms)
+        if self._left_s is not None:
+            self._go_on_leaving(now_s)
+        elif self.calls:
+            if self._pinged_s is not None:
+                if now_s - self._pinged_s >= PONG_S:
+                    self._cut("it does not answer our ping")
+                    return
+            elif now_s - self._heard_s >= SILENT_S and not self._full:
+                self._pinged_s = now_s
+                self._http.ping()
+                self._dispatcher.mark(peer)
+            self._called_s = now_s
+        elif now_s - self._called_s >= self._sessions.settings.grpc_client_idle_time_mills / 1000:
+            self.leave(now_s)
+        if self._stalled_s is not None and now_s - self._stalled_s >= STALLED_S:
+            self._cut("it does not take its answers")
+
+    def _expire(self, steady_ms: int) -> None:
+        """Cancel calls whose deadline has passed: their clients have given them up."""
+        soonest = NO_DEADLINE
+        for stream, call in list(self.calls.items()):
+            deadline = call.deadline_ms
+            if deadline is None:
+                continue
+            if deadline <= steady_ms:
+                self._gone(stream)
+                self._http.reset(stream, CANCEL)
+            elif deadline < soonest:
+                soonest = deadline
+        self._soonest_ms = soonest
+        self._dispatcher.mark(self._peer)
+
+    def leave(self, now_s: float) -> None:
+        """Tell the peer that this connection ends: it asks elsewhere, and what it has asked is answered."""
+        if self._left_s is None and not self._ended:
+            self._left_s = now_s
+            self._http.go_away(MOST_STREAMS)
+            self._http.ping()
+            self._dispatcher.mark(self._peer)
+
+    def _go_away(self) -> None:
+        """Every request that was on its way has come: no further one is served, and streams that never end do."""
+        if self.gone_away:
+            return
+        self.gone_away = True
+        self._http.go_away(self._http.last_stream)
+        for call in [call for call in self.calls.values() if call.rpc.listens]:
+            self.calls.pop(call.stream_id, None)
+            call.cancelled()
+            self._end(call.stream_id, GRPC_UNAVAILABLE, GOING)
+        self._dispatcher.mark(self._peer)
+
+    def _go_on_leaving(self, now_s: float) -> None:
+        left_s = self._left_s
+        assert left_s is not None
+        if now_s - left_s >= NOTICE_S:
+            self._go_away()
+        if not self.gone_away:
+            return
+        late = now_s - left_s >= self._sessions.settings.grpc_shutdown_time_seconds
+        if late or not (self.calls or self._http.queued()):
+            self._dispatcher.loop.call_soon(self.hang_up)
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        self._ended = True
+        self._cancel_all()
+        hang_up(self._peer)

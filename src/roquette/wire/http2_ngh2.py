@@ -1,0 +1,177 @@
+"""`wire/http2.py` over libnghttp2, by the package ngh2: its only importer."""
+
+import contextlib
+
+import ngh2
+
+from roquette.errors import RemoteProtocolError
+from roquette.wire.http2 import (
+    DATA,
+    GONE,
+    MOST_STREAMS,
+    NO_ERROR,
+    OPENED,
+    PONG,
+    Event,
+    Fields,
+    Flood,
+    Http2Limits,
+    kept,
+)
+
+_Data = ngh2.DataReceived
+_Request = ngh2.RequestReceived
+_Closed = ngh2.StreamClosed
+_Reset = ngh2.StreamReset
+_Trailers = ngh2.TrailersReceived
+_Pong = ngh2.PingAcknowledged
+_GONE_STREAM = (ngh2.StreamUnavailableError, ngh2.ConnectionClosingError, ngh2.ConnectionStateError)
+
+
+class NgConnection:
+    """See `Http2`."""
+
+    __slots__ = ("_conn", "_hushed", "last_stream", "opened", "resets")
+
+    def __init__(self, limits: Http2Limits) -> None:
+        conn = ngh2.Connection(
+            ngh2.Role.SERVER,
+            ngh2.Configuration(
+                max_outbound_ack=limits.acknowledgements,
+                max_settings=limits.settings,
+                max_continuations=limits.continuations,
+                max_inbound_header_list_size=limits.header_list,
+                max_inbound_header_count=limits.headers,
+                stream_reset_rate_limit=(limits.resets, limits.resets_per_s),
+            ),
+        )
+        conn.initiate_connection(
+            {
+                ngh2.Setting.MAX_CONCURRENT_STREAMS: limits.streams,
+                ngh2.Setting.INITIAL_WINDOW_SIZE: limits.window,
+                ngh2.Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
+            }
+        )
+        conn.set_local_window_size(limits.connection_window)
+        self._conn = conn
+        self._hushed: list[int] = []
+        self.opened = 0
+        self.resets = 0
+        self.last_stream = 0
+
+    def receive_data(self, data: bytes) -> list[Event]:
+        """See `Http2`."""
+        conn = self._conn
+        try:
+            conn.receive_data(data)
+            found = conn.events()
+        except ngh2.DenialOfServiceError as error:
+            raise Flood(str(error)) from None
+        except ngh2.NGH2Error as error:
+            raise RemoteProtocolError(str(error)) from None
+        events: list[Event] = []
+        gone = False
+        for event in found:
+            kind = type(event)
+            if kind is _Request:
+                self.opened += 1
+                stream = self.last_stream = event.stream_id
+                events.append((OPENED, stream, event.headers, event.end_stream))
+            elif kind is _Data:
+                events.append((DATA, event.stream_id, event.data, event.end_stream))
+            elif kind is _Trailers:
+                events.append((DATA, event.stream_id, b"", True))
+            elif kind is _Reset:
+                self.resets += 1
+                gone = True
+                events.append((GONE, event.stream_id, event.error_code, True))
+            elif kind is _Closed:
+                if event.error_code:
+                    gone = True
+                    events.append((GONE, event.stream_id, event.error_code, True))
+            elif kind is _Pong:
+                events.append((PONG, 0, event.opaque_data, False))
+        return kept(events) if gone else events
+
+    def respond(self, stream: int, fields: Fields, data: bytes, trailers: Fields) -> None:
+        """See `Http2`."""
+        conn = self._conn
+        try:
+            conn.send_response(stream, fields)
+            conn.send_data(stream, data)
+            conn.send_trailers(stream, trailers)
+        except _GONE_STREAM:
+            pass
+
+    def send_headers(self, stream: int, fields: Fields, *, end: bool = False) -> None:
+        """See `Http2`."""
+        with contextlib.suppress(*_GONE_STREAM):
+            self._conn.send_response(stream, fields, end_stream=end)
+
+    def send_data(self, stream: int, data: bytes) -> None:
+        """See `Http2`."""
+        with contextlib.suppress(*_GONE_STREAM):
+            self._conn.send_data(stream, data)
+
+    def send_trailers(self, stream: int, fields: Fields) -> None:
+        """See `Http2`."""
+        with contextlib.suppress(*_GONE_STREAM):
+            self._conn.send_trailers(stream, fields)
+
+    def hush(self, stream: int) -> None:
+        """See `Http2`."""
+        self._hushed.append(stream)
+
+    def reset(self, stream: int, code: int) -> None:
+        """See `Http2`."""
+        with contextlib.suppress(*_GONE_STREAM):
+            self._conn.reset_stream(stream, code)
+
+    def ping(self) -> None:
+        """See `Http2`."""
+        with contextlib.suppress(*_GONE_STREAM):
+            self._conn.ping(b"roquette")
+
+    def go_away(self, last: int, code: int = NO_ERROR) -> None:
+        """See `Http2`."""
+        try:
+            if last == MOST_STREAMS:
+                self._conn.send_shutdown_notice()
+            else:
+                self._conn.send_goaway(code, last_stream_id=last)
+        except _GONE_STREAM:
+            pass
+
+    def data_to_send(self) -> bytes:
+        """See `Http2`."""
+        try:
+            out: bytes = self._conn.data_to_send()
+            if self._hushed:
+                out += self._hush()
+        except ngh2.NGH2Error:
+            return b""
+        return out
+
+    def _hush(self) -> bytes:
+        waiting: list[int] = []
+        for stream in self._hushed:
+            try:
+                if self._conn.queued_body_size(stream):
+                    waiting.append(stream)
+                else:
+                    self._conn.reset_stream(stream, NO_ERROR)
+            except _GONE_STREAM:
+                pass
+        self._hushed = waiting
+        out: bytes = self._conn.data_to_send()
+        return out
+
+    def queued(self) -> int:
+        """See `Http2`."""
+        waiting: int = self._conn.queued_body_size()
+        return waiting
+
+    @property
+    def over(self) -> bool:
+        """See `Http2`."""
+        return not self._conn.want_read and not self._conn.want_write

@@ -1,0 +1,163 @@
+"""A proxy with three rpcs, one of each kind, for tests of sessions."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from roquette.base.clock import Clock
+from roquette.base.lifecycle import Tasks
+from roquette.proxy.call import Call, Rpc
+from roquette.proxy.service import Part, Proxy
+from roquette.proxy.sessions import Sessions
+from roquette.proxy.settings import ProxySettings
+from roquette.proxy.statuses import RpcError
+from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.request import Peer
+from roquette.wire.http2 import Http2Limits
+from roquette.wire.proto import definition_pb2 as d
+from roquette.wire.proto import service_pb2 as s
+
+Code = d.Code
+
+
+class Toy(Part):
+    """SendMessage answers at once by its topic's name, ReceiveMessage waits for `release`, Telemetry echoes."""
+
+    def __init__(self) -> None:
+        self.held: list[Call] = []
+        self.ended: list[str] = []
+        self.cancelled = 0
+        self.served = 0
+        self.lost: list[Peer] = []
+        self.calls: list[Call] = []
+        self.stopped = False
+
+    def rpcs(self) -> Iterable[Rpc[Any]]:
+        return (
+            Rpc("SendMessage", s.SendMessageRequest, s.SendMessageResponse, self.send),
+            Rpc(
+                "ReceiveMessage",
+                s.ReceiveMessageRequest,
+                s.ReceiveMessageResponse,
+                self.receive,
+                streams=True,
+            ),
+            Rpc(
+                "Telemetry",
+                s.TelemetryCommand,
+                s.TelemetryCommand,
+                self.talk,
+                streams=True,
+                listens=True,
+            ),
+        )
+
+    def send(self, call: Call, request: Any) -> None:
+        self.served += 1
+        self.calls = [call]
+        name = request.messages[0].topic.name
+        if name == "crash":
+            raise ValueError("a defect")
+        if name == "refuse":
+            raise RpcError(Code.TOPIC_NOT_FOUND, "no such topic")
+        if name == "hold":
+            self.hold(call)
+            return
+        body = request.messages[0].body
+        reply = s.SendMessageResponse()
+        reply.status.code = Code.OK
+        reply.status.message = name
+        entry = reply.entries.add()
+        entry.offset = len(body)
+        entry.message_id = name
+        if name.startswith("big"):
+            reply.status.message = "x" * int(name[3:])
+        call.reply(reply)
+
+    def hold(self, call: Call) -> None:
+        self.held.append(call)
+
+        def forget() -> None:
+            self.cancelled += 1
+            self.held.remove(call)
+
+        call.on_cancel = forget
+
+    def receive(self, call: Call, request: Any) -> None:
+        self.served += 1
+        self.calls = [call]
+        if request.batch_size:
+            status = s.ReceiveMessageResponse()
+            status.status.code = Code.OK
+            call.send(status)
+            for _ in range(request.batch_size):
+                message = s.ReceiveMessageResponse()
+                message.message.body = b"m" * 100
+                call.send(message)
+            call.finish()
+        else:
+            self.hold(call)
+
+    def talk(self, call: Call, command: Any) -> None:
+        self.served += 1
+        if not command.HasField("settings"):
+            raise RpcError(Code.BAD_REQUEST, "settings come first", grpc=3)
+        self.hold(call)
+        call.on_message = call.send
+        call.on_end = lambda: (self.ended.append("end"), self.held.remove(call), call.finish())
+        call.send(command)
+
+    def release(self) -> None:
+        """Answer what is held."""
+        held, self.held = self.held, []
+        for call in held:
+            if call.rpc.listens:
+                self.held.append(call)
+            elif call.rpc.streams:
+                answer = s.ReceiveMessageResponse()
+                answer.status.code = Code.MESSAGE_NOT_FOUND
+                call.send(answer)
+                call.finish()
+            else:
+                call.refuse(Code.INTERNAL_ERROR, "released")
+
+    def connection_lost(self, peer: Peer) -> None:
+        self.lost.append(peer)
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.release()
+
+
+class World:
+    """Sessions over a dispatcher without rows, in front of a `Toy`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        *,
+        limits: Http2Limits | None = None,
+        who: Any = None,
+        settings: ProxySettings | None = None,
+    ) -> None:
+        self.toy = Toy()
+        self.peers: dict[int, Peer] = {}
+        self.dispatcher = Dispatcher([], [LaneLimits("all", 1_000)], clock, loop, Tasks())
+        self.proxy = Proxy([self.toy], clock)
+        self.sessions = Sessions(
+            self.dispatcher, self.proxy, settings or ProxySettings(), clock, who
+        )
+        self.sessions.limits = limits or self.sessions.limits
+        self._next = 0
+
+    def accept(self) -> Any:
+        self._next += 1
+        return self.sessions.open(self._next, self._made, self._lost)
+
+    def _made(self, peer: Peer) -> None:
+        self.peers[peer.id] = peer
+
+    def _lost(self, peer: Peer, error: Exception | None) -> None:
+        self.peers.pop(peer.id)
