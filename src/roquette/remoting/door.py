@@ -1,15 +1,18 @@
-"""The door of a listening port: looks at the first byte of each connection, and lets it in as what it is."""
+"""The door of a listening port: looks at the first bytes of each connection, and lets it in as what it is."""
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, cast
 
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import RoquetteError
+from roquette.remoting.request import Peer
 from roquette.remoting.tls import ServerTls, TlsMode, TlsStream
 
 HELLO: Final = 0x16  # the first byte of TLS: a handshake record (RFC 8446, section 5.1)
+HTTP2: Final = b"PRI"  # how its preface begins (RFC 9113, section 3.4)
 HANDSHAKE_S: Final = 10.0
 AT_ONCE: Final = 8  # handshakes in one turn of the loop; each takes about a millisecond
 
@@ -36,16 +39,16 @@ class Lobby:
         self._release = release
         self._silent_s = silent_s
         self._begun = 0  # handshakes, in this turn of the loop
-        self._doors: dict[TlsDoor, float] = {}  # since when, loop seconds
+        self._doors: dict[Door, float] = {}  # since when, loop seconds
 
     def __len__(self) -> int:
         return len(self._doors)
 
-    def enter(self, door: "TlsDoor") -> None:
+    def enter(self, door: "Door") -> None:
         """`door` was admitted."""
         self._doors[door] = asyncio.get_running_loop().time()
 
-    def leave(self, door: "TlsDoor") -> None:
+    def leave(self, door: "Door") -> None:
         """`door` has opened, or is gone."""
         if self._doors.pop(door, None) is not None:
             self._release()
@@ -75,20 +78,42 @@ class Lobby:
         await self.tasks.stop()
 
 
-class TlsDoor(asyncio.Protocol):
-    """Looks at the first byte of a connection: TLS, or, if the mode lets it, what `inner` speaks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaks:
+    """What a port speaks beside the remoting protocol.
 
-    Args:
-        inner: makes the protocol of the connection, or of what is inside TLS.
+    Attributes:
+        http2: makes the protocol of an HTTP/2 connection; takes what `PeerProtocol` takes: a number, and what to call
+            when its peer is made, and lost.
     """
 
-    def __init__(self, tls: ServerTls, inner: Callable[[], asyncio.Protocol], lobby: Lobby) -> None:
+    http2: (
+        Callable[
+            [int, Callable[[Peer], None], Callable[[Peer, Exception | None], None]],
+            asyncio.Protocol,
+        ]
+        | None
+    ) = None
+
+
+class Door(asyncio.Protocol):
+    """Looks at the first bytes of a connection: TLS, behind which it looks again, or what `inner` makes of them.
+
+    Args:
+        tls: None: there is none, or we are behind it.
+        inner: makes the protocol of the connection that begins with these bytes.
+    """
+
+    def __init__(
+        self, tls: ServerTls | None, inner: Callable[[bytes], asyncio.Protocol], lobby: Lobby
+    ) -> None:
         self._tls = tls
         self._inner = inner
         self._lobby = lobby
         self._raw: asyncio.Transport
         self._remote = ""
         self._first = b""
+        self._shaking = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -102,38 +127,41 @@ class TlsDoor(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         raw = self._raw
-        if raw.is_closing() or self._first:
-            self._first += data
-        elif data[0] == HELLO:
-            self._first = data
+        self._first += data
+        if raw.is_closing() or self._shaking:
+            return
+        first, tls = self._first, self._tls
+        if tls is not None and first[0] == HELLO:
+            self._shaking = True
             raw.pause_reading()  # until there is a context
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(HANDSHAKE_S, self._too_late)
-            self._lobby.tasks.start("tls-context", self._begin())
-        elif self._tls.mode is TlsMode.ENFORCING:
+            self._lobby.tasks.start("tls-context", self._begin(tls))
+        elif tls is not None and tls.mode is TlsMode.ENFORCING:
             self._lobby.noise.warning(
                 "plain",
                 "connection closed peer=%s: it does not begin with TLS (tls.server.mode=enforcing)",
                 self._remote,
             )
             raw.abort()
-        else:
-            inner = self._enter()
+        elif len(first) >= len(HTTP2) or not HTTP2.startswith(first):
+            self._lobby.leave(self)
+            inner = self._inner(first)
             raw.set_protocol(inner)
             inner.connection_made(raw)
-            inner.data_received(data)
+            inner.data_received(first)
 
-    def _enter(self) -> asyncio.Protocol:
+    def _behind(self) -> asyncio.Protocol:
         self._lobby.leave(self)
-        return self._inner()
+        return Door(None, self._inner, self._lobby)
 
-    async def _begin(self) -> None:
+    async def _begin(self, tls: ServerTls) -> None:
         """Begin the handshake, with a context that may have to be made first."""
         raw = self._raw
         try:
-            context = await self._tls.context()
+            context = await tls.context()
             await self._lobby.turn()
-            stream = TlsStream(context, self._enter, None, self._lobby.noise, self._shaken)
+            stream = TlsStream(context, self._behind, None, self._lobby.noise, self._shaken)
         except (RoquetteError, OSError, ValueError) as error:
             self._lobby.noise.warning(
                 "context", "no TLS for peer=%s: there is no certificate: %s", self._remote, error

@@ -15,7 +15,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.remoting.client import split_address
-from roquette.remoting.door import Lobby, TlsDoor
+from roquette.remoting.door import Door, Lobby
 from roquette.remoting.tls import ClientTls, ServerTls, TlsMode, connect
 
 log = logging.getLogger("roquette.remoting")
@@ -196,7 +196,7 @@ class HaDoor:
         loop = asyncio.get_running_loop()
         accept: Callable[[], asyncio.Protocol] = self._accept
         if self._tls is not None:
-            accept = partial(TlsDoor, self._tls, self._accept, self._lobby)
+            accept = partial(Door, self._tls, lambda first: self._accept(), self._lobby)
         self._listener = await loop.create_server(accept, host, port)
         self._tasks.every("replication-silence", self._silence.beat_s, self._look)
 

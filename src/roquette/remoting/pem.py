@@ -212,6 +212,7 @@ def server_context(files: PemFiles, clients: ssl.VerifyMode) -> ssl.SSLContext:
         clients: whether clients show a certificate, which is then checked.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC clients in Java and Go insist on it
     context.options |= ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
     context.verify_mode = clients

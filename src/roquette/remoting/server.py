@@ -10,7 +10,7 @@ from roquette.base.descriptors import connection_limit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door import Lobby, TlsDoor
+from roquette.remoting.door import HTTP2, Door, Lobby, Speaks
 from roquette.remoting.request import Peer
 from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
@@ -68,6 +68,7 @@ class Server:
         self._limits = PeerLimits(unsent_timeout_s=idle_s) if limits is None else limits
         dispatcher.limits = self._limits
         self._dispatcher = dispatcher
+        self._speaks: Speaks | None = None
         self._on_lost = on_lost
         self._idle_s = idle_s
         self._bound = bound or ConnectionBound(20_000)
@@ -78,12 +79,17 @@ class Server:
         # Connections that have not said anything yet; without TLS there is none.
         self._lobby = Lobby(self._admit, self._bound.release, self._noise, idle_s)
 
-    async def start(self, host: str, port: int, tls: ServerTls | None = None) -> int:
-        """Start accepting, with TLS as `tls` says; returns the port (a free one for 0)."""
+    async def start(
+        self, host: str, port: int, tls: ServerTls | None = None, speaks: Speaks | None = None
+    ) -> int:
+        """Start accepting, with TLS as `tls` says, and other protocols beside; returns the port (a free one for 0)."""
+        self._speaks = speaks
         loop = asyncio.get_running_loop()
+        if tls is not None and tls.mode is TlsMode.DISABLED:
+            tls = None
         accept: Callable[[], asyncio.Protocol] = self._new_protocol
-        if tls is not None and tls.mode is not TlsMode.DISABLED:
-            accept = partial(TlsDoor, tls, self._new_protocol, self._lobby)
+        if tls is not None or self._speaks is not None:
+            accept = partial(Door, tls, self._new_protocol, self._lobby)
         listener = await loop.create_server(accept, host, port, backlog=1024)
         self._listener = listener
         self._tasks.every("idle-connections", 10.0, self._close_idle)
@@ -92,8 +98,12 @@ class Server:
             return int(bound.getsockname()[1])
         return port
 
-    def _new_protocol(self) -> PeerProtocol:
+    def _new_protocol(self, first: bytes = b"") -> asyncio.Protocol:
+        """The protocol of a connection that begins with these bytes."""
         self._next_id += 1
+        speaks = self._speaks
+        if speaks is not None and speaks.http2 is not None and first.startswith(HTTP2):
+            return speaks.http2(self._next_id, self._made, self._lost)
         return PeerProtocol(self._dispatcher, self._next_id, self._noise, self._made, self._lost)
 
     def _admit(self, remote: str) -> bool:
