@@ -26,6 +26,11 @@ def etcd_program() -> Path:
     return _built_by_go("etcd", ROOT / "tests" / "peers" / "etcd", "etcd")
 
 
+def h2spec_program() -> Path:
+    """The conformance test of HTTP/2 that peers/h2spec/go.mod pins."""
+    return _built_by_go("h2spec", ROOT / "tests" / "peers" / "h2spec", "h2spec")
+
+
 def _built_by_go(name: str, folder: Path, what: str) -> Path:
     if shutil.which("go") is None:
         absent(f"needs the Go toolchain for {what}; not found: go")

@@ -1,6 +1,6 @@
 """`wire/http2.py` over the package h2, in Python throughout: for systems that have no ngh2, and to check that by.
 
-It takes about ten times as long. Streams beyond the limit end the connection, as do more than 64 frames of one
+It takes more than ten times as long. Streams beyond the limit end the connection, as do more than 64 frames of one
 header block; after a GOAWAY of the peer nothing more is said.
 """
 
@@ -70,7 +70,8 @@ class H2Connection:
         )
         conn.decoder.max_header_list_size = limits.header_list
         conn.initiate_connection()
-        conn.increment_flow_control_window(limits.connection_window - _DEFAULT_WINDOW)
+        if limits.connection_window > _DEFAULT_WINDOW:
+            conn.increment_flow_control_window(limits.connection_window - _DEFAULT_WINDOW)
         self._conn: Any = conn
 
     def receive_data(self, data: bytes) -> list[Event]:

@@ -25,7 +25,6 @@ _Closed = ngh2.StreamClosed
 _Reset = ngh2.StreamReset
 _Trailers = ngh2.TrailersReceived
 _Pong = ngh2.PingAcknowledged
-_GONE_STREAM = (ngh2.StreamUnavailableError, ngh2.ConnectionClosingError, ngh2.ConnectionStateError)
 
 
 class NgConnection:
@@ -99,23 +98,26 @@ class NgConnection:
         try:
             conn.send_response(stream, fields)
             conn.send_data(stream, data)
-            conn.send_trailers(stream, trailers)
-        except _GONE_STREAM:
+            if trailers:
+                conn.send_trailers(stream, trailers)
+            else:
+                conn.end_stream(stream)
+        except ngh2.NGH2Error:  # the stream is over
             pass
 
     def send_headers(self, stream: int, fields: Fields, *, end: bool = False) -> None:
         """See `Http2`."""
-        with contextlib.suppress(*_GONE_STREAM):
+        with contextlib.suppress(ngh2.NGH2Error):
             self._conn.send_response(stream, fields, end_stream=end)
 
     def send_data(self, stream: int, data: bytes) -> None:
         """See `Http2`."""
-        with contextlib.suppress(*_GONE_STREAM):
+        with contextlib.suppress(ngh2.NGH2Error):
             self._conn.send_data(stream, data)
 
     def send_trailers(self, stream: int, fields: Fields) -> None:
         """See `Http2`."""
-        with contextlib.suppress(*_GONE_STREAM):
+        with contextlib.suppress(ngh2.NGH2Error):
             self._conn.send_trailers(stream, fields)
 
     def hush(self, stream: int) -> None:
@@ -124,12 +126,12 @@ class NgConnection:
 
     def reset(self, stream: int, code: int) -> None:
         """See `Http2`."""
-        with contextlib.suppress(*_GONE_STREAM):
+        with contextlib.suppress(ngh2.NGH2Error):
             self._conn.reset_stream(stream, code)
 
     def ping(self) -> None:
         """See `Http2`."""
-        with contextlib.suppress(*_GONE_STREAM):
+        with contextlib.suppress(ngh2.NGH2Error):
             self._conn.ping(b"roquette")
 
     def go_away(self, last: int, code: int = NO_ERROR) -> None:
@@ -139,7 +141,7 @@ class NgConnection:
                 self._conn.send_shutdown_notice()
             else:
                 self._conn.send_goaway(code, last_stream_id=last)
-        except _GONE_STREAM:
+        except ngh2.NGH2Error:  # the stream is over
             pass
 
     def data_to_send(self) -> bytes:
@@ -160,7 +162,7 @@ class NgConnection:
                     waiting.append(stream)
                 else:
                     self._conn.reset_stream(stream, NO_ERROR)
-            except _GONE_STREAM:
+            except ngh2.NGH2Error:  # the stream is over
                 pass
         self._hushed = waiting
         out: bytes = self._conn.data_to_send()
@@ -168,10 +170,16 @@ class NgConnection:
 
     def queued(self) -> int:
         """See `Http2`."""
-        waiting: int = self._conn.queued_body_size()
+        try:
+            waiting: int = self._conn.queued_body_size()
+        except ngh2.NGH2Error:
+            return 0
         return waiting
 
     @property
     def over(self) -> bool:
         """See `Http2`."""
-        return not self._conn.want_read and not self._conn.want_write
+        try:
+            return not self._conn.want_read and not self._conn.want_write
+        except ngh2.NGH2Error:
+            return True  # it was broken by the peer
