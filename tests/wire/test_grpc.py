@@ -58,7 +58,7 @@ def test_compressed_messages() -> None:
     with pytest.raises(NotCompressible, match="no is not"):
         Messages(1_000).feed(data)
     with pytest.raises(RemoteProtocolError, match="not gzip"):
-        Messages(1_000, b"gzip").feed(b"\1\0\0\0\1a")
+        Messages(1_000, b"gzip").feed(b"\1\0\0\0\4abcd")
     cut = packed[:-3]
     with pytest.raises(RemoteProtocolError, match="too early"):
         Messages(1_000, b"gzip").feed(b"\1" + len(cut).to_bytes(4, "big") + cut)
