@@ -6,6 +6,7 @@ from typing import Any
 
 from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
+from roquette.proxy.answers import Answer
 from roquette.proxy.call import Call, Rpc
 from roquette.proxy.service import Part, Proxy
 from roquette.proxy.sessions import Sessions
@@ -13,16 +14,21 @@ from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.request import Peer
+from roquette.remoting.outcomes import Reply
+from roquette.remoting.request import Peer, Row
+from roquette.wire.command import Command
 from roquette.wire.http2 import Http2Limits
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
 
 Code = d.Code
+ECHO = 7
 
 
 class Toy(Part):
     """SendMessage answers at once by its topic's name, ReceiveMessage waits for `release`, Telemetry echoes."""
+
+    dispatcher: Dispatcher
 
     def __init__(self) -> None:
         self.held: list[Call] = []
@@ -61,6 +67,9 @@ class Toy(Part):
             raise ValueError("a defect")
         if name == "refuse":
             raise RpcError(Code.TOPIC_NOT_FOUND, "no such topic")
+        if name == "ask":
+            self.ask(call, request.messages[0].body)
+            return
         if name == "hold":
             self.hold(call)
             return
@@ -74,6 +83,22 @@ class Toy(Part):
         if name.startswith("big"):
             reply.status.message = "x" * int(name[3:])
         call.reply(reply)
+
+    def ask(self, call: Call, body: bytes) -> None:
+        """Answer with what the dispatcher's echo says."""
+
+        def then(answer: Answer) -> None:
+            call.refuse(Code.OK, f"{answer.code} {len(answer.body)}")
+
+        caller = call.caller
+        opaque = caller.asks.add(then)
+        command = Command(code=ECHO, opaque=opaque, body=body)
+        self.dispatcher.submit(caller.peer, command, None, None)
+
+    def asked(self, peer: Peer | None, code: int, ext: bytes, body: bytes, answer: Any) -> bool:
+        if code == 1:
+            answer(Answer(0, "", b"", body[::-1]))
+        return code == 1
 
     def hold(self, call: Call) -> None:
         self.held.append(call)
@@ -144,7 +169,9 @@ class World:
     ) -> None:
         self.toy = Toy()
         self.peers: dict[int, Peer] = {}
-        self.dispatcher = Dispatcher([], [LaneLimits("all", 1_000)], clock, loop, Tasks())
+        echo = Row(ECHO, lambda ctx, header, body: Reply(body=body), None, 0)
+        self.dispatcher = Dispatcher([echo], [LaneLimits("all", 1_000)], clock, loop, Tasks())
+        self.toy.dispatcher = self.dispatcher
         self.proxy = Proxy([self.toy], clock)
         self.sessions = Sessions(
             self.dispatcher, self.proxy, settings or ProxySettings(), clock, who
