@@ -127,6 +127,7 @@ BOUNDED: dict[str, str] = {
     "proxy/service.py:rpcs": "the rpcs there are",
     "proxy/cluster.py:_producers": "client/core/bounds.py TOPICS",
     "proxy/cluster.py:master_addresses": "client/core/bounds.py BROKERS",
+    "proxy/queue_choice.py:_turns": "MOST_TOPICS, then from the start",
     "proxy/lookups.py:_asked _known": "names that are looked up, WAITING callers; client/core/bounds.py TOPICS",
     # store: queues that are written, and what is found at start
     "store/queues/consume_queues.py:queues topics new_directories": "queues on the disk: topics and their queues",

@@ -17,9 +17,9 @@ from tests.broker.pop_frames import pop, pop_ext
 
 from roquette.base.files import OsFiles
 from roquette.base.read_files import OsReadFiles
-from roquette.broker.timers.timer_rules import RecallHandle
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
+from roquette.message.recall_handle import RecallHandle
 from roquette.message.record import decode_record, peek_size_magic
 from roquette.message.record_layout import BLANK_MAGIC
 from roquette.store.config import StoreConfig

@@ -53,3 +53,13 @@ def status(code: int, text: str) -> Status:
 def code_of(answer: int) -> int:
     """The status code for a response code of the remoting protocol (Apache: ResponseBuilder)."""
     return _OF_REMOTING.get(answer, Code.INTERNAL_SERVER_ERROR)
+
+
+def no_topic(name: str) -> RpcError:
+    """A topic is not there."""
+    return RpcError(
+        Code.TOPIC_NOT_FOUND,
+        f"CODE: 17  DESC: No topic route info in name server for the topic: {name}\n"
+        "For more information, please visit the url, "
+        "https://rocketmq.apache.org/docs/bestPractice/06FAQ",
+    )

@@ -20,7 +20,6 @@ from roquette.broker.replication.state import ReplicaState
 from roquette.broker.tables.groups import GroupTable
 from roquette.broker.tables.locks import LockTable
 from roquette.broker.tables.topics import Topic, TopicTable
-from roquette.broker.timers.timer_rules import RecallHandle
 from roquette.broker.transactions.half_messages import Transactions
 from roquette.errors import Refused, StoreError, StoreFull
 from roquette.message.draft import Draft
@@ -35,6 +34,7 @@ from roquette.message.names import (
     topic_error,
 )
 from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
+from roquette.message.recall_handle import RecallHandle
 from roquette.message.sysflag import INNER_BATCH, MULTI_TAGS, TRANSACTION_MASK, TRANSACTION_PREPARED
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext

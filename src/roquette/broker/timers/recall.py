@@ -7,11 +7,12 @@ from typing import Final
 
 from roquette.broker.core import BrokerCore
 from roquette.broker.timers.timer_loop import TimerLoop
-from roquette.broker.timers.timer_rules import RecallHandle, decode_handle, delete_key
+from roquette.broker.timers.timer_rules import delete_key
 from roquette.errors import Refused
 from roquette.message import properties
 from roquette.message.draft import Draft
 from roquette.message.names import PERM_WRITE
+from roquette.message.recall_handle import RecallHandle, decode_handle
 from roquette.remoting.outcomes import Later, Reply
 from roquette.remoting.request import RequestContext
 from roquette.wire.codes import ResponseCode

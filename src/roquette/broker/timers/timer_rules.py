@@ -1,13 +1,10 @@
-"""What a message with an arbitrary time of delivery must say, and the handle by which it is recalled.
+"""What a message with an arbitrary time of delivery must say.
 
-Apache: HookUtils.checkIfTimerMessage and transformTimerMessage, RecallMessageHandle.
+Apache: HookUtils.checkIfTimerMessage and transformTimerMessage.
 """
 
-import base64
-import binascii
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from roquette.base.entropy import Entropy
@@ -25,7 +22,6 @@ from roquette.wire.codes import ResponseCode
 
 _MAX: Final = 2**63 - 1
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]+")
-_HANDLE_VERSION: Final = "v1"
 
 
 def asks_for_timer(named: dict[str, str]) -> bool:
@@ -125,33 +121,6 @@ class TimerRules:
             f"timer message is under flow control, max num limit is {limit * 2} or the current value is "
             f"greater than {limit} and less than {limit * 2}, trigger random flow control",
         )
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class RecallHandle:
-    """What names one waiting timer message."""
-
-    topic: str
-    broker_name: str
-    timestamp: str  # epoch ms within the message's slot
-    uniq_key: str
-
-    def encode(self) -> str:
-        """The text clients keep: url-safe base64 of five words."""
-        words = (_HANDLE_VERSION, self.topic, self.broker_name, self.timestamp, self.uniq_key)
-        return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
-
-
-def decode_handle(text: str) -> RecallHandle | None:
-    """The handle a client sent; None if it is invalid (RecallMessageHandle.decodeHandle)."""
-    try:
-        raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), b"-_", validate=True)
-        words = raw.decode().split(" ")
-    except (binascii.Error, ValueError):
-        return None
-    if len(words) < 5 or words[0] != _HANDLE_VERSION:
-        return None
-    return RecallHandle(topic=words[1], broker_name=words[2], timestamp=words[3], uniq_key=words[4])
 
 
 def delete_key(topic: str, uniq_key: str) -> str:

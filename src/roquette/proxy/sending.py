@@ -1,0 +1,315 @@
+"""The rpcs SendMessage and RecallMessage (Apache: SendMessageActivity, ProducerProcessor, RecallMessageActivity).
+
+Several messages of one call go as they may: those of one queue that a batch can hold as a batch (SEND_BATCH_MESSAGE's form), in
+their order; compressed, delayed, prioritized and half messages one by one. Apache makes one batch of all: a delay or a
+transaction is lost there, and messages of several groups end in one queue. The reply has an entry for each message.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from roquette.message.batch import encode_batch
+from roquette.message.message_id import decode_offset_message_id
+from roquette.message.names import RETRY_PREFIX, TBW102
+from roquette.message.recall_handle import decode_handle
+from roquette.proxy.answers import Answer
+from roquette.proxy.backend import Backend, Topic
+from roquette.proxy.call import Call, Rpc
+from roquette.proxy.messages import Converter, Outgoing
+from roquette.proxy.names import name_of, topic_of
+from roquette.proxy.queue_choice import QueueChoice
+from roquette.proxy.service import Part, fail
+from roquette.proxy.settings import ProxySettings
+from roquette.proxy.statuses import RpcError, code_of, no_topic, status
+from roquette.proxy.transactions import Half
+from roquette.proxy.validators import Validators
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.headers import RecallMessageRequestHeader, SendMessageRequestHeaderV2
+from roquette.wire.proto.definition_pb2 import Code, Status
+from roquette.wire.proto.service_pb2 import (
+    RecallMessageRequest,
+    RecallMessageResponse,
+    SendMessageRequest,
+    SendMessageResponse,
+    SendResultEntry,
+)
+
+MOST_PROPERTIES: Final = 32_767  # bytes of one message's, in a batch
+_TIMEOUT_MS: Final = 3_000
+_RECALL_TIMEOUT_MS: Final = 2_000
+_NOT_SAFE: Final = {
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): (Code.MASTER_PERSISTENCE_TIMEOUT, "FLUSH_DISK_TIMEOUT"),
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): (Code.SLAVE_PERSISTENCE_TIMEOUT, "FLUSH_SLAVE_TIMEOUT"),
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): (Code.HA_NOT_AVAILABLE, "SLAVE_NOT_AVAILABLE"),
+}
+_OK: Final = status(Code.OK, "OK")
+
+
+class _Sent(msgspec.Struct, rename="camel", gc=False):
+    """What an answer to a send says; numbers are words."""
+
+    msg_id: str = ""
+    queue_offset: str = "0"
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+
+
+class _Recalled(msgspec.Struct, rename="camel", gc=False):
+    msg_id: str = ""
+
+
+_sent = msgspec.json.Decoder(_Sent).decode
+_recalled = msgspec.json.Decoder(_Recalled).decode
+
+
+class _Bundle:
+    """Messages that go to a queue in one request."""
+
+    __slots__ = ("messages", "place")
+
+    def __init__(self, place: tuple[str, int], first: Outgoing) -> None:
+        self.place = place
+        self.messages = [first]
+
+
+class Sending(Part):
+    """SendMessage and RecallMessage.
+
+    Args:
+        max_body: bytes of a message's body at most, now.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: ProxySettings,
+        max_body: Callable[[], int] = lambda: 4 << 20,
+    ) -> None:
+        self._backend = backend
+        self._max_body = max_body
+        self._check = Validators(settings, max_body)
+        self._convert = Converter(settings, self._check).convert
+        self._choice = QueueChoice()
+
+    def rpcs(self) -> Iterable[Rpc[Any]]:
+        """SendMessage, RecallMessage."""
+        return (
+            Rpc("SendMessage", SendMessageRequest, SendMessageResponse, self.send),
+            Rpc("RecallMessage", RecallMessageRequest, RecallMessageResponse, self.recall),
+        )
+
+    # SendMessage.
+
+    def send(self, call: Call, request: SendMessageRequest) -> None:
+        """Check and convert all messages, then send them."""
+        messages = request.messages
+        if not messages:
+            raise RpcError(Code.MESSAGE_CORRUPTED, "no message to send")
+        first = messages[0].topic
+        name = topic_of(first)
+        remote, now_ms, convert = call.caller.peer.remote, call.now_ms, self._convert
+        out: list[Outgoing] = []
+        for message in messages:
+            if out and name_of(message.topic) != name:
+                raise RpcError(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+            out.append(convert(message, name, remote, now_ms))
+        self._backend.topic(call.caller, name, partial(self._send, call, name, out))
+
+    def _send(self, call: Call, name: str, out: list[Outgoing], topic: Topic | None) -> None:
+        try:
+            bundles = self._bundles(name, out, topic)
+        except RpcError as error:
+            fail(call, error)
+            return
+        if len(bundles) == 1:
+            self._ask(call, name, bundles[0], partial(_answer_one, call, bundles[0]))
+            return
+        reply = _Gathered(call, len(bundles))
+        for number, bundle in enumerate(bundles):
+            self._ask(call, name, bundle, partial(reply.answered, number, bundle))
+
+    def _bundles(self, name: str, out: list[Outgoing], topic: Topic | None) -> list[_Bundle]:
+        """The requests to make, in order."""
+        route = _known(topic, name).route
+        check, choose = self._check, self._choice.choose
+        found: list[_Bundle] = []
+        shared: tuple[str, int] | None = None  # the queue of those without a message group
+        size = 0
+        for message in out:
+            check.kind(name, _kind_of(topic), message.kind)
+            place = shared
+            if message.group or place is None:
+                place = choose(name, route, message.group)
+                if place is None:
+                    raise RpcError(Code.FORBIDDEN, "no writable queue")
+                shared = shared if message.group else place
+            last = found[-1] if found else None
+            size += len(message.body) + len(message.properties) * 3 + 64
+            if (
+                last is not None
+                and last.place == place
+                and message.joins
+                and last.messages[0].joins
+                and size <= self._max_body()
+            ):
+                last.messages.append(message)
+            else:
+                found.append(_Bundle(place, message))
+                size = len(message.body) + len(message.properties) * 3 + 64
+        return found
+
+    def _ask(self, call: Call, name: str, bundle: _Bundle, then: Callable[[Answer], None]) -> None:
+        broker, queue_id = bundle.place
+        first = bundle.messages[0]
+        several = len(bundle.messages) > 1
+        header = SendMessageRequestHeaderV2(
+            producer_group=name,
+            topic=name,
+            default_topic=TBW102,
+            queue_id=queue_id,
+            sys_flag=first.sys_flag,
+            born_timestamp=first.born_ms,
+            flag=0,
+            properties=first.properties,
+            batch=several,
+        )
+        if name.startswith(RETRY_PREFIX):
+            header.reconsume_times = first.attempts
+        code, body = RequestCode.SEND_MESSAGE_V2, first.body
+        if several:
+            code = RequestCode.SEND_BATCH_MESSAGE
+            body = encode_batch([(0, m.body, m.properties.encode()) for m in bundle.messages])
+        self._backend.ask(call.caller, broker, code, header, body, then, _TIMEOUT_MS)
+
+    # RecallMessage.
+
+    def recall(self, call: Call, request: RecallMessageRequest) -> None:
+        """Take a delayed message back."""
+        name = topic_of(request.topic)
+        handle = request.recall_handle
+
+        def known(topic: Topic | None) -> None:
+            try:
+                _known(topic, name)
+                self._check.kind(name, _kind_of(topic), "DELAY")
+                named = decode_handle(handle)
+                if named is None:
+                    raise RpcError(Code.INTERNAL_SERVER_ERROR, "recall handle is invalid")
+            except RpcError as error:
+                fail(call, error)
+                return
+            header = RecallMessageRequestHeader(
+                producer_group=name, topic=name, recall_handle=handle
+            )
+            self._backend.ask(
+                call.caller, named.broker_name, RequestCode.RECALL_MESSAGE, header, b"", recalled,
+                _RECALL_TIMEOUT_MS,
+            )  # fmt: skip
+
+        def recalled(answer: Answer) -> None:
+            if answer.code == ResponseCode.SUCCESS:
+                message_id = _recalled(answer.ext).msg_id if answer.ext else ""
+                call.reply(RecallMessageResponse(status=_OK, message_id=message_id))
+            else:
+                call.refuse(code_of(answer.code), answer.remark)
+
+        self._backend.topic(call.caller, name, known)
+
+
+def _known(topic: Topic | None, name: str) -> Topic:
+    if topic is None:
+        raise no_topic(name)
+    return topic
+
+
+def _kind_of(topic: Topic | None) -> str:
+    return "NORMAL" if topic is None or topic.kind == "UNSPECIFIED" else topic.kind
+
+
+class _Gathered:
+    """The answers to several requests of one call; they may come in any order."""
+
+    def __init__(self, call: Call, count: int) -> None:
+        self._call = call
+        self._entries: list[list[SendResultEntry]] = [[] for _ in range(count)]
+        self._left = count
+
+    def answered(self, number: int, bundle: _Bundle, answer: Answer) -> None:
+        """One of them; the last one makes the reply."""
+        refusal = _refusal(answer)
+        if refusal is None:
+            self._entries[number] = _entries(bundle, answer)
+        else:
+            self._entries[number] = [SendResultEntry(status=refusal)] * len(bundle.messages)
+        self._left -= 1
+        if self._left:
+            return
+        entries = [entry for some in self._entries for entry in some]
+        codes = {entry.status.code for entry in entries}
+        code = codes.pop() if len(codes) == 1 else Code.MULTIPLE_RESULTS
+        self._call.reply(SendMessageResponse(status=status(code, Code.Name(code)), entries=entries))
+
+
+def _answer_one(call: Call, bundle: _Bundle, answer: Answer) -> None:
+    """The reply to a call of one request."""
+    if answer.code == ResponseCode.SUCCESS:
+        call.reply(SendMessageResponse(status=_OK, entries=_entries(bundle, answer)))
+        return
+    refusal = _refusal(answer)
+    assert refusal is not None
+    if answer.code in _NOT_SAFE:
+        entries = [SendResultEntry(status=refusal)] * len(bundle.messages)
+        overall = status(refusal.code, Code.Name(refusal.code))
+        call.reply(SendMessageResponse(status=overall, entries=entries))
+    else:
+        call.refuse(refusal.code, refusal.message)
+
+
+def _refusal(answer: Answer) -> Status | None:
+    """Why nothing was stored, or is not safe; None: it is stored."""
+    if answer.code == ResponseCode.SUCCESS:
+        return None
+    known = _NOT_SAFE.get(answer.code)
+    if known is not None:
+        return status(known[0], f"send message failed, sendStatus={known[1]}")
+    return status(code_of(answer.code), answer.remark)
+
+
+def _entries(bundle: _Bundle, answer: Answer) -> list[SendResultEntry]:
+    """An entry for each message that is stored."""
+    sent = _sent(answer.ext) if answer.ext else _Sent()
+    offset = int(sent.queue_offset)
+    first = bundle.messages[0]
+    transaction_id = sent.transaction_id or ""
+    if first.kind == "TRANSACTION":
+        transaction_id = _transaction_id(bundle.place[0], sent.msg_id, offset)
+    entry = SendResultEntry(
+        status=_OK,
+        message_id=first.message_id,
+        transaction_id=transaction_id,
+        offset=offset,
+        recall_handle=sent.recall_handle or "",
+    )
+    entries = [entry]
+    for number, message in enumerate(bundle.messages[1:], 1):
+        message_id = message.message_id
+        entries.append(
+            SendResultEntry(
+                status=_OK,
+                message_id=message_id,
+                transaction_id=message_id,
+                offset=offset + number,
+            )
+        )
+    return entries
+
+
+def _transaction_id(broker: str, offset_id: str, queue_offset: int) -> str:
+    try:
+        _, log_offset = decode_offset_message_id(offset_id)
+    except ValueError:
+        return ""
+    return Half(broker, log_offset, queue_offset).id
