@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from roquette.testing.manual_clock import ManualClock
 
 from roquette.message.batch import BatchCursor
 from roquette.message.message_id import host_bytes, offset_message_id
@@ -23,6 +22,7 @@ from roquette.proxy.service import SERVICE, Proxy
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.transactions import Half, Transactions, half_of
 from roquette.remoting.request import Peer
+from roquette.testing.manual_clock import ManualClock
 from roquette.wire.bodies.route import QueueData, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.proto import definition_pb2 as d
