@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS
 
 from roquette.access.needs import NEEDS, Plain
+from roquette.proxy.access import RULES
 from roquette.wire.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +41,20 @@ super user; a row without an entry here fails. `tests/access/test_apache.py` com
 
 | code | request | served by | needs | without names | ACL 1.0 | unlike Apache |
 |---|---|---|---|---|---|---|
+"""
+RPCS = """
+## Calls of gRPC clients
+
+Each call carries a signature of its own over `x-mq-date-time` alone, so that it can be sent again by who sees it: use TLS (docs/security.md).
+A call that proves nobody ends with `UNAUTHORIZED`, one without the right with `FORBIDDEN`; Telemetry, which has no such answer, with gRPC's
+status INVALID_ARGUMENT. What a call asks of a broker inside passes the table above as well, as the same account: receipts, recall handles and
+transaction ids of others are judged there. "stands for" is the request in white lists of codes and in the audit.
+
+Tests: `tests/proxy/test_access.py` asks every rpc as nobody, as an unknown and as a disabled user, with a wrong secret, without each right, with
+exactly the rights, and as a super user; an rpc without a rule is refused.
+
+| rpc | stands for | needs | unlike Apache |
+|---|---|---|---|
 """
 PLAIN = {Plain.ADMIN: "admin", Plain.RESOURCES: "PUB, SUB", Plain.ACCOUNT: "account"}
 
@@ -74,7 +89,11 @@ def page() -> str:
             need.note,
         ]
         lines.append("| " + " | ".join(cells) + " |\n")
-    return HEAD + "".join(lines)
+    rpcs = "".join(
+        f"| {name} | {RequestCode(rule.code).name} | {rule.asks} | {rule.note} |\n"
+        for name, rule in RULES.items()
+    )
+    return HEAD + "".join(lines) + RPCS + rpcs
 
 
 if __name__ == "__main__":

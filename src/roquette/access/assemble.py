@@ -70,7 +70,9 @@ class Access:
 
     def account_of(self, job: RequestContext) -> str:
         """Who has signed a request that was let in; "" where nobody is asked."""
-        return "" if self.guard is None else ext_fields(job.command.ext).get(ACCESS_KEY, "")
+        if self.guard is None:
+            return ""
+        return job.account or ext_fields(job.command.ext).get(ACCESS_KEY, "")
 
     def permits(self, account: str, peer: Peer, topic: str, *actions: Action) -> bool:
         """Whether who has signed earlier (`account_of`) may do one of `actions` with a topic now."""

@@ -5,6 +5,7 @@ from `needs.NEEDS`, and lets a `Judge` decide; the texts and codes of refusals a
 `access/policies.py` and `access/users.py`, ACL 1.0 `access/plain/`.
 """
 
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -240,6 +241,8 @@ class Guard:
         )  # nobody administers by an address
         if trusting and accounts.trusts(ip, None):
             return None
+        if job.account is not None:
+            return self._known(job.account, code, ip)
         try:
             fields = ext_fields(command.ext)
         except BadHeader:
@@ -248,13 +251,7 @@ class Guard:
         if not name:
             self._audit.refused("", code, None, ip, "no user is named")
             raise self._refusals.nameless()
-        account = accounts.find(name)
-        if account is None:
-            self._audit.refused(name, code, None, ip, "there is no such user")
-            raise self._refusals.unknown(name)
-        if not account.enabled:
-            self._audit.refused(name, code, None, ip, "the user is disabled")
-            raise self._refusals.disabled(name)
+        account = self._known(name, code, ip)
         if trusting and accounts.trusts(ip, account):
             return None
         given = fields.get(SIGNATURE, "")
@@ -264,6 +261,58 @@ class Guard:
             self._audit.refused(name, code, None, ip, "the signature is wrong")
             raise self._refusals.unproven(name)
         return account
+
+    def _known(self, name: str, code: int, ip: str) -> Account:
+        account = self._accounts.find(name)
+        if account is None:
+            self._audit.refused(name, code, None, ip, "there is no such user")
+            raise self._refusals.unknown(name)
+        if not account.enabled:
+            self._audit.refused(name, code, None, ip, "the user is disabled")
+            raise self._refusals.disabled(name)
+        return account
+
+    # Calls of another protocol; `code` is the request that stands for them.
+
+    def unsigned(self, peer: Peer, code: int) -> None:
+        """A call that names nobody: raises `Refused` unless `check` would let such a request through."""
+        ip = ip_of(peer)
+        if code not in self._open and not self._accounts.trusts(ip, None):
+            self._audit.refused("", code, None, ip, "no user is named")
+            raise self._refusals.nameless()
+
+    def prove(self, peer: Peer, code: int, name: str, given: str, content: bytes) -> str:
+        """The account `name`, proven by an upper-case hexadecimal HMAC-SHA1 over `content`; raises `Refused`."""
+        ip = ip_of(peer)
+        account = self._known(name, code, ip)
+        wanted = hmac.digest(account.secret, content, "sha1").hex().upper()
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode()):
+            self._audit.refused(name, code, None, ip, "the signature is wrong")
+            raise self._refusals.unproven(name)
+        return account.name
+
+    def judge(self, name: str | None, peer: Peer, code: int, needed: list[Needed] | None) -> None:
+        """Whether the account `name`, proven for this call, may do all of `needed`; raises `Refused`.
+
+        Args:
+            name: None: `unsigned` let it in. needed: None: no rule says what it needs.
+        """
+        ip = ip_of(peer)
+        if code in self._open or self._accounts.trusts(ip, None):
+            return
+        if name is None:
+            raise self._refusals.nameless()
+        account = self._known(name, code, ip)
+        if not self._authorize or code in self._unjudged:
+            return
+        if needed is None:
+            verdict = Verdict(False, "no rule says who may ask for this.", resource=self._cluster)
+        elif account.is_super or not needed:
+            return
+        else:
+            verdict = self._judge.judge(account, None, None, needed, ip)
+        if not verdict.allowed:
+            self._refuse(account, verdict, code, ip)
 
 
 def ip_of(peer: Peer) -> str:

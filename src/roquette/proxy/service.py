@@ -11,7 +11,7 @@ from roquette.base.logs import RateLimited
 from roquette.errors import Refused
 from roquette.proxy.answers import Answer
 from roquette.proxy.call import Call, Rpc
-from roquette.proxy.statuses import GRPC_INTERNAL, GRPC_OK, RpcError, code_of
+from roquette.proxy.statuses import GRPC_INTERNAL, GRPC_INVALID_ARGUMENT, GRPC_OK, RpcError, code_of
 from roquette.remoting.request import Peer
 from roquette.wire.proto.definition_pb2 import Code
 
@@ -64,11 +64,16 @@ class Part:
 
 
 class Proxy:
-    """All rpcs of one server."""
+    """All rpcs of one server.
+
+    Attributes:
+        gate: asked with each message of a call before it is served; raises RpcError. None: everybody may everything.
+    """
 
     def __init__(self, parts: list[Part], clock: Clock) -> None:
         self.parts = parts
         self.crashed = 0
+        self.gate: Callable[[Call, Any], None] | None = None
         self._noise = RateLimited(log, clock)
         self.rpcs = {f"{SERVICE}{rpc.name}": rpc for part in parts for rpc in part.rpcs()}
 
@@ -79,14 +84,21 @@ class Proxy:
     def go_on(self, call: Call, message: bytes) -> None:
         """A further message of a call that listens."""
         if call.on_message is not None and not call.over:
-            take = call.on_message
-            self._guarded(call, lambda: take(call.rpc.request.FromString(message)))
+            self._guarded(call, lambda: self._take(call, message))
 
-    @staticmethod
-    def _serve(call: Call, message: bytes) -> None:
+    def _take(self, call: Call, message: bytes) -> None:
+        request = call.rpc.request.FromString(message)
+        if self.gate is not None:
+            self.gate(call, request)
+        if call.on_message is not None:
+            call.on_message(request)
+
+    def _serve(self, call: Call, message: bytes) -> None:
         request = call.rpc.request.FromString(message)
         if not call.caller.client_id:
             raise RpcError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        if self.gate is not None:
+            self.gate(call, request)
         call.rpc.serve(call, request)
 
     def _guarded(self, call: Call, work: Callable[[], None]) -> None:
@@ -130,7 +142,8 @@ class Proxy:
 def fail(call: Call, error: RpcError) -> None:
     """End a call with an error: a reply of its kind, or gRPC's status where the error names one."""
     if error.grpc != GRPC_OK or call.rpc.listens:
-        call.finish(error.grpc or GRPC_INTERNAL, error.text)
+        theirs = 40_000 <= error.code < 50_000
+        call.finish(error.grpc or (GRPC_INVALID_ARGUMENT if theirs else GRPC_INTERNAL), error.text)
     elif call.rpc.streams:
         call.send(call.rpc.reply(status={"code": error.code, "message": error.text}))
         call.finish()
