@@ -11,6 +11,7 @@ _LEVEL_SECONDS: Final = (
     *(1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540),
     *(600, 1200, 1800, 3600, 7200),
 )
+MOST_CHARACTERS: Final = 10_922  # of properties in a batch: three bytes each at most
 _MOST_SECONDS: Final = 253_402_300_799
 _GZIP: Final = int(Encoding.GZIP)
 _TRANSACTION: Final = int(MessageType.TRANSACTION)
@@ -40,8 +41,9 @@ class Outgoing:
 
     @property
     def joins(self) -> bool:
-        """It may be one of a batch: a batch has one sys flag, and is stored at once."""
-        return not self.sys_flag and self.kind in ("NORMAL", "FIFO")
+        """It may be one of a batch, which has one sys flag, is stored at once, and has int16 for properties' sizes."""
+        plain = not self.sys_flag and self.kind in ("NORMAL", "FIFO")
+        return plain and len(self.properties) <= MOST_CHARACTERS
 
 
 class Converter:

@@ -5,7 +5,7 @@ their order; compressed, delayed, prioritized and half messages one by one. Apac
 transaction is lost there, and messages of several groups end in one queue. The reply has an entry for each message.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -37,7 +37,6 @@ from roquette.wire.proto.service_pb2 import (
     SendResultEntry,
 )
 
-MOST_PROPERTIES: Final = 32_767  # bytes of one message's, in a batch
 _TIMEOUT_MS: Final = 3_000
 _RECALL_TIMEOUT_MS: Final = 2_000
 _NOT_SAFE: Final = {
@@ -46,6 +45,13 @@ _NOT_SAFE: Final = {
     int(ResponseCode.SLAVE_NOT_AVAILABLE): (Code.HA_NOT_AVAILABLE, "SLAVE_NOT_AVAILABLE"),
 }
 _OK: Final = status(Code.OK, "OK")
+# Messages to begin with: parsing is several times faster than setting messages within messages.
+_ENTRY: Final = SendResultEntry(status=_OK).SerializeToString()
+_REPLY: Final = SendMessageResponse(
+    status=_OK, entries=[SendResultEntry(status=_OK)]
+).SerializeToString()
+_READY_ENTRY: Final = SendResultEntry.FromString
+_READY_REPLY: Final = SendMessageResponse.FromString
 
 
 class _Sent(msgspec.Struct, rename="camel", gc=False):
@@ -135,6 +141,9 @@ class Sending(Part):
         """The requests to make, in order."""
         route = _known(topic, name).route
         check, choose = self._check, self._choice.choose
+        if len(out) == 1:
+            check.kind(name, _kind_of(topic), out[0].kind)
+            return [_Bundle(_writable(choose(name, route, out[0].group)), out[0])]
         found: list[_Bundle] = []
         shared: tuple[str, int] | None = None  # the queue of those without a message group
         size = 0
@@ -142,9 +151,7 @@ class Sending(Part):
             check.kind(name, _kind_of(topic), message.kind)
             place = shared
             if message.group or place is None:
-                place = choose(name, route, message.group)
-                if place is None:
-                    raise RpcError(Code.FORBIDDEN, "no writable queue")
+                place = _writable(choose(name, route, message.group))
                 shared = shared if message.group else place
             last = found[-1] if found else None
             size += len(message.body) + len(message.properties) * 3 + 64
@@ -225,6 +232,12 @@ def _known(topic: Topic | None, name: str) -> Topic:
     return topic
 
 
+def _writable(place: tuple[str, int] | None) -> tuple[str, int]:
+    if place is None:
+        raise RpcError(Code.FORBIDDEN, "no writable queue")
+    return place
+
+
 def _kind_of(topic: Topic | None) -> str:
     return "NORMAL" if topic is None or topic.kind == "UNSPECIFIED" else topic.kind
 
@@ -256,7 +269,12 @@ class _Gathered:
 def _answer_one(call: Call, bundle: _Bundle, answer: Answer) -> None:
     """The reply to a call of one request."""
     if answer.code == ResponseCode.SUCCESS:
-        call.reply(SendMessageResponse(status=_OK, entries=_entries(bundle, answer)))
+        if len(bundle.messages) == 1:
+            reply = _READY_REPLY(_REPLY)
+            _fill(reply.entries, bundle, answer)
+        else:
+            reply = SendMessageResponse(status=_OK, entries=_entries(bundle, answer))
+        call.reply(reply)
         return
     refusal = _refusal(answer)
     assert refusal is not None
@@ -280,31 +298,28 @@ def _refusal(answer: Answer) -> Status | None:
 
 def _entries(bundle: _Bundle, answer: Answer) -> list[SendResultEntry]:
     """An entry for each message that is stored."""
+    entries = [_READY_ENTRY(_ENTRY) for _ in bundle.messages]
+    _fill(entries, bundle, answer)
+    return entries
+
+
+def _fill(entries: Sequence[SendResultEntry], bundle: _Bundle, answer: Answer) -> None:
+    """Write into entries, one for each message, where it is."""
     sent = _sent(answer.ext) if answer.ext else _Sent()
     offset = int(sent.queue_offset)
-    first = bundle.messages[0]
-    transaction_id = sent.transaction_id or ""
+    first, entry = bundle.messages[0], entries[0]
+    entry.message_id = first.message_id
+    entry.offset = offset
     if first.kind == "TRANSACTION":
-        transaction_id = _transaction_id(bundle.place[0], sent.msg_id, offset)
-    entry = SendResultEntry(
-        status=_OK,
-        message_id=first.message_id,
-        transaction_id=transaction_id,
-        offset=offset,
-        recall_handle=sent.recall_handle or "",
-    )
-    entries = [entry]
-    for number, message in enumerate(bundle.messages[1:], 1):
-        message_id = message.message_id
-        entries.append(
-            SendResultEntry(
-                status=_OK,
-                message_id=message_id,
-                transaction_id=message_id,
-                offset=offset + number,
-            )
-        )
-    return entries
+        entry.transaction_id = _transaction_id(bundle.place[0], sent.msg_id, offset)
+    else:
+        entry.transaction_id = sent.transaction_id or ""
+    if sent.recall_handle:
+        entry.recall_handle = sent.recall_handle
+    for number in range(1, len(bundle.messages)):
+        message_id, entry = bundle.messages[number].message_id, entries[number]
+        entry.message_id = entry.transaction_id = message_id
+        entry.offset = offset + number
 
 
 def _transaction_id(broker: str, offset_id: str, queue_offset: int) -> str:
