@@ -5,35 +5,37 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.interop.features import CLIENTS, FEATURES, JAVA, NOT_OFFERED
-from tools.client_table import BEGIN, END, PAGE, table, written
+from tests.interop.features import CLIENTS, FEATURES, JAVA, NOT_OFFERED, V5_CLIENTS
+from tools.client_table import BEGIN, END, PAGE, REMOTING, V5, Table, table, written
 
 INTEROP = Path(__file__).parent / "interop"
 CELL = re.compile(r"yes \(\d+\)|not offered|not seen")
 PROVED = re.compile(r"(\d+) of (\d+)")
 
 
-def committed() -> dict[tuple[str, str], str]:
-    """The cells of the committed table by client and the words of a feature."""
-    text = PAGE.read_text().split(f"{BEGIN}\n")[1].split(END)[0]
+def committed(of: Table) -> dict[tuple[str, str], str]:
+    """The cells of a committed table by client and the words of a feature."""
+    text = PAGE.read_text().split(f"{of.begin}\n")[1].split(of.end)[0]
     header, line, *rows = (
         [cell.strip() for cell in row.strip("|").split("|")] for row in text.splitlines()
     )
-    assert header == ["feature", *CLIENTS, "proved at Apache's 5.5.0"]
+    assert header == ["feature", *of.clients, "proved at Apache's 5.5.0"]
     assert line == ["---"] * len(header)
-    assert [row[0] for row in rows] == list(FEATURES.values())
+    assert [row[0] for row in rows] == list(of.features.values())
     for row in rows:
         assert len(row) == len(header)
         assert all(CELL.fullmatch(cell) for cell in row[1:-1]), row
         proved = PROVED.fullmatch(row[-1])
         assert proved is not None and int(proved[1]) <= int(proved[2]), row
-    return {(client, row[0]): cell for row in rows for client, cell in zip(CLIENTS, row[1:-1])}
+    return {(client, row[0]): cell for row in rows for client, cell in zip(of.clients, row[1:-1])}
 
 
 def marked() -> set[tuple[str, str]]:
     """Pairs of client and feature that some test in tests/interop says it shows."""
     found: set[tuple[str, str]] = set()
     for path in INTEROP.glob("test_*.py"):
+        if path.stem.startswith("test_v5"):  # the parameter `client` is the client there
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith(
                 "mark.feature"
@@ -53,11 +55,22 @@ def marked() -> set[tuple[str, str]]:
 def test_each_claim_of_the_committed_table_has_a_test() -> None:
     words = {text: feature for feature, text in FEATURES.items()}
     tests = marked()
-    for (client, text), cell in committed().items():
+    for (client, text), cell in committed(REMOTING).items():
         if cell.startswith("yes"):
             assert (client, words[text]) in tests, f"no test shows {words[text]} with {client}"
         if cell == "not offered":
             assert words[text] in NOT_OFFERED[client]
+
+
+def test_v5_clients_offer_what_the_table_says() -> None:
+    words = {text: feature for feature, text in V5.features.items()}
+    tests = "".join(path.read_text() for path in INTEROP.glob("test_v5*.py"))
+    for (client, text), cell in committed(V5).items():
+        feature = words[text]
+        assert (cell == "not offered") == (feature in V5.not_offered[client]), (client, feature)
+        if cell.startswith("yes"):
+            assert f'"{feature}"' in tests
+    assert set(V5.not_offered) == set(V5_CLIENTS)
 
 
 def test_nothing_a_client_does_not_offer_is_shown() -> None:

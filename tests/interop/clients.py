@@ -18,20 +18,21 @@ NODE_VERSION = "3.12.0"
 
 def go_program() -> Path:
     """The Go driver; modules are downloaded on first use, and go.sum says what they must be."""
-    return _built_by_go("go", HERE / "go", "the Go client")
+    return built_by_go("go", HERE / "go", "the Go client")
 
 
 def etcd_program() -> Path:
     """etcd's server, of the module that peers/etcd/go.mod pins."""
-    return _built_by_go("etcd", ROOT / "tests" / "peers" / "etcd", "etcd")
+    return built_by_go("etcd", ROOT / "tests" / "peers" / "etcd", "etcd")
 
 
 def h2spec_program() -> Path:
     """The conformance test of HTTP/2 that peers/h2spec/go.mod pins."""
-    return _built_by_go("h2spec", ROOT / "tests" / "peers" / "h2spec", "h2spec")
+    return built_by_go("h2spec", ROOT / "tests" / "peers" / "h2spec", "h2spec")
 
 
-def _built_by_go(name: str, folder: Path, what: str) -> Path:
+def built_by_go(name: str, folder: Path, what: str) -> Path:
+    """The program of a Go module, by its name in the cache."""
     if shutil.which("go") is None:
         absent(f"needs the Go toolchain for {what}; not found: go")
     sources = [folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go"))]

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 from tests.interop.clients import GoClient, NodeClient, etcd_program, go_program, node_program
 from tests.interop.driver import CLASS_PATHS, Driver
-from tests.interop.features import CLIENTS, FEATURES, Recorder, parameters, shown
+from tests.interop.features import (
+    CLIENTS,
+    FEATURES,
+    V5_CLIENTS,
+    V5_FEATURES,
+    Recorder,
+    parameters,
+    shown,
+)
 from tests.interop.peers import (
     SERVERS,
     Server,
@@ -22,6 +30,18 @@ from tests.interop.peers import (
     require_java,
     start_broker,
     start_namesrv,
+)
+from tests.interop.v5.peers import (
+    GO,
+    JAVA,
+    NODE,
+    PYTHON,
+    RUST,
+    go_peer,
+    java_peer,
+    node_peer,
+    python_peer,
+    rust_peer,
 )
 
 PROVE = os.environ.get("ROQUETTE_INTEROP_PROVE") == "1"
@@ -52,6 +72,11 @@ def java_servers() -> None:
 
 # What is built for tests with one of these fixtures, or with the parameter "apache".
 BUILDS: tuple[tuple[set[str], Callable[[], object]], ...] = (
+    ({"stage", JAVA}, java_peer),
+    ({"stage", GO}, go_peer),
+    ({"stage", NODE}, node_peer),
+    ({"stage", PYTHON}, python_peer),
+    ({"stage", RUST}, rust_peer),
     ({"java", "drivers"}, java_clients),
     ({"mixed", "peer", "made", "yard", "ward", "started", "apache"}, java_servers),
     ({"go"}, go_program),
@@ -75,6 +100,7 @@ LONG = (
     "mqadmin",
     "cross",
     "etcd_managed",
+    "v5",
 )
 
 
@@ -85,7 +111,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
     for client, feature in (pair for item in items for pair in shown(item)):
-        assert client in CLIENTS and feature in FEATURES, (client, feature)
+        known = V5_FEATURES if client in V5_CLIENTS else FEATURES
+        assert client in CLIENTS + V5_CLIENTS and feature in known, (client, feature)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -3,7 +3,7 @@
     @pytest.mark.feature("batch", client="Go 2.1.2")
 
 says that the test shows batches sent by the Go client. Without `client` it is the Java client in the version
-the parameter `java` or `version` gives. A run writes the outcome of each marked test into `.cache/interop/features.json`,
+the parameter `java` or `version` gives, or the v5 client that the parameter `client` names. A run writes the outcome of each marked test into `.cache/interop/features.json`,
 beside those of tests it did not run; tools/client_table.py makes the table of docs/compatibility.md from it.
 """
 
@@ -76,6 +76,43 @@ NOT_OFFERED = {
         ),
     ),
 }
+# The same for clients of the v5 protocol.
+V5_CLIENTS = (
+    "Java v5 5.2.0",
+    "Go v5 5.1.2",
+    "Python v5 5.1.2",
+    "Node v5 1.0.8",
+    "Rust v5 5.0.0",
+)
+V5_FEATURES = {
+    "send": "send and wait",
+    "batch": "batches",
+    "properties": "tags, keys and properties in any language",
+    "refusals": "refusals reach the caller",
+    "timer": "delivery at any time",
+    "recall": "recall of a delayed message",
+    "priority": "priorities",
+    "transactions": "transactions and check-backs",
+    "simple": "simple consumer: receive, acknowledge",
+    "invisible": "invisible times changed",
+    "push": "push consumer",
+    "tags": "filter by tags",
+    "sql92": "filter by SQL92",
+    "order": "messages of a group in order",
+    "retry": "retry of failed messages",
+    "dead-letter": "dead letters",
+    "mixed-group": "one group with members of the remoting protocol",
+    "tls": "TLS at the same port",
+    "shutdown": "orderly end",
+}
+_NO_PUSH = ("recall", "priority", "push", "retry", "dead-letter")
+V5_NOT_OFFERED = {
+    "Java v5 5.2.0": ("batch",),
+    "Go v5 5.1.2": ("batch", *_NO_PUSH),
+    "Python v5 5.1.2": ("batch",),
+    "Node v5 1.0.8": ("batch",),
+    "Rust v5 5.0.0": ("invisible", *_NO_PUSH),
+}
 # Fixtures whose parameter says whose servers a test ran on.
 SERVERS = ("cluster", "pair", "servers", "recalling", "pop_cluster")
 
@@ -89,6 +126,8 @@ def shown(item: pytest.Item) -> list[tuple[str, str]]:
         version = parameters(item).get("java", parameters(item).get("version"))
         if "client" not in mark.kwargs and version is not None:
             chosen = [f"Java {version}"]
+        if "client" in parameters(item):  # the tests of v5 clients
+            chosen = [str(parameters(item)["client"])]
         pairs += [(client, feature) for client in chosen for feature in mark.args]
     return pairs
 

@@ -106,6 +106,8 @@ def compiled(name: str, folder: str = "src") -> str:
     """Class path `name` with our own programs (java/<folder>) compiled against it in front."""
     jars = class_path(name)
     sources = sorted((HERE / "java" / folder).glob("*.java"))
+    if folder == "v5":
+        sources.append(HERE / "java" / "src" / "Json.java")
     if folder == "src" and name != "client49":
         sources += sorted((HERE / "java" / "src55").glob("*.java"))
     made_of = digest(jars.encode(), *(source.read_bytes() for source in sources))

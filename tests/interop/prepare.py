@@ -10,12 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.interop.clients import etcd_program, go_program, node_program
 from tests.interop.conftest import java_clients, java_servers
+from tests.interop.v5.peers import go_peer, java_peer, node_peer, python_peer, rust_peer
 
 
 def java() -> None:
     """Maven's downloads, one after the other."""
     java_clients()
     java_servers()
+    java_peer()
+
+
+BUILDS = (
+    *(java, go_program, node_program, etcd_program),
+    *(go_peer, node_peer, python_peer, rust_peer),
+)
 
 
 def prepared(build: Callable[[], object]) -> None:
@@ -28,7 +36,7 @@ def prepared(build: Callable[[], object]) -> None:
 
 def main() -> None:
     with ThreadPoolExecutor() as pool, contextlib.suppress(KeyboardInterrupt):
-        list(pool.map(prepared, (java, go_program, node_program, etcd_program)))
+        list(pool.map(prepared, BUILDS))
 
 
 if __name__ == "__main__":
