@@ -99,8 +99,9 @@ def made(call: Remoting) -> None:
 class Bench:
     """A channel to a server, with a client id."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, poll_s: float = 5) -> None:
         self.address = address
+        self.poll_s = poll_s
         self.channel = grpc.insecure_channel(address)
         self.open: list[Any] = []
 
@@ -242,10 +243,10 @@ def settled(bench: Bench) -> None:
             time.sleep(0.5)
 
 
-def replies(address: str, call: Remoting) -> dict[str, Said]:
-    """All requests in order; what was said to each, by its name."""
+def replies(address: str, call: Remoting, poll_s: float = 5) -> dict[str, Said]:
+    """All requests in order; what was said to each, by its name. `poll_s`: the server's shortest poll."""
     made(call)
-    bench = Bench(address)
+    bench = Bench(address, poll_s)
     with contextlib.closing(bench):
         settled(bench)
         said: dict[str, Said] = {}
@@ -499,7 +500,7 @@ def receive(bench: Bench, topic: str, group: str, **changes: Any) -> tuple[Any, 
         "filter_expression": d.FilterExpression(type=d.FilterType.TAG, expression="*"),
         "batch_size": 1,
         "invisible_duration": {"seconds": 20},
-        "long_polling_timeout": {"seconds": 5},
+        "long_polling_timeout": {"seconds": max(1, int(bench.poll_s))},
         **changes,
     }
     chosen = {name: value for name, value in asked.items() if value is not None}
@@ -541,8 +542,8 @@ def receives(bench: Bench) -> Steps:
     tags = d.FilterExpression(type=d.FilterType.TAG, expression="|| ||")
     yield "bars for tags", ask(filter_expression=tags)
     yield "no filter", ask(filter_expression=None)
-    yield "deadline of 3 s", ask("V_empty", timeout=3)
-    yield "nothing there", ask("V_empty", timeout=8)
+    yield "deadline of 3 s", ask("V_empty", timeout=bench.poll_s * 0.6)
+    yield "nothing there", ask("V_empty", timeout=bench.poll_s + 3)
 
 
 def receipts(bench: Bench) -> Steps:

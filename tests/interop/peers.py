@@ -166,7 +166,7 @@ def free_port() -> int:
     This process keeps it until it ends, also while a server that restarts there is down: tests run in several.
     """
     for port in _next_port:
-        if not _claim(port):
+        if not claimed(port):
             continue
         try:
             with contextlib.ExitStack() as held:
@@ -180,7 +180,7 @@ def free_port() -> int:
     raise AssertionError("no free port")
 
 
-def _claim(port: int) -> bool:
+def claimed(port: int) -> bool:
     """Whether no other process of tests has this port; it is this one's then."""
     folder = Path(tempfile.gettempdir()) / f"roquette-test-ports-{os.getuid()}"
     folder.mkdir(exist_ok=True)
