@@ -10,11 +10,13 @@ import pytest
 
 from roquette.message.batch import BatchCursor
 from roquette.message.message_id import host_bytes, offset_message_id
-from roquette.message.properties import decode_properties
+from roquette.message.properties import SYSTEM, decode_properties
 from roquette.message.recall_handle import RecallHandle
+from roquette.message.record_layout import StoredRecord
 from roquette.proxy.answers import Answer, Asks
 from roquette.proxy.backend import Backend, Topic
 from roquette.proxy.call import Call, Caller
+from roquette.proxy.delivered import to_message
 from roquette.proxy.messages import delay_level
 from roquette.proxy.queue_choice import MOST_TOPICS, QueueChoice, bucket
 from roquette.proxy.sending import Sending
@@ -578,3 +580,52 @@ def test_recall() -> None:
     assert recall("a b", handle)[0] == "ILLEGAL_TOPIC"
     world.backend.code = ResponseCode.SYSTEM_ERROR
     assert recall("delay", handle) == ("INTERNAL_SERVER_ERROR", "why")
+
+
+def test_what_is_sent_is_what_is_delivered() -> None:
+    rng = random.Random(7)
+    letters = "ab Zü\u200b漢😀\xa0|%1"
+
+    def text(most: int, least: int = 0) -> str:
+        return "".join(rng.choices(letters, k=rng.randint(least, most)))
+
+    def word() -> str:
+        return rng.choice(["x", "ü😀", "k" * 40])
+
+    for number in range(500):
+        system: dict[str, Any] = {"message_id": word(), "born_host": word()}
+        for name, value in (
+            ("tag", word()),
+            ("keys", [word() for _ in range(rng.randint(1, 3))]),
+            ("message_group", word()[:20]),
+            ("priority", rng.randint(0, 99)),
+            ("trace_context", word()),
+            ("delivery_timestamp", at(NOW_MS + rng.randint(1, DAY_MS))),
+            ("message_type", d.MessageType.TRANSACTION),
+        ):
+            if rng.random() < 0.4:
+                system[name] = value
+        system["body_encoding"] = rng.choice([d.Encoding.IDENTITY, d.Encoding.GZIP])
+        user = {text(6, 1): text(9, 1) for _ in range(rng.randint(0, 4))}
+        sent = message("mixed", body=rng.randbytes(1 + number % 50), user=user, **system)
+        world = World()
+        assert world.said(sent) == OK, sent
+        header = world.backend.asked[0].header
+        record = StoredRecord("mixed", header.properties, world.backend.asked[0].body)
+        record.sys_flag = header.sys_flag
+        record.born_timestamp_ms = header.born_timestamp
+        record.born_host = record.store_host = HOST
+        got = to_message(record)
+        told = got.system_properties
+        for name in (*system, "born_timestamp"):
+            if name != "message_type":
+                assert getattr(told, name) == getattr(sent.system_properties, name), name
+        kept = {k: v for k, v in got.user_properties.items() if k not in SYSTEM | {"TRACE_CONTEXT"}}
+        assert kept == user
+        assert got.body == sent.body
+        kinds = [
+            ("TRANSACTION", "message_type"), ("DELAY", "delivery_timestamp"),
+            ("FIFO", "message_group"), ("PRIORITY", "priority"),
+        ]  # fmt: skip
+        kind = next((kind for kind, name in kinds if name in system), "NORMAL")
+        assert d.MessageType.Name(told.message_type) == kind
