@@ -62,6 +62,8 @@ class Toy(Part):
     def send(self, call: Call, request: Any) -> None:
         self.served += 1
         self.calls = [call]
+        if not request.messages:
+            raise RpcError(Code.MESSAGE_CORRUPTED, "no message")
         name = request.messages[0].topic.name
         if name == "crash":
             raise ValueError("a defect")
@@ -80,7 +82,7 @@ class Toy(Part):
         entry = reply.entries.add()
         entry.offset = len(body)
         entry.message_id = name
-        if name.startswith("big"):
+        if name.startswith("big") and name[3:].isdecimal():
             reply.status.message = "x" * int(name[3:])
         call.reply(reply)
 
@@ -112,7 +114,7 @@ class Toy(Part):
     def receive(self, call: Call, request: Any) -> None:
         self.served += 1
         self.calls = [call]
-        if request.batch_size:
+        if 0 < request.batch_size < 10_000:
             status = s.ReceiveMessageResponse()
             status.status.code = Code.OK
             call.send(status)

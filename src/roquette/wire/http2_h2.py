@@ -30,6 +30,9 @@ from roquette.wire.http2 import (
 
 _Setting = h2.settings.SettingCodes
 _OVER = (h2.exceptions.H2Error, KeyError)
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_FRAME_SIZE_ERROR = 6
+MAX_FRAME = 16_384  # bytes of a payload, as in our settings: the least there may be
 _DEFAULT_WINDOW = 65_535  # RFC 9113, section 6.9.2
 
 
@@ -57,6 +60,9 @@ class H2Connection:
         self._last = MOST_STREAMS
         self._acknowledgements = 0  # that wait to be written
         self._over = False
+        self._skip = len(_PREFACE)  # bytes to come before the next frame's head
+        self._head = b""  # the part of it that has come, in earlier reads `_kept` bytes of it
+        self._kept = 0
         conn = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=False, header_encoding=None)
         )
@@ -78,7 +84,12 @@ class H2Connection:
         """See `Http2`."""
         conn = self._conn
         try:
+            self._measure(data)
             found = conn.receive_data(data)
+        except RemoteProtocolError:
+            self._over = True
+            self.go_away(self.last_stream, _FRAME_SIZE_ERROR)
+            raise
         except h2.exceptions.DenialOfServiceError as error:
             self._over = True
             raise Flood(str(error)) from None
@@ -93,6 +104,23 @@ class H2Connection:
         for stream in [stream for stream in self._replies if self._replies[stream].data]:
             self._push(stream)
         return kept(events)
+
+    def _measure(self, data: bytes) -> None:
+        """Refuse a frame that is too long by its head: h2 waits until it has come whole."""
+        pos, size = self._skip, len(data)
+        while pos < size:
+            self._head += data[pos : pos + 9 - len(self._head)]
+            if len(self._head) < 9:
+                pos = size
+                break
+            length = int.from_bytes(self._head[:3], "big")
+            if length > MAX_FRAME:
+                raise RemoteProtocolError(f"a frame of {length} bytes, {MAX_FRAME} are allowed")
+            pos += 9 - self._kept + length
+            self._kept = 0
+            self._head = b""
+        self._kept = len(self._head)
+        self._skip = pos - size
 
     def _take(self, event: Any, events: list[Event]) -> None:
         if isinstance(event, h2.events.RequestReceived):
