@@ -1,20 +1,72 @@
 """The door of a listening port: looks at the first bytes of each connection, and lets it in as what it is."""
 
 import asyncio
+import enum
+import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from functools import partial
+from typing import Any, Final, cast
 
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.errors import RoquetteError
+from roquette.errors import RemoteProtocolError, RoquetteError
+from roquette.remoting import proxy_protocol
+from roquette.remoting.http1 import HttpPages, HttpSession
+from roquette.remoting.parting import part
 from roquette.remoting.request import Peer
 from roquette.remoting.tls import ServerTls, TlsMode, TlsStream
 
 HELLO: Final = 0x16  # the first byte of TLS: a handshake record (RFC 8446, section 5.1)
-HTTP2: Final = b"PRI"  # how its preface begins (RFC 9113, section 3.4)
 HANDSHAKE_S: Final = 10.0
+FIRST_BYTES_S: Final = 10.0  # from the first byte until they say what is spoken
 AT_ONCE: Final = 8  # handshakes in one turn of the loop; each takes about a millisecond
+
+UNKNOWN: Final = (
+    b"This port speaks RocketMQ's remoting protocol, its v5 gRPC protocol, and HTTP for a look at its health; "
+    b"what came is none of them.\n"
+)
+TLS_ONLY: Final = b"This port speaks TLS only.\n"
+NO_TLS: Final = b"TLS is disabled on this port (tls.server.mode).\n"
+NO_HTTP2: Final = b"this port serves no gRPC: point the client at a broker's port, or at a proxy's (roquette proxy)"
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Kind(enum.Enum):
+    """What a connection may speak."""
+
+    REMOTING = "remoting"
+    TLS = "TLS"
+    HTTP2 = "HTTP/2"
+    HTTP1 = "HTTP/1"
+    PROXY = "PROXY"
+    OTHER = "other"
+
+
+_METHODS: Final = (
+    b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT",
+)  # fmt: skip
+_BEGINNINGS: Final = (
+    (b"PRI", Kind.HTTP2),  # of its preface (RFC 9113, section 3.4)
+    (proxy_protocol.TEXT, Kind.PROXY),
+    (proxy_protocol.BINARY, Kind.PROXY),
+    *((method + b" ", Kind.HTTP1) for method in _METHODS),
+)
+
+
+def kind_of(first: bytes) -> Kind | None:
+    """What begins with these bytes, of which there is one at least; None: more of them must tell."""
+    if first[0] <= 1:  # the high byte of a frame's length, at most 16 MiB
+        return Kind.REMOTING
+    if first[0] == HELLO:
+        return Kind.TLS
+    for beginning, kind in _BEGINNINGS:
+        if first.startswith(beginning):
+            return kind
+        if beginning.startswith(first):
+            return None
+    return Kind.OTHER
 
 
 class Lobby:
@@ -53,6 +105,14 @@ class Lobby:
         if self._doors.pop(door, None) is not None:
             self._release()
 
+    def drop_oldest(self) -> str:
+        """End the connection that has been here longest: there are too many. Returns whose; "": nobody is here."""
+        for door in self._doors:
+            door.abort()
+            self.leave(door)
+            return door.remote
+        return ""
+
     def look(self) -> None:
         """The beat: end what has been here for too long. Who has begun a handshake is ended before."""
         before = asyncio.get_running_loop().time() - self._silent_s
@@ -84,7 +144,9 @@ class Speaks:
 
     Attributes:
         http2: makes the protocol of an HTTP/2 connection; takes what `PeerProtocol` takes: a number, and what to call
-            when its peer is made, and lost.
+            when its peer is made, and lost. None: who comes with HTTP/2 is told where to go.
+        http1: what is answered over HTTP/1.1; None: nothing.
+        trusted: whose PROXY headers are believed.
     """
 
     http2: (
@@ -94,46 +156,108 @@ class Speaks:
         ]
         | None
     ) = None
+    http1: HttpPages | None = None
+    trusted: tuple[Network, ...] = ()
+
+
+class _Named(asyncio.Transport):
+    """A connection whose peer is another one than the machine at its end."""
+
+    def __init__(self, raw: asyncio.Transport, peername: tuple[str, int]) -> None:
+        super().__init__()
+        self._raw = raw
+        self._peername = peername
+        for name in _METHODS_OF_TRANSPORTS:  # so that it costs nothing afterwards
+            setattr(self, name, getattr(raw, name))
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What the connection says, but for who is there."""
+        return self._peername if name == "peername" else self._raw.get_extra_info(name, default)
+
+
+_METHODS_OF_TRANSPORTS: Final = (
+    "write", "writelines", "write_eof", "can_write_eof", "close", "abort", "is_closing",
+    "pause_reading", "resume_reading", "is_reading", "set_protocol", "get_protocol",
+    "get_write_buffer_size", "get_write_buffer_limits", "set_write_buffer_limits",
+)  # fmt: skip
 
 
 class Door(asyncio.Protocol):
-    """Looks at the first bytes of a connection: TLS, behind which it looks again, or what `inner` makes of them.
+    """Looks at the first bytes of a connection, again behind a PROXY header and behind TLS.
 
     Args:
         tls: None: there is none, or we are behind it.
-        inner: makes the protocol of the connection that begins with these bytes.
+        inner: makes the protocol of a connection that speaks what the port is for, or HTTP/2.
+        speaks: what else there is; None: only TLS is told from the rest.
+
+    Attributes:
+        remote: host:port of the peer.
     """
 
     def __init__(
-        self, tls: ServerTls | None, inner: Callable[[bytes], asyncio.Protocol], lobby: Lobby
+        self,
+        tls: ServerTls | None,
+        inner: Callable[[Kind], asyncio.Protocol],
+        lobby: Lobby,
+        speaks: Speaks | None = None,
+        *,
+        inside: bool = False,
     ) -> None:
         self._tls = tls
         self._inner = inner
         self._lobby = lobby
+        self._speaks = speaks
+        self._settled = inside  # who the peer is: no PROXY header may come any more
+        self._inside = inside
         self._raw: asyncio.Transport
-        self._remote = ""
+        self._host = self.remote = ""
         self._first = b""
         self._shaking = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast(asyncio.Transport, transport)
-        there = transport.get_extra_info("peername") or ("", 0)
-        self._remote = f"{there[0]}:{there[1]}"
-        if self._lobby.admit(self._remote):
+        self._meet()
+        if self._lobby.admit(self.remote):
             self._lobby.enter(self)
         else:
             self._raw.abort()
 
+    def _meet(self) -> None:
+        there = self._raw.get_extra_info("peername") or ("", 0)
+        self._host, self.remote = there[0], f"{there[0]}:{there[1]}"
+
     def data_received(self, data: bytes) -> None:
-        raw = self._raw
         self._first += data
-        if raw.is_closing() or self._shaking:
-            return
-        first, tls = self._first, self._tls
-        if tls is not None and first[0] == HELLO:
+        while self._first and not (self._raw.is_closing() or self._shaking):
+            kind = self._kind()
+            if kind is None or (kind is Kind.PROXY and not self._read_proxy()):
+                if self._timer is None:
+                    loop = asyncio.get_running_loop()
+                    self._timer = loop.call_later(FIRST_BYTES_S, self._refuse, "are not whole")
+                return
+            self._stop_timer()
+            if kind is not Kind.PROXY:
+                self._decide(kind)
+                return
+
+    def _kind(self) -> Kind | None:
+        if self._speaks is not None:
+            kind = kind_of(self._first)
+        else:
+            kind = Kind.TLS if self._first[0] == HELLO else Kind.REMOTING
+        if kind is Kind.TLS and self._tls is None:
+            kind = Kind.REMOTING if self._speaks is None else Kind.OTHER
+        if kind is Kind.PROXY and self._settled:
+            kind = Kind.OTHER
+        return kind
+
+    def _decide(self, kind: Kind) -> None:
+        tls, speaks = self._tls, self._speaks
+        if kind is Kind.TLS:
+            assert tls is not None
             self._shaking = True
-            raw.pause_reading()  # until there is a context
+            self._raw.pause_reading()  # until there is a context
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(HANDSHAKE_S, self._too_late)
             self._lobby.tasks.start("tls-context", self._begin(tls))
@@ -141,19 +265,83 @@ class Door(asyncio.Protocol):
             self._lobby.noise.warning(
                 "plain",
                 "connection closed peer=%s: it does not begin with TLS (tls.server.mode=enforcing)",
-                self._remote,
+                self.remote,
             )
-            raw.abort()
-        elif len(first) >= len(HTTP2) or not HTTP2.startswith(first):
+            if kind in (Kind.REMOTING, Kind.HTTP2):  # they would take a word for a broken frame
+                self._raw.abort()
+            else:
+                self._part(TLS_ONLY)
+        elif kind is Kind.OTHER:
+            self._refuse("are none that is spoken here")
+        elif kind is Kind.HTTP1:
+            self._open_http(speaks)
+        elif kind is Kind.HTTP2 and (speaks is None or speaks.http2 is None):
+            self._part(_go_away(NO_HTTP2))
+        else:
             self._lobby.leave(self)
-            inner = self._inner(first)
-            raw.set_protocol(inner)
-            inner.connection_made(raw)
+            self._hand_over(self._inner(kind))
+
+    def _hand_over(self, inner: asyncio.Protocol) -> None:
+        raw, first, self._first = self._raw, self._first, b""
+        raw.set_protocol(inner)
+        inner.connection_made(raw)
+        if not raw.is_closing():
             inner.data_received(first)
+
+    def _open_http(self, speaks: Speaks | None) -> None:
+        if speaks is None or speaks.http1 is None:
+            self._refuse("are HTTP/1, which this port does not serve")
+        else:  # it stays in the lobby, which counts it and ends it in time
+            gone = partial(self._lobby.leave, self)
+            self._hand_over(HttpSession(speaks.http1, is_local(self._host), gone))
+
+    def _read_proxy(self) -> bool:
+        """Take a PROXY header; False: it is not whole."""
+        assert self._speaks is not None
+        try:
+            if not any(_address(self._host) in network for network in self._speaks.trusted):
+                raise RemoteProtocolError(
+                    "a PROXY header from an address that is not in proxyProtocolTrusted"
+                )
+            header = proxy_protocol.read_header(self._first)
+        except (RemoteProtocolError, ValueError) as error:
+            self._lobby.noise.warning(
+                "proxy", "connection closed peer=%s error=%s", self.remote, str(error)
+            )
+            self._part(f"{error}\n".encode())
+            return True
+        if header is None:
+            return False
+        self._settled = True
+        self._first = self._first[header.size :]
+        if header.source is not None:
+            self._raw = _Named(self._raw, header.source)
+            self._meet()
+        return True
+
+    def _refuse(self, what: str) -> None:
+        """The first bytes are nothing that is served: say so, and end."""
+        first = self._first
+        hello = first[0] == HELLO and not self._inside
+        self._lobby.noise.warning(
+            "first", "connection closed peer=%s: its first bytes %r %s%s",
+            self.remote, first[:12], what, " (TLS, which is disabled)" if hello else "",
+        )  # fmt: skip
+        self._part(NO_TLS if hello else UNKNOWN)
+
+    def _part(self, word: bytes) -> None:
+        self._stop_timer()
+        self._first = b""
+        part(self._raw, word, partial(self._lobby.leave, self))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _behind(self) -> asyncio.Protocol:
         self._lobby.leave(self)
-        return Door(None, self._inner, self._lobby)
+        return Door(None, self._inner, self._lobby, self._speaks, inside=True)
 
     async def _begin(self, tls: ServerTls) -> None:
         """Begin the handshake, with a context that may have to be made first."""
@@ -164,7 +352,7 @@ class Door(asyncio.Protocol):
             stream = TlsStream(context, self._behind, None, self._lobby.noise, self._shaken)
         except (RoquetteError, OSError, ValueError) as error:
             self._lobby.noise.warning(
-                "context", "no TLS for peer=%s: there is no certificate: %s", self._remote, error
+                "context", "no TLS for peer=%s: there is no certificate: %s", self.remote, error
             )
             raw.abort()
             return
@@ -177,15 +365,14 @@ class Door(asyncio.Protocol):
 
     def _shaken(self, error: Exception | None) -> None:
         """The handshake is over, well or not."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         self._lobby.leave(self)
 
     def _too_late(self) -> None:
         self._lobby.noise.warning(
             "late",
             "connection cut peer=%s: its TLS handshake is not over after %d s",
-            self._remote,
+            self.remote,
             HANDSHAKE_S,
         )
         self.abort()
@@ -196,3 +383,24 @@ class Door(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._shaken(error)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Raises ValueError: it is no address."""
+    found = ipaddress.ip_address(host)
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found
+
+
+def is_local(host: str) -> bool:
+    """Whether `host` is an address of the loopback."""
+    try:
+        return _address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _go_away(words: bytes) -> bytes:
+    """The whole of an HTTP/2 connection: settings, and the words why there is no more (RFC 9113, section 6.8)."""
+    goaway = (0).to_bytes(4, "big") + (0xD).to_bytes(4, "big") + words  # HTTP_1_1_REQUIRED
+    return b"\0\0\0\x04\0\0\0\0\0" + len(goaway).to_bytes(3, "big") + b"\x07\0\0\0\0\0" + goaway

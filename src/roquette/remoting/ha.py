@@ -196,7 +196,7 @@ class HaDoor:
         loop = asyncio.get_running_loop()
         accept: Callable[[], asyncio.Protocol] = self._accept
         if self._tls is not None:
-            accept = partial(Door, self._tls, lambda first: self._accept(), self._lobby)
+            accept = partial(Door, self._tls, lambda kind: self._accept(), self._lobby)
         self._listener = await loop.create_server(accept, host, port)
         self._tasks.every("replication-silence", self._silence.beat_s, self._look)
 

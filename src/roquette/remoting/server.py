@@ -3,14 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from roquette.base.clock import Clock
 from roquette.base.descriptors import connection_limit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door import HTTP2, Door, Lobby, Speaks
+from roquette.remoting.door import Door, Kind, Lobby, Speaks
 from roquette.remoting.request import Peer
 from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
@@ -52,6 +51,9 @@ class Server:
         idle_s: a connection without traffic for so long is closed (Apache: serverChannelMaxIdleTimeSeconds).
         bound: connections beyond it are closed at once; several ports may share it.
         limits: what peers may leave unfinished; ports of one server share them.
+
+    Attributes:
+        speaks: what is spoken beside the remoting protocol; another one holds for the next connection.
     """
 
     def __init__(
@@ -68,55 +70,65 @@ class Server:
         self._limits = PeerLimits(unsent_timeout_s=idle_s) if limits is None else limits
         dispatcher.limits = self._limits
         self._dispatcher = dispatcher
-        self._speaks: Speaks | None = None
+        self.speaks: Speaks | None = None
         self._on_lost = on_lost
         self._idle_s = idle_s
         self._bound = bound or ConnectionBound(20_000)
         self._noise = RateLimited(log, clock)
         self._tasks = Tasks()
         self._next_id = 0
-        self._listener: asyncio.AbstractServer | None = None
+        self._tls: ServerTls | None = None
+        self._listeners: list[asyncio.AbstractServer] = []
         # Connections that have not said anything yet; without TLS there is none.
         self._lobby = Lobby(self._admit, self._bound.release, self._noise, idle_s)
 
     async def start(
         self, host: str, port: int, tls: ServerTls | None = None, speaks: Speaks | None = None
     ) -> int:
-        """Start accepting, with TLS as `tls` says, and other protocols beside; returns the port (a free one for 0)."""
-        self._speaks = speaks
-        loop = asyncio.get_running_loop()
+        """Start accepting, with TLS as `tls` says, and other protocols beside; returns the port (a free one for 0).
+
+        Called again, it opens a further port, for which the last `tls` and `speaks` hold as for all.
+        """
+        self.speaks = speaks
         if tls is not None and tls.mode is TlsMode.DISABLED:
             tls = None
-        accept: Callable[[], asyncio.Protocol] = self._new_protocol
-        if tls is not None or self._speaks is not None:
-            accept = partial(Door, tls, self._new_protocol, self._lobby)
+        self._tls = tls
+        loop = asyncio.get_running_loop()
+        accept = self._new_protocol if tls is None and speaks is None else self._door
         listener = await loop.create_server(accept, host, port, backlog=1024)
-        self._listener = listener
-        self._tasks.every("idle-connections", 10.0, self._close_idle)
-        self._tasks.every("stalled-peers", 5.0, self._cut_stalled)
+        self._listeners.append(listener)
+        if len(self._listeners) == 1:
+            self._tasks.every("idle-connections", 10.0, self._close_idle)
+            self._tasks.every("stalled-peers", 5.0, self._cut_stalled)
         for bound in getattr(listener, "sockets", None) or ():
             return int(bound.getsockname()[1])
         return port
 
-    def _new_protocol(self, first: bytes = b"") -> asyncio.Protocol:
-        """The protocol of a connection that begins with these bytes."""
+    def _door(self) -> asyncio.Protocol:
+        return Door(self._tls, self._new_protocol, self._lobby, self.speaks)
+
+    def _new_protocol(self, kind: Kind = Kind.REMOTING) -> asyncio.Protocol:
+        """The protocol of a connection of this kind."""
         self._next_id += 1
-        speaks = self._speaks
-        if speaks is not None and speaks.http2 is not None and first.startswith(HTTP2):
-            return speaks.http2(self._next_id, self._made, self._lost)
+        if kind is Kind.HTTP2:
+            assert self.speaks is not None
+            assert self.speaks.http2 is not None
+            return self.speaks.http2(self._next_id, self._made, self._lost)
         return PeerProtocol(self._dispatcher, self._next_id, self._noise, self._made, self._lost)
 
     def _admit(self, remote: str) -> bool:
         bound = self._bound
         if bound.open >= bound.most:
+            most, silent = bound.open, self._lobby.drop_oldest()
             self._noise.warning(
                 "full",
                 "connection refused peer=%s: %d are open, the most there may be: %s",
-                remote,
-                bound.open,
+                silent or remote,
+                most,
                 bound.refusal,
             )
-            return False
+            if not silent:
+                return False
         bound.open += 1
         return True
 
@@ -154,8 +166,8 @@ class Server:
     async def stop(self) -> None:
         """Stop accepting, then close every connection."""
         await self._tasks.stop()
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         await self._lobby.close()
         await asyncio.sleep(0)  # the answers of this turn leave
         for peer in list(self.peers.values()):

@@ -1,0 +1,187 @@
+"""The little HTTP/1.1 that a port serves: what it is, and whether it is well. `http.py` is the other end."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, cast
+
+from roquette.remoting.parting import part
+
+MOST_HEAD: Final = 16 << 10  # bytes of request line and headers
+REQUEST_S: Final = 10.0  # for a request to arrive, and between two of one connection
+
+_WORDS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}
+Page = Callable[[], tuple[str, bytes]]  # -> content type, body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpPages:
+    """What is answered over HTTP.
+
+    Attributes:
+        about: what the port is, and how a client is pointed at it: one line.
+        anyone: whether other peers than those of the loopback get an answer.
+        ready: why the server should get no requests now; "": it should.
+        more: further pages by their path.
+    """
+
+    about: str
+    anyone: bool = False
+    ready: Callable[[], str] = lambda: ""
+    more: Mapping[str, Page] = field(default_factory=dict)
+
+
+class HttpRequest(NamedTuple):
+    """The head of a request.
+
+    Attributes:
+        kept: whether another request may follow on the connection.
+    """
+
+    method: str
+    path: str
+    kept: bool
+
+
+class HttpRefused(Exception):
+    """What came is no request that is understood."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+def read_request(data: bytes) -> tuple[HttpRequest, int] | None:
+    """The request that `data` begins with, and the size of its head; None: it is not whole.
+
+    Raises:
+        HttpRefused: it is none.
+    """
+    end = data.find(b"\r\n\r\n", 0, MOST_HEAD)
+    if end < 0:
+        if len(data) >= MOST_HEAD:
+            raise HttpRefused(431, f"more than {MOST_HEAD} bytes of request line and headers")
+        return None
+    first, *lines = data[:end].decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/"):
+        raise HttpRefused(400, "this is no request line of HTTP/1.1")
+    if words[2] not in ("HTTP/1.1", "HTTP/1.0"):
+        raise HttpRefused(505, "HTTP/1.1 is spoken here")
+    fields = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise HttpRefused(400, "a header line is not of the form name: value")
+        fields[name.lower()] = value.strip().lower()
+    body = fields.get("content-length", "0") != "0" or "transfer-encoding" in fields
+    wish = fields.get("connection", "")
+    kept = not body and (wish == "keep-alive" or (words[2] == "HTTP/1.1" and wish != "close"))
+    return HttpRequest(words[0], words[1].partition("?")[0], kept), end + 4
+
+
+class HttpSession(asyncio.Protocol):
+    """One connection over HTTP/1.1.
+
+    Args:
+        gone: it has ended.
+    """
+
+    def __init__(self, pages: HttpPages, local: bool, gone: Callable[[], None]) -> None:
+        self._pages = pages
+        self._answers = local or pages.anyone
+        self._gone = gone
+        self._data = b""
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(REQUEST_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while self._data:
+            try:
+                found = read_request(self._data)
+            except HttpRefused as refused:
+                self._answer(refused.status, f"{refused}\n".encode(), HttpRequest("", "", False))
+                return
+            if found is None:
+                return
+            request, size = found
+            self._data = self._data[size:]
+            self._serve(request)
+            if not request.kept:
+                return
+            if self._transport.get_write_buffer_size():  # it does not read its answers
+                self._transport.abort()
+                return
+            self._wait()
+
+    def _serve(self, request: HttpRequest) -> None:
+        pages = self._pages
+        if not self._answers:
+            words = "HTTP is answered to this machine only (setting httpAccess)\n"
+            self._answer(403, words.encode(), request)
+            return
+        if request.method not in ("GET", "HEAD"):
+            self._answer(405, b"only GET and HEAD are answered here\n", request)
+            return
+        status, kind, body = 200, "text/plain; charset=utf-8", b"ok\n"
+        match request.path:
+            case "/":
+                body = f"{pages.about}\n".encode()
+            case "/healthz":
+                pass
+            case "/readyz":
+                why = pages.ready()
+                if why:
+                    status, body = 503, f"{why}\n".encode()
+            case path if path in pages.more:
+                kind, body = pages.more[path]()
+            case _:
+                status, body = 404, b"no such page; there are / /healthz and /readyz\n"
+        self._answer(status, body, request, kind)
+
+    def _answer(
+        self,
+        status: int,
+        body: bytes,
+        request: HttpRequest,
+        kind: str = "text/plain; charset=utf-8",
+    ) -> None:
+        allow = "Allow: GET, HEAD\r\n" if status == 405 else ""
+        head = (
+            f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(body)}\r\nX-Content-Type-Options: nosniff\r\n{allow}"
+            f"Connection: {'keep-alive' if request.kept else 'close'}\r\n\r\n"
+        )
+        data = head.encode() + (b"" if request.method == "HEAD" else body)
+        if request.kept:
+            self._transport.write(data)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        part(self._transport, data, self._gone)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._gone()

@@ -1,0 +1,160 @@
+"""The little HTTP of a port: its pages, whom it answers, and its bounds."""
+
+import asyncio
+import http.client
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquette.remoting.http1 import MOST_HEAD, HttpPages, HttpRefused, HttpSession, read_request
+from roquette.testing.sim_loop import SimLoop, run
+
+PAGES = HttpPages(about="a port", more={"/metrics": lambda: ("text/x", b"1 2 3")})
+HOST, PORT = "10.0.0.1", 8080
+
+
+async def serve(
+    pages: HttpPages = PAGES, local: bool = True, host: str = HOST, port: int = PORT
+) -> tuple[asyncio.AbstractServer, list[int]]:
+    gone: list[int] = []
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: HttpSession(pages, local, lambda: gone.append(1)), host, port
+    )
+    return server, gone
+
+
+async def ask(text: bytes, step: int = 10_000) -> bytes:
+    reader, writer = await asyncio.open_connection(HOST, PORT)
+    for at in range(0, len(text), step):
+        writer.write(text[at : at + step])
+        await asyncio.sleep(0.001)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def simulated(scenario: Callable[[], Any], **options: Any) -> None:
+    async def main(loop: SimLoop) -> None:
+        server, gone = await serve(**options)
+        await scenario()
+        await asyncio.sleep(20)
+        assert gone
+        server.close()
+
+    run(main, 1)
+
+
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+@pytest.mark.parametrize(
+    ("request_line", "status", "body"),
+    [
+        (b"GET / HTTP/1.1", 200, b"a port\n"),
+        (b"HEAD / HTTP/1.1", 200, b""),
+        (b"GET /healthz?now HTTP/1.1", 200, b"ok\n"),
+        (b"GET /readyz HTTP/1.0", 200, b"ok\n"),
+        (b"GET /metrics HTTP/1.1", 200, b"1 2 3"),
+        (b"GET /favicon.ico HTTP/1.1", 404, b"no such page; there are / /healthz and /readyz\n"),
+        (b"POST / HTTP/1.1", 405, b"only GET and HEAD are answered here\n"),
+        (b"GET / HTTP/3", 505, b"HTTP/1.1 is spoken here\n"),
+        (b"GET /", 400, b"this is no request line of HTTP/1.1\n"),
+    ],
+)
+def test_pages(request_line: bytes, status: int, body: bytes, step: int) -> None:
+    async def scenario() -> None:
+        answer = await ask(request_line + b"\r\nHost: x\r\nConnection: close\r\n\r\n", step)
+        head, _, rest = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert rest == body
+
+    simulated(scenario)
+
+
+def test_others_than_this_machine_are_refused_unless_anyone_may() -> None:
+    async def refused() -> None:
+        assert b"403" in await ask(b"GET / HTTP/1.0\r\n\r\n")
+
+    async def answered() -> None:
+        assert b"200" in await ask(b"GET / HTTP/1.0\r\n\r\n")
+
+    simulated(refused, local=False)
+    simulated(answered, local=False, pages=HttpPages(about="a port", anyone=True))
+
+
+def test_a_server_that_is_not_ready_says_why() -> None:
+    async def scenario() -> None:
+        answer = await ask(b"GET /readyz HTTP/1.0\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert answer.endswith(b"it stops\n")
+
+    simulated(scenario, pages=HttpPages(about="a port", ready=lambda: "it stops"))
+
+
+def test_a_head_that_is_too_long_or_does_not_come_ends_the_connection() -> None:
+    async def scenario() -> None:
+        assert b" 431 " in await ask(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * MOST_HEAD)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ConnectionError):
+            await ask(b"GET / HTTP/1.1\r\n")
+        assert asyncio.get_running_loop().time() - began < 11
+
+    simulated(scenario)
+
+
+def test_a_body_is_read_past_and_the_answer_arrives() -> None:
+    async def scenario() -> None:
+        text = b"POST / HTTP/1.1\r\nContent-Length: 60000\r\n\r\n" + b"x" * 60_000
+        assert b" 405 " in await ask(text)
+
+    simulated(scenario)
+
+
+def test_pythons_own_client_keeps_its_connection() -> None:
+    found: list[tuple[int, bytes]] = []
+
+    def client(port: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for method, path in (("GET", "/"), ("HEAD", "/"), ("GET", "/x"), ("PUT", "/")):
+            body = b"body" if method == "PUT" else None
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            found.append((answer.status, answer.read()))
+        connection.close()
+
+    async def main() -> None:
+        server, _ = await serve(host="127.0.0.1", port=0)
+        port: int = server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+        thread = threading.Thread(target=client, args=(port,))
+        thread.start()
+        await asyncio.get_running_loop().run_in_executor(None, thread.join)
+        server.close()
+
+    asyncio.run(main())
+    assert [status for status, _ in found] == [200, 200, 404, 405]
+    assert found[0][1] == b"a port\n"
+
+
+def fuzz(seed: int, count: int) -> None:
+    chance = random.Random(seed)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    for _ in range(count):
+        data = bytearray(whole[: chance.randrange(1, len(whole) + 1)])
+        for _ in range(chance.randrange(4)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        try:
+            found = read_request(bytes(data))
+        except HttpRefused:
+            continue
+        assert found is None or found[1] <= len(data)
+
+
+def test_any_bytes() -> None:
+    fuzz(1, 5_000)
+
+
+@pytest.mark.long
+def test_many_bytes() -> None:
+    fuzz(2, 150_000)
