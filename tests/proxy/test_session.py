@@ -257,6 +257,23 @@ def test_bad_calls_end_alone(library: str, message: bytes, fields: Any, status: 
     go(work, library)
 
 
+@pytest.mark.parametrize("further", [prefixed(b"\xff\xff"), b"\7\0\0\0\0", b"\0\0\x60\0\0"])
+@libraries
+def test_a_conversation_that_breaks_is_over_for_who_serves_it(library: str, further: bytes) -> None:
+    async def work(case: Case) -> None:
+        client = await case.client()
+        talk = client.ask("Telemetry", settings(), end=False)
+        await asyncio.sleep(1)
+        assert len(case.toy.held) == 1
+        client.http.send_data(talk, further)
+        client.write()
+        await asyncio.sleep(1)
+        assert client.status[talk] in (3, 13) and client.resets[talk] == 0
+        assert not case.toy.held and case.toy.cancelled == 1
+
+    go(work, library)
+
+
 @libraries
 def test_what_is_not_grpc_gets_a_readable_word(library: str) -> None:
     async def work(case: Case) -> None:
@@ -282,7 +299,7 @@ def test_a_refused_caller_learns_why_before_it_has_said_all(library: str) -> Non
         poll = client.ask("ReceiveMessage", POLL)
         talk = client.ask("Telemetry", settings(), end=False)
         await asyncio.sleep(1)
-        assert client.status[poll] == 0 and client.status[talk] == 13
+        assert client.status[poll] == 0 and client.status[talk] == 3
         assert case.toy.served == 0
 
     def who(caller: Any, fields: Any) -> None:

@@ -87,7 +87,8 @@ class Call:
         arrived_ms, deadline_ms: steady; the deadline is None when the client set none. now_ms: wall time of its arrival.
         begun: a call that listens has had its first message.
         over: it was answered, or nobody waits any more.
-        on_cancel: called once when the client resets the call, its connection is lost, or its deadline has passed.
+        on_cancel: called once when the client resets the call, its connection is lost, its deadline has passed, or it is
+            ended because something that came for it is malformed or failed.
         on_message: gets further messages of a call that listens. on_end: the client says nothing more.
     """
 
@@ -130,6 +131,14 @@ class Call:
         if not self.over:
             self.over = True
             self.stream.finish(self.stream_id, grpc, text)
+
+    def broken(self, end: Callable[[], None]) -> None:
+        """It cannot go on: `end` answers it, and who serves it hears that nobody waits any more."""
+        if not self.over:
+            undo, self.on_cancel = self.on_cancel, None
+            end()
+            if undo is not None:
+                undo()
 
     def cancelled(self) -> None:
         """Nobody waits any more (called by the session)."""

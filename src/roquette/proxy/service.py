@@ -105,17 +105,20 @@ class Proxy:
         try:
             work()
         except RpcError as error:
-            fail(call, error)
+            known = error
+            call.broken(lambda: fail(call, known))
         except Refused as refusal:
-            call.refuse(code_of(refusal.code), refusal.remark)
+            refused = RpcError(code_of(refusal.code), refusal.remark)
+            call.broken(lambda: fail(call, refused))
         except DecodeError:
-            call.finish(GRPC_INTERNAL, f"the message is not a {call.rpc.request.__name__}")
+            text = f"the message is not a {call.rpc.request.__name__}"
+            call.broken(lambda: call.finish(GRPC_INTERNAL, text))
         except Exception as error:
             self.crashed += 1
             name = call.rpc.name
             self._noise.warning(f"rpc{name}", "rpc failed name=%s error=%r", name, error)
             log.debug("rpc failed", exc_info=error)
-            fail(call, RpcError(Code.INTERNAL_SERVER_ERROR, FAILED))
+            call.broken(lambda: fail(call, RpcError(Code.INTERNAL_SERVER_ERROR, FAILED)))
 
     def asked(
         self,

@@ -63,6 +63,11 @@ NO_DEADLINE: Final = 1 << 62
 GRPC: Final = b"application/grpc"
 GOING: Final = "the server is going away"
 
+_BAD: Final[dict[type[RemoteProtocolError], RpcError]] = {
+    MessageTooLarge: RpcError(Code.PAYLOAD_TOO_LARGE, ""),
+    NotCompressible: RpcError(Code.BAD_REQUEST, "", GRPC_UNIMPLEMENTED),
+}
+
 
 class GrpcSession(asyncio.Protocol):
     """One connection.
@@ -301,12 +306,10 @@ class GrpcSession(asyncio.Protocol):
                 reading[stream] = reader
         try:
             self._piece(call, reader, data, ended)
-        except MessageTooLarge as error:
-            fail(call, RpcError(Code.PAYLOAD_TOO_LARGE, str(error)))
-        except NotCompressible as error:
-            call.finish(GRPC_UNIMPLEMENTED, str(error))
         except RemoteProtocolError as error:
-            call.finish(GRPC_INTERNAL, str(error))
+            bad = _BAD.get(type(error), RpcError(Code.BAD_REQUEST, "", GRPC_INTERNAL))
+            known = RpcError(bad.code, str(error), bad.grpc)
+            call.broken(lambda: fail(call, known))
 
     def _piece(self, call: Call, reader: Messages, data: bytes, ended: bool) -> None:
         """A piece of a request's body that is not just one message."""
