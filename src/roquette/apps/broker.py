@@ -3,11 +3,12 @@
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from roquette.access.settings import AccessSettings
 from roquette.apps import running
-from roquette.apps.features import GROUP_FEATURES, broker_features, replica_features
+from roquette.apps.features import broker_features, group_features, replica_features
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.config import Sources
 from roquette.base.entropy import Entropy
@@ -18,6 +19,7 @@ from roquette.broker.config import BrokerConfig
 from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
+from roquette.proxy.settings import ProxySettings
 from roquette.remoting.address import host_name, local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.security import Protection
@@ -56,6 +58,7 @@ class BrokerSettings(NamedTuple):
     store: StoreConfig
     protection: Protection
     access: AccessSettings
+    proxy: ProxySettings
 
 
 async def serve_broker(
@@ -73,7 +76,9 @@ async def serve_broker(
     Raises:
         ConfigError: a setting is wrong.
     """
-    broker = make_broker(settings.config, settings.store, (OsFiles(), SystemClock(), Entropy()))
+    broker = make_broker(
+        settings.config, settings.store, (OsFiles(), SystemClock(), Entropy()), settings.proxy
+    )
     broker.protection, broker.access = settings.protection, settings.access
     await broker.start()
     told, settled = "", settle is None
@@ -94,7 +99,10 @@ async def serve_broker(
 
 
 def make_broker(
-    config: BrokerConfig, store_config: StoreConfig, world: tuple[Files, Clock, Entropy]
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    world: tuple[Files, Clock, Entropy],
+    proxy: ProxySettings | None = None,
 ) -> Broker | GroupMember:
     """What the settings ask for: a member of a group, a replica of a master that is told, or a master.
 
@@ -102,22 +110,23 @@ def make_broker(
         ConfigError: they do not fit together.
     """
     files, clock, entropy = world
+    proxy = proxy or ProxySettings()
     if config.enable_controller_mode:
-        return GroupMember(config, store_config, GROUP_FEATURES, world)
+        return GroupMember(config, store_config, group_features(proxy), world)
     slave = config.broker_role == "SLAVE"
     if slave != (config.broker_id > 0):
         raise ConfigError(
             f"brokerRole={config.broker_role} does not go with brokerId={config.broker_id}: "
             "a master has 0, a SLAVE another one"
         )
-    features = replica_features if slave else broker_features
+    features = replica_features if slave else partial(broker_features, proxy=proxy)
     return Broker(config, store_config, features, files=files, clock=clock, entropy=entropy)
 
 
 def broker_settings(sources: Sources) -> BrokerSettings:
     """All rooms' settings, completed by what only the machine knows: its name and address."""
-    config, store_config, tls, access = running.load_settings(
-        (BrokerConfig, StoreConfig, TlsSettings, AccessSettings), BROKER, sources
+    config, store_config, tls, access, proxy = running.load_settings(
+        (BrokerConfig, StoreConfig, TlsSettings, AccessSettings, ProxySettings), BROKER, sources
     )
     advertised = "" if config.bind_address in running.ANY_ADDRESS else config.bind_address
     config = dataclasses.replace(
@@ -128,4 +137,4 @@ def broker_settings(sources: Sources) -> BrokerSettings:
     )
     root = store_config.root_dir
     protection = running.protection_of(tls, root, config.broker_ip1)
-    return BrokerSettings(config, store_config, protection, access)
+    return BrokerSettings(config, store_config, protection, access, proxy)

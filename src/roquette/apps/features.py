@@ -1,7 +1,9 @@
 """What a broker does: the list of a master's features, and that of a replica's."""
 
+from functools import partial
 from typing import Final
 
+from roquette.apps.local_proxy import LocalProxy
 from roquette.broker.access.feature import AccessFeature
 from roquette.broker.access.ha_ticket import HaTickets, TicketSource
 from roquette.broker.clients.client_calls import ClientCallProcessor
@@ -32,7 +34,7 @@ from roquette.broker.replication.follower import SlaveReplication, Source
 from roquette.broker.replication.group_master import GroupMaster, GroupQuorum
 from roquette.broker.replication.group_source import GroupSource
 from roquette.broker.replication.master import MasterReplication
-from roquette.broker.replication.member import GroupMember
+from roquette.broker.replication.member import GroupMember, MemberFeatures
 from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.broker.replication.quorum import ClassicQuorum
 from roquette.broker.replication.role import ReplicaRole
@@ -44,10 +46,13 @@ from roquette.broker.tables.deletions import Deletions
 from roquette.broker.timers.delay_feature import DelayFeature
 from roquette.broker.timers.feature import TimerFeature
 from roquette.broker.transactions.feature import TransactionFeature
+from roquette.proxy.settings import ProxySettings
 
 
 def broker_features(
-    core: BrokerCore, replication: MasterReplication | None = None
+    core: BrokerCore,
+    replication: MasterReplication | None = None,
+    proxy: ProxySettings | None = None,
 ) -> list[Feature]:
     """Every feature of a master, made from its core and from those it works with.
 
@@ -77,6 +82,7 @@ def broker_features(
         *_of_both(core, saved, deletions, pulls),
         TableFeed(core, saved, assignment, pops.pop),
         replication or MasterReplication(core, ClassicQuorum(core)),
+        LocalProxy(core, proxy or ProxySettings(), cluster, auto_creation),
         cluster,
     ]
 
@@ -153,9 +159,9 @@ def _of_both(
     ]
 
 
-def _group_master(member: GroupMember, core: BrokerCore) -> list[Feature]:
+def _group_master(proxy: ProxySettings, member: GroupMember, core: BrokerCore) -> list[Feature]:
     replication = MasterReplication(core, GroupQuorum(core, member))
-    return [GroupMaster(core, member, replication), *broker_features(core, replication)]
+    return [GroupMaster(core, member, replication), *broker_features(core, replication, proxy)]
 
 
 def _group_replica(member: GroupMember, core: BrokerCore) -> list[Feature]:
@@ -163,5 +169,10 @@ def _group_replica(member: GroupMember, core: BrokerCore) -> list[Feature]:
     return replica_features(core, source, source)
 
 
-GROUP_FEATURES: Final = (_group_master, _group_replica)
-"""What a member of a group does as master, and as replica."""
+def group_features(proxy: ProxySettings) -> tuple[MemberFeatures, MemberFeatures]:
+    """What a member of a group does as master, and as replica."""
+    return partial(_group_master, proxy), _group_replica
+
+
+GROUP_FEATURES: Final = group_features(ProxySettings())
+"""The same with default settings of the proxy."""

@@ -5,6 +5,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from roquette.base.lifecycle import Tasks
+from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.door import Speaks
 from roquette.remoting.request import Peer, Row
 from roquette.store.results import Arrival
 
@@ -59,6 +61,10 @@ class Feature:
     def admit(self, row: Row) -> Row:
         """What is served in the place of a row of any feature: a replica refuses what only a master does."""
         return row
+
+    def speaks(self, dispatcher: Dispatcher) -> Speaks | None:
+        """What the broker's ports speak beside the remoting protocol; requests go to `dispatcher`."""
+        return None
 
     def beats(self) -> Iterable[Beat]:
         """What it does again and again."""

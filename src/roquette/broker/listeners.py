@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from roquette.base.lifecycle import Tasks
 from roquette.broker.config import BrokerConfig
 from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Lane
+from roquette.broker.feature import Feature, Lane
 from roquette.errors import ConfigError
 from roquette.remoting.dispatcher import Dispatcher, Hooks
+from roquette.remoting.door import Speaks
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Later
 from roquette.remoting.request import Peer, RequestContext, Row
@@ -31,6 +32,7 @@ class Listeners:
         self._config = config = core.live.current
         self._tls = core.protection.tls
         self._tasks = Tasks()
+        self._speaks: Speaks | None = None
         loop = asyncio.get_running_loop()
 
         def dispatcher(rows: list[Row]) -> Dispatcher:
@@ -59,11 +61,16 @@ class Listeners:
         ]
         core.live.changed.append(lambda keys: self._limit(core.live.current))
 
+    def speak(self, features: Iterable[Feature]) -> None:
+        """Ask what else the ports speak, before they open."""
+        for feature in features:
+            self._speaks = feature.speaks(self._main) or self._speaks
+
     async def open(self, port: int, fast_port: int) -> None:
         """Accept connections. Raises ConfigError when the main port is taken; the other one is only missed."""
         bind, tls = self._config.bind_address, self._tls
         try:
-            await self._servers[0].start(bind, port, tls)
+            await self._servers[0].start(bind, port, tls, self._speaks)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {bind}:{port}: {error.strerror or error}; "
@@ -71,7 +78,7 @@ class Listeners:
             ) from None
         if fast_port > 0:
             try:
-                await self._servers[1].start(bind, fast_port, tls)
+                await self._servers[1].start(bind, fast_port, tls, self._speaks)
             except OSError as error:
                 log.warning("no second port %d (listenPort-2): %s", fast_port, error)
 

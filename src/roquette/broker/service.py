@@ -127,6 +127,7 @@ class Broker:
         for admit in hooks(self._features, "admit"):
             rows = [cast(Row, admit(row)) for row in rows]
         self._listeners = Listeners(rows, self.core, self._connection_lost)
+        self._listeners.speak(self._features)
         started = False
         try:
             for feature in self._features:

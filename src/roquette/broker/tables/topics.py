@@ -3,7 +3,7 @@
 The rules are those of Apache's TopicConfigManager.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from roquette.base.bounds import Bound, unbounded
 from roquette.broker.config import BrokerConfig
@@ -174,6 +174,7 @@ class TopicTable:
         sys_flag: int,
         enabled: bool,
         now_ms: int,
+        attributes: Mapping[str, str] | None = None,
     ) -> Topic | None:
         """Create a topic on the first send, after the template `default_topic`; None when that is not allowed.
 
@@ -200,6 +201,7 @@ class TopicTable:
                 perm=template.perm & ~names.PERM_INHERIT,
                 topic_filter_type=template.filter_type,
                 topic_sys_flag=sys_flag,
+                attributes=dict(attributes or {}),
             ),
             now_ms,
         )

@@ -1,0 +1,336 @@
+"""LOCAL: the v5 protocol inside a broker, on its own ports. A feature of the broker, and the backend behind its proxy.
+
+Apache: LocalMessageService, LocalTopicRouteService. Here a broker's port speaks everything, so routes name the ports
+that brokers advertise, and of this broker the address that the client has used itself.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+from typing import Any, Final
+
+from roquette.base.lifecycle import Tasks
+from roquette.broker.cluster.auto_creation import AutoCreation
+from roquette.broker.cluster.feature import ClusterFeature
+from roquette.broker.config import name_servers
+from roquette.broker.core import BrokerCore
+from roquette.broker.feature import Beat, Feature
+from roquette.broker.tables.topics import Topic as BrokerTopic
+from roquette.errors import ClientError, ConfigError, Refused
+from roquette.message.names import TBW102, is_system_topic, topic_error
+from roquette.proxy.answers import Answer, Asks, Then
+from roquette.proxy.backend import Topic
+from roquette.proxy.call import Caller
+from roquette.proxy.lookups import Lookup
+from roquette.proxy.parts import make_proxy
+from roquette.proxy.sessions import Sessions
+from roquette.proxy.settings import ProxySettings
+from roquette.remoting.client import split_address
+from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.door import Speaks
+from roquette.remoting.inner import InnerWire
+from roquette.remoting.request import Peer, RequestContext
+from roquette.wire.bodies.clients import HeartbeatData
+from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.route import BrokerData, QueueData, TopicRouteData
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
+from roquette.wire.connection import VERSION
+from roquette.wire.headers import UnregisterClientRequestHeader
+from roquette.wire.json_body import encode_body
+from roquette.wire.proto.definition_pb2 import AddressScheme, Endpoints
+
+ROUTE_MS: Final = 3_000
+MESSAGE_TYPE: Final = "message.type"
+MADE_FOR_V5: Final = {MESSAGE_TYPE: "MIXED"}
+"""Attributes of a topic that a v5 client's question makes: it takes messages of every type (docs/compatibility.md)."""
+
+
+def _nothing(answer: Answer) -> None:
+    return None
+
+
+class _Inside:
+    """A request that the dispatcher has, or None for one that was answered at once."""
+
+    __slots__ = ("_asks", "_dispatcher", "_job", "_number")
+
+    def __init__(
+        self, dispatcher: Dispatcher, asks: Asks, number: int, job: RequestContext | None
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._asks = asks
+        self._number = number
+        self._job = job
+
+    def cancel(self) -> None:
+        """See `Ask`."""
+        if self._asks.drop(self._number) and self._job is not None:
+            self._dispatcher.cancel(self._job)
+
+
+class _NoTransport(asyncio.Transport):
+    """Of the peer that is no connection."""
+
+
+class LocalBackend:
+    """The broker of this process."""
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        dispatcher: Dispatcher,
+        cluster: ClusterFeature,
+        creation: AutoCreation,
+    ) -> None:
+        self._core = core
+        self._name = core.name
+        self._dispatcher = dispatcher
+        self._outbound = cluster.outbound
+        self._creation = creation
+        self._tasks = Tasks()
+        self._routes: Lookup[TopicRouteData] = Lookup(
+            self._look, self._tasks, lambda: core.clock.steady_ms() / 1000
+        )
+        asks = Asks()
+        wire = InnerWire(asks.answered, lambda *asked: None, list)
+        peer = Peer(
+            dispatcher, _NoTransport(), -1, core.address.store_host, str(core.address), wire
+        )
+        self._own = Caller(peer, f"proxy@{core.name}", asks)
+
+    @property
+    def own(self) -> Caller:
+        """See `Backend`."""
+        return self._own
+
+    def ask(
+        self,
+        caller: Caller,
+        broker: str,
+        code: int,
+        header: Any,
+        body: bytes,
+        then: Then,
+        timeout_ms: int = 3000,
+    ) -> _Inside:
+        """See `Backend`. The broker answers each request in its own time: there is no timeout."""
+        asks = caller.asks
+        number = asks.add(then)
+        job = None
+        if broker and broker != self._name:
+            text = f"broker {broker} is not served here, this is {self._name}"
+            asks.answered(number, ResponseCode.SYSTEM_ERROR, text, b"", b"")
+        else:
+            command = Command(
+                code=code,
+                opaque=number,
+                version=VERSION,
+                language=caller.language or "OTHER",
+                body=body,
+            )
+            job = self._dispatcher.submit(caller.peer, command, header, caller.account)
+        return _Inside(self._dispatcher, asks, number, job)
+
+    def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
+        """See `Backend`: makes a topic that a first message would make."""
+        found = self._core.tables.topics.find(name)
+        if found is not None:
+            then(self._told(found))
+            return
+        try:
+            made = self._make(name)
+        except Refused:
+            made = None
+        if made is None:
+            then(None)
+            return
+        self._tasks.start(f"topic-{name}", self._made(made, then))
+
+    def _make(self, name: str) -> BrokerTopic | None:
+        config = self._core.live.current
+        if is_system_topic(name) or topic_error(name, self._core.live.store.max_topic_length):
+            return None
+        return self._core.tables.topics.auto_create(
+            name,
+            default_topic=TBW102,
+            queues=config.default_topic_queue_nums,
+            sys_flag=0,
+            enabled=config.auto_create_topic_enable,
+            now_ms=self._core.clock.now_ms(),
+            attributes=MADE_FOR_V5,
+        )
+
+    async def _made(self, topic: BrokerTopic, then: Callable[[Topic | None], None]) -> None:
+        await self._creation.created(topic, TBW102)
+        then(self._told(topic))
+
+    def _told(self, topic: BrokerTopic) -> Topic:
+        core = self._core
+        queues = QueueData(
+            broker_name=self._name,
+            read_queue_nums=topic.read_queues,
+            write_queue_nums=topic.write_queues,
+            perm=topic.perm & core.live.current.broker_permission,
+            topic_sys_flag=topic.sys_flag,
+        )
+        cluster = core.live.current.broker_cluster_name
+        broker = BrokerData(
+            cluster=cluster,
+            broker_name=self._name,
+            broker_addrs={core.identity.broker_id: str(core.address)},
+        )
+        kind = topic.attributes.get(MESSAGE_TYPE, "NORMAL")
+        return Topic(topic.name, kind, TopicRouteData(queue_datas=[queues], broker_datas=[broker]))
+
+    def route(
+        self, caller: Caller, name: str, used: Endpoints, then: Callable[[Topic | None], None]
+    ) -> None:
+        """See `Backend`: what the name servers say, and of this broker what it knows itself."""
+
+        def found(own: Topic | None) -> None:
+            if not name_servers(self._core.live.current):
+                then(own)
+                return
+
+            def told(route: TopicRouteData | None) -> None:
+                then(own if route is None else self._joined(name, own, route))
+
+            self._routes.get(name, told)
+
+        self.topic(caller, name, found)
+
+    async def _look(self, name: str) -> TopicRouteData | None:
+        for server in name_servers(self._core.live.current):
+            try:
+                route = await self._outbound.route(server, name, ROUTE_MS)
+            except ClientError:
+                continue
+            if route is not None:
+                return route
+        return None
+
+    def _joined(self, name: str, own: Topic | None, route: TopicRouteData) -> Topic:
+        if own is None:
+            return Topic(name, "NORMAL", route)
+        queues = [data for data in route.queue_datas if data.broker_name != self._name]
+        brokers = [data for data in route.broker_datas if data.broker_name != self._name]
+        mine = [data for data in route.broker_datas if data.broker_name == self._name]
+        return Topic(
+            name,
+            own.kind,
+            TopicRouteData(
+                queue_datas=[*own.route.queue_datas, *queues],
+                broker_datas=[*(mine or own.route.broker_datas), *brokers],
+            ),
+        )
+
+    def endpoints(
+        self, caller: Caller, broker_name: str, address: str, used: Endpoints
+    ) -> Endpoints:
+        """See `Backend`: this broker is where the client reached it, whatever it advertises."""
+        if broker_name == self._name and address == str(self._core.address):
+            if len(used.addresses) == 1:
+                return used
+            address = caller.authority or address
+        return endpoints_of(address)
+
+    def group(
+        self, caller: Caller, name: str, then: Callable[[SubscriptionGroupConfig | None], None]
+    ) -> None:
+        """See `Backend`: made where autoCreateSubscriptionGroup lets it."""
+        try:
+            found = self._core.tables.groups.find(name, self._core.clock.now_ms())
+        except Refused:
+            found = None
+        then(found)
+
+    def register(self, caller: Caller, heartbeat: HeartbeatData) -> None:
+        """See `Backend`."""
+        self.ask(caller, "", RequestCode.HEART_BEAT, None, encode_body(heartbeat), _nothing)
+
+    def unregister(self, caller: Caller, client_id: str, group: str, *, producer: bool) -> None:
+        """See `Backend`."""
+        header = UnregisterClientRequestHeader(
+            client_id=client_id,
+            producer_group=group if producer else None,
+            consumer_group=None if producer else group,
+        )
+        self.ask(caller, "", RequestCode.UNREGISTER_CLIENT, header, b"", _nothing)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._tasks.stop()
+
+
+def endpoints_of(address: str) -> Endpoints:
+    """host:port as the protocol writes it."""
+    found = Endpoints()
+    try:
+        host, port = split_address(address)
+    except ConfigError:
+        return found
+    try:
+        version = ipaddress.ip_address(host).version
+        found.scheme = AddressScheme.IPv4 if version == 4 else AddressScheme.IPv6
+    except ValueError:
+        found.scheme = AddressScheme.DOMAIN_NAME
+    found.addresses.add(host=host, port=port)
+    return found
+
+
+class LocalProxy(Feature):
+    """Serves the v5 protocol on the broker's ports."""
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        settings: ProxySettings,
+        cluster: ClusterFeature,
+        creation: AutoCreation,
+    ) -> None:
+        self._core = core
+        self._settings = settings
+        self._cluster = cluster
+        self._creation = creation
+        self._backend: LocalBackend | None = None
+        self._sessions: Sessions | None = None
+
+    def speaks(self, dispatcher: Dispatcher) -> Speaks | None:
+        """HTTP/2, unless grpcEnable=false."""
+        if not self._settings.grpc_enable:
+            return None
+        core = self._core
+        backend = self._backend = LocalBackend(core, dispatcher, self._cluster, self._creation)
+        proxy = make_proxy(backend, self._settings, core.clock, core.entropy)
+        sessions = self._sessions = Sessions(
+            dispatcher,
+            proxy,
+            self._settings,
+            core.clock,
+            max_body=core.live.store.max_message_size,
+        )
+        return Speaks(http2=sessions.open)
+
+    def beats(self) -> list[Beat]:
+        """Of connections, and of the proxy's parts."""
+        if self._sessions is None:
+            return []
+        rows = [self._sessions.beat_row]
+        rows += [beat for part in self._sessions.proxy.parts for beat in part.beats()]
+        return [Beat(row.name, row.seconds, row.step) for row in rows]
+
+    async def leave(self) -> None:
+        """Say goodbye to v5 clients before the ports close."""
+        if self._sessions is not None:
+            await self._sessions.close()
+
+    def drain(self) -> None:
+        """Answer all requests that wait."""
+        if self._sessions is not None:
+            self._sessions.proxy.stop()
+
+    async def stop(self) -> None:
+        """End lookups."""
+        if self._backend is not None:
+            await self._backend.close()
