@@ -15,6 +15,7 @@ SHOWN = "people and tools are shown it"
 PROMISED = "timer messages are promised for a wall time"
 READERS: dict[str, tuple[str, str]] = {
     "apps/local_group.py": ("when a process was started, for people", "_start"),
+    "apps/local_proxy.py": (VERSIONS, "_make group"),
     "broker/cluster/auto_creation.py": (VERSIONS, "_ask"),
     "broker/files/table_files.py": (VERSIONS, "_settings_changed"),
     "broker/operation/disk_watch.py": (

@@ -7,8 +7,10 @@ that brokers advertise, and of this broker the address that the client has used 
 import asyncio
 import ipaddress
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
+from roquette.access.model import Action
 from roquette.base.lifecycle import Tasks
 from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
@@ -16,8 +18,9 @@ from roquette.broker.config import name_servers
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature
 from roquette.broker.tables.topics import Topic as BrokerTopic
-from roquette.errors import ClientError, ConfigError, Refused
+from roquette.errors import ClientError, ConnectError, Refused
 from roquette.message.names import TBW102, is_system_topic, topic_error
+from roquette.proxy.access import CallGuard
 from roquette.proxy.answers import Answer, Asks, Then
 from roquette.proxy.backend import Topic
 from roquette.proxy.call import Caller
@@ -120,7 +123,7 @@ class LocalBackend:
         job = None
         if broker and broker != self._name:
             text = f"broker {broker} is not served here, this is {self._name}"
-            asks.answered(number, ResponseCode.SYSTEM_ERROR, text, b"", b"")
+            asks.answered(number, ResponseCode.NO_PERMISSION, text, b"", b"")
         else:
             command = Command(
                 code=code,
@@ -130,22 +133,47 @@ class LocalBackend:
                 body=body,
             )
             job = self._dispatcher.submit(caller.peer, command, header, caller.account)
+            if job is not None and caller is self._own:
+                job.admitted = True  # a client that was let in has asked for it
         return _Inside(self._dispatcher, asks, number, job)
 
     def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
-        """See `Backend`: makes a topic that a first message would make."""
+        """See `Backend`: one that is nowhere is made, as by a first message, for who may send that."""
         found = self._core.tables.topics.find(name)
         if found is not None:
             then(self._told(found))
+        elif not self._may_make(caller, name):
+            then(None)
+        elif name_servers(self._core.live.current):
+            self._routes.get(name, lambda route: self._absent(caller, name, route, then))
+        else:
+            self._absent(caller, name, None, then)
+
+    def _may_make(self, caller: Caller, name: str) -> bool:
+        return self._core.live.current.auto_create_topic_enable and self._core.access.permits(
+            caller.account or "", caller.peer, name, Action.PUB
+        )
+
+    def _absent(
+        self,
+        caller: Caller,
+        name: str,
+        route: TopicRouteData | None,
+        then: Callable[[Topic | None], None],
+    ) -> None:
+        """This broker does not have the topic; `route`: other brokers do, as their operator wants it."""
+        found = self._core.tables.topics.find(name)
+        if found is not None:  # made meanwhile
+            then(self._told(found))
             return
-        try:
-            made = self._make(name)
-        except Refused:
-            made = None
+        made = None
+        if route is None and self._may_make(caller, name):
+            with suppress(Refused):
+                made = self._make(name)
         if made is None:
             then(None)
-            return
-        self._tasks.start(f"topic-{name}", self._made(made, then))
+        else:
+            self._tasks.start(f"topic-{name}", self._made(made, then))
 
     def _make(self, name: str) -> BrokerTopic | None:
         config = self._core.live.current
@@ -188,17 +216,19 @@ class LocalBackend:
     ) -> None:
         """See `Backend`: what the name servers say, and of this broker what it knows itself."""
 
-        def found(own: Topic | None) -> None:
-            if not name_servers(self._core.live.current):
-                then(own)
-                return
+        def told(route: TopicRouteData | None) -> None:
+            own = self._core.tables.topics.find(name)
+            if route is not None:
+                then(self._joined(name, None if own is None else self._told(own), route))
+            elif own is not None:
+                then(self._told(own))
+            else:
+                self._absent(caller, name, None, then)
 
-            def told(route: TopicRouteData | None) -> None:
-                then(own if route is None else self._joined(name, own, route))
-
+        if name_servers(self._core.live.current):
             self._routes.get(name, told)
-
-        self.topic(caller, name, found)
+        else:
+            told(None)
 
     async def _look(self, name: str) -> TopicRouteData | None:
         for server in name_servers(self._core.live.current):
@@ -212,7 +242,7 @@ class LocalBackend:
 
     def _joined(self, name: str, own: Topic | None, route: TopicRouteData) -> Topic:
         if own is None:
-            return Topic(name, "NORMAL", route)
+            return Topic(name, "UNSPECIFIED", route)
         queues = [data for data in route.queue_datas if data.broker_name != self._name]
         brokers = [data for data in route.broker_datas if data.broker_name != self._name]
         mine = [data for data in route.broker_datas if data.broker_name == self._name]
@@ -229,11 +259,12 @@ class LocalBackend:
         self, caller: Caller, broker_name: str, address: str, used: Endpoints
     ) -> Endpoints:
         """See `Backend`: this broker is where the client reached it, whatever it advertises."""
-        if broker_name == self._name and address == str(self._core.address):
-            if len(used.addresses) == 1:
-                return used
-            address = caller.authority or address
-        return endpoints_of(address)
+        if broker_name != self._name or address != str(self._core.address):
+            return endpoints_of(address)
+        if len(used.addresses) == 1:
+            return used
+        reached = endpoints_of(caller.authority)  # of several it has tried one
+        return reached if reached.addresses else endpoints_of(address)
 
     def group(
         self, caller: Caller, name: str, then: Callable[[SubscriptionGroupConfig | None], None]
@@ -268,7 +299,7 @@ def endpoints_of(address: str) -> Endpoints:
     found = Endpoints()
     try:
         host, port = split_address(address)
-    except ConfigError:
+    except ConnectError:
         return found
     try:
         version = ipaddress.ip_address(host).version
@@ -310,6 +341,9 @@ class LocalProxy(Feature):
             core.clock,
             max_body=core.live.store.max_message_size,
         )
+        if core.access.guard is not None:
+            guard = CallGuard(core.access.guard)
+            sessions.who, proxy.gate = guard.who, guard.may
         return Speaks(http2=sessions.open)
 
     def beats(self) -> list[Beat]:

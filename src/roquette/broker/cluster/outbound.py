@@ -151,6 +151,10 @@ class Outbound:
             "order": "false",
             AUTO_CREATED: "true",
         }
+        if config.attributes:
+            ext["attributes"] = ",".join(
+                f"+{key}={text}" for key, text in config.attributes.items()
+            )
         reply = await self._client.invoke(
             broker, RequestCode.UPDATE_AND_CREATE_TOPIC, encode_dict(ext), timeout_ms=timeout_ms
         )
