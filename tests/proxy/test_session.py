@@ -13,6 +13,7 @@ from tests.proxy.toy_proxy import Code, World
 from roquette.base.clock import LoopClock
 from roquette.errors import Refused
 from roquette.proxy.settings import ProxySettings
+from roquette.remoting.transport import cut_stalled
 from roquette.testing.sim_loop import SimLoop, run
 from roquette.wire.codes import ResponseCode
 from roquette.wire.grpc import prefixed
@@ -510,6 +511,45 @@ def test_unfinished_messages_are_bounded_together() -> None:
         assert clean(session)
 
     go(work, limits=Http2Limits(unfinished=9 << 19))
+
+
+def test_unfinished_messages_of_all_peers_are_bounded_with_the_frames_of_remoting() -> None:
+    async def work(case: Case) -> None:
+        frames = case.world.dispatcher.limits.frames
+        frames.limit = 3 << 20
+        data = prefixed(send("o", bytes(1 << 20)).SerializeToString())
+        clients = [await case.client() for _ in range(4)]
+        streams = []
+        for client in clients:
+            streams.append(client.ask("SendMessage", data, end=False, cut=-1))
+            await asyncio.sleep(2)
+        assert [client.lost for client in clients] == [True, True, False, False], "who began first"
+        assert frames.total == pytest.approx(2 << 20, rel=0.01) and len(frames) == 2
+        for client, stream in list(zip(clients, streams))[2:]:
+            client.http.send_data(stream, data[-1:], end_stream=True)
+            client.write()
+        await asyncio.sleep(1)
+        assert frames.total == 0 and len(frames) == 0
+        assert clients[3].status == {streams[3]: 0}
+
+    go(work)
+
+
+def test_a_message_that_does_not_come_on_is_cut_by_the_servers_beat() -> None:
+    async def work(case: Case) -> None:
+        client = await case.client()
+        data = prefixed(send("o", bytes(1 << 20)).SerializeToString())
+        client.ask("SendMessage", data, end=False, cut=50_000)
+        limits, noise = case.world.dispatcher.limits, case.sessions.noise
+        for _ in range(10):
+            await asyncio.sleep(5)
+            cut_stalled(limits, case.loop.time(), noise)
+        await asyncio.sleep(40)
+        cut_stalled(limits, case.loop.time(), noise)
+        await asyncio.sleep(1)
+        assert client.lost and len(limits.frames) == 0
+
+    go(work)
 
 
 def test_streams_opened_too_fast_end_the_connection() -> None:

@@ -12,6 +12,8 @@ from roquette.proxy.service import Proxy
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.request import Peer
+from roquette.remoting.transport import SMALL_FRAME
+from roquette.remoting.unfinished import cut
 from roquette.wire.grpc import Metadata
 from roquette.wire.http2 import Http2, Http2Limits
 from roquette.wire.http2_choice import make_connection
@@ -76,6 +78,33 @@ class Serving:
         self.open_now: dict[int, Session] = {}
         self.closing = False
         self.floods = 0  # connections that went beyond a limit
+
+
+def keep_half(
+    dispatcher: Dispatcher, peer: Peer, held: int, moved: int, noise: RateLimited
+) -> None:
+    """Watch what a peer's messages hold that have not come whole; `moved` bytes have just come.
+
+    It shares its bounds with unfinished frames of remoting: who is too slow is cut by the server's beat
+    (`cut_stalled`), and when all hold too much, those that began first lose their connections.
+    """
+    table = dispatcher.limits.frames
+    if not held:
+        table.end(peer)
+        peer.half = None
+        return
+    entry = peer.half
+    if entry is None:
+        entry = peer.half = table.begin(peer, peer.last_active)
+    entry.moved += moved
+    if table.resize(entry, held if held > SMALL_FRAME else 0):
+        for other in table.entries():
+            if table.total <= table.goal():
+                return
+            if other.size:
+                table.end(other.peer)
+                other.peer.half = None
+                cut(other.peer, "its message is unfinished, and all that are hold too much", noise)
 
 
 class Callers:

@@ -11,7 +11,7 @@ from roquette.errors import ConnectError, Refused, RemoteProtocolError
 from roquette.proxy.answers import Answer, Asks
 from roquette.proxy.call import Call
 from roquette.proxy.service import fail
-from roquette.proxy.serving import Callers, Serving
+from roquette.proxy.serving import Callers, Serving, keep_half
 from roquette.proxy.statuses import (
     GRPC_INTERNAL,
     GRPC_UNAVAILABLE,
@@ -153,6 +153,8 @@ class GrpcSession(asyncio.Protocol):
                 self._gone(stream)
             elif kind == PONG and self._left_s is not None:
                 self._go_away()
+        if self._unfinished or peer.half is not None:
+            keep_half(self._dispatcher, peer, self._unfinished, len(data), self._sessions.noise)
         self._dispatcher.mark(peer)
 
     def _broken(self, error: RemoteProtocolError) -> None:
@@ -205,6 +207,7 @@ class GrpcSession(asyncio.Protocol):
         if len(peer.pending):
             peer.pending.fail_all(ConnectError(peer.lost), peer.remote)
         self._dispatcher.limits.unsent.end(peer)
+        self._dispatcher.limits.frames.end(peer)
         self._sessions.open_now.pop(self._number, None)
         self._cancel_all()
         self._reading.clear()

@@ -179,8 +179,7 @@ class PeerProtocol(asyncio.Protocol):
             table.end(peer)
             peer.half = None
             wire = peer.wire
-            assert isinstance(wire, Connection)
-            if wire.drop():
+            if isinstance(wire, Connection) and wire.drop():  # else a message of gRPC's
                 self._refuse(peer)
             else:
                 peer.closed = True
