@@ -333,7 +333,13 @@ class LocalProxy(Feature):
             return None
         core = self._core
         backend = self._backend = LocalBackend(core, dispatcher, self._cluster, self._creation)
-        proxy = make_proxy(backend, self._settings, core.clock, core.entropy)
+        proxy = make_proxy(
+            backend,
+            self._settings,
+            core.clock,
+            core.entropy,
+            lambda: core.live.store.max_message_size,
+        )
         sessions = self._sessions = Sessions(
             dispatcher,
             proxy,
