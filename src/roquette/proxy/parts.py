@@ -5,9 +5,13 @@ from collections.abc import Callable
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.proxy.backend import Backend
+from roquette.proxy.clients import Clients
+from roquette.proxy.commands import Commands
+from roquette.proxy.refused import RefusedRpcs
 from roquette.proxy.sending import Sending
 from roquette.proxy.service import Part, Proxy
 from roquette.proxy.settings import ProxySettings
+from roquette.proxy.telemetry import Telemetry
 from roquette.proxy.transactions import Transactions
 
 
@@ -18,9 +22,15 @@ def make_proxy(
     entropy: Entropy,
     max_body: Callable[[], int] = lambda: 4 << 20,
 ) -> Proxy:
-    """The proxy in front of a backend; `max_body`: bytes of a message's body at most, now."""
+    """The proxy in front of a backend. `max_body`: bytes of a message's body at most, now."""
+    clients = Clients(backend, clock)
+    commands = Commands(clients, clock, entropy)
     parts: list[Part] = [
+        Telemetry(backend, clients, settings, clock, max_body, commands.report),
+        commands,
+        clients,
         Sending(backend, settings, max_body),
         Transactions(backend),
+        RefusedRpcs(),
     ]
     return Proxy(parts, clock)

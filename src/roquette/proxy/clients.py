@@ -1,0 +1,266 @@
+"""The clients that are known: what each negotiated, its Telemetry stream, and when it was heard.
+
+Apache: GrpcClientSettingsManager, GrpcChannelManager. A client is its id. It may come by a new connection while the old one is half
+dead: the newest that it is heard on is its own. A broker has one place for a connection in a group, so that of several clients
+of one group on one connection (Python and Node share connections within a process) one stands for all there.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, TypeVar
+
+from roquette.base.clock import Clock
+from roquette.proxy.backend import Backend
+from roquette.proxy.call import Call, Caller
+from roquette.proxy.service import Beat, Part
+from roquette.proxy.statuses import RpcError
+from roquette.remoting.request import Peer
+from roquette.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.proto.definition_pb2 import ClientType, Code
+
+K = TypeVar("K")
+
+EXPIRED_MS: Final = 120_000  # ConsumerManager.CHANNEL_EXPIRED_TIMEOUT
+LOOK_S: Final = 5.0
+MOST_CLIENTS: Final = 100_000
+MOST_SETTINGS: Final = 64 << 10  # bytes of a client's settings,
+MOST_BYTES: Final = 256 << 20  # and of all
+MOST_NAMES: Final = 1_000  # topics of a client
+
+
+class Wanted(NamedTuple):
+    """What a client negotiated.
+
+    Attributes:
+        topics: of a producer. group, subscriptions, config: of a consumer; the config as its group had it then.
+        kind: of `ClientType`. size: of the settings, in bytes.
+    """
+
+    kind: int
+    size: int
+    topics: tuple[str, ...] = ()
+    group: str = ""
+    subscriptions: tuple[SubscriptionData, ...] = ()
+    config: SubscriptionGroupConfig | None = None
+
+
+class Client:
+    """One client.
+
+    Attributes:
+        caller: it, on the connection it was heard on last. call: its Telemetry stream, or None. seen_ms: steady.
+        known: its settings have come; else it is known by heartbeats alone, and its subscriptions are not.
+    """
+
+    __slots__ = ("call", "caller", "known", "seen_ms", "wanted")
+
+    def __init__(self, caller: Caller, wanted: Wanted, known: bool) -> None:
+        self.caller = caller
+        self.wanted = wanted
+        self.known = known
+        self.call: Call | None = None
+        self.seen_ms = 0
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.caller.client_id
+
+    @property
+    def listens(self) -> bool:
+        """Commands reach it, and it takes what is written."""
+        call = self.call
+        return call is not None and not call.over and not call.caller.peer.paused
+
+
+Place = tuple[int, bool, str]
+"""Of a client: its connection's id, whether it produces, and the group (of a producer: the topic)."""
+
+
+class Clients(Part):
+    """All clients of this server."""
+
+    def __init__(self, backend: Backend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._clients: dict[str, Client] = {}
+        self._places: dict[Place, dict[str, Client]] = {}
+        self._producers: dict[str, dict[str, Client]] = {}
+        self._of_peer: dict[int, dict[str, Client]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def find(self, client_id: str) -> Client | None:
+        """The client of an id."""
+        return self._clients.get(client_id)
+
+    def of_producer_topic(self, topic: str, peer: Peer | None = None) -> Iterator[Client]:
+        """The producers of a topic, those on connection `peer` first. Nobody may come or go meanwhile."""
+        near = {} if peer is None else self._places.get((peer.id, True, topic), {})
+        yield from near.values()
+        for client in self._producers.get(topic, {}).values():
+            if client.id not in near:
+                yield client
+
+    def config(
+        self, caller: Caller, group: str, then: Callable[[SubscriptionGroupConfig | None], None]
+    ) -> None:
+        """A group as it is now, or else as it was when this client asked; settings of a client are not needed."""
+
+        def found(config: SubscriptionGroupConfig | None) -> None:
+            if config is None:
+                client = self._clients.get(caller.client_id)
+                if client is not None and client.wanted.group == group:
+                    config = client.wanted.config
+            then(config)
+
+        self._backend.group(caller, group, found)
+
+    def put(self, caller: Caller, wanted: Wanted, *, known: bool = True) -> Client:
+        """A client says what it wants; it is registered. Raises RpcError: there is no room."""
+        client = self._clients.get(caller.client_id)
+        before = 0 if client is None else client.wanted.size
+        if (
+            client is None and len(self._clients) >= MOST_CLIENTS
+        ) or self._bytes + wanted.size - before > MOST_BYTES:
+            raise RpcError(Code.TOO_MANY_REQUESTS, "there are too many clients")
+        if client is None:
+            client = self._clients[caller.client_id] = Client(caller, wanted, known)
+        else:
+            stay = set(_groups(wanted))
+            self._leave(client, [one for one in _groups(client.wanted) if one not in stay])
+            self._out(client)
+            client.caller, client.wanted, client.known = caller, wanted, known
+        self._bytes += wanted.size - before
+        self._in(client)
+        self._register(client)
+        return client
+
+    def heard(self, client: Client, caller: Caller) -> None:
+        """A client lives, on this connection: its registration goes on."""
+        if caller.peer is not client.caller.peer:
+            self._out(client)
+            client.caller = caller
+            self._in(client)
+        else:
+            client.caller = caller
+        self._register(client)
+
+    def drop(self, client_id: str) -> Client | None:
+        """A client says goodbye."""
+        client = self._clients.pop(client_id, None)
+        if client is not None:
+            self._bytes -= client.wanted.size
+            self._leave(client, _groups(client.wanted))
+            self._out(client)
+        return client
+
+    def beats(self) -> Iterable[Beat]:
+        """Expiry."""
+        return (Beat("v5-clients", LOOK_S, self.expire),)
+
+    def expire(self) -> None:
+        """Drop who was not heard: consumers whose registration has ended, and producers without a stream, too."""
+        before = self._clock.steady_ms() - EXPIRED_MS
+        for client in list(self._clients.values()):
+            if client.seen_ms < before and (client.wanted.group or client.call is None):
+                self.drop(client.id)
+
+    def connection_lost(self, peer: Peer) -> None:
+        """Its clients are kept for their time: they come again by another one."""
+        for client in self._of_peer.pop(peer.id, {}).values():
+            for place in _places(client):
+                self._unplace(place, client)
+
+    def stop(self) -> None:
+        """End all: further calls find nobody."""
+        for table in (self._clients, self._places, self._producers, self._of_peer):
+            table.clear()
+        self._bytes = 0
+
+    def _register(self, client: Client) -> None:
+        client.seen_ms = self._clock.steady_ms()
+        data = self._heartbeat(client)
+        if data is not None:
+            self._backend.register(client.caller, data)
+
+    def _heartbeat(self, client: Client) -> HeartbeatData | None:
+        wanted = client.wanted
+        if not wanted.group:
+            producers = [ProducerData(group_name=topic) for topic in wanted.topics]
+            return (
+                HeartbeatData(client_id=client.id, producer_data_set=producers)
+                if producers
+                else None
+            )
+        stands = self._places.get((client.caller.peer.id, False, wanted.group))
+        if stands and next(iter(stands)) != client.id:
+            return None
+        consumer = ConsumerData(
+            group_name=wanted.group,
+            consume_type=consume_type(wanted.kind),
+            subscription_data_set=list(wanted.subscriptions),
+        )
+        data = HeartbeatData(client_id=client.id, consumer_data_set=[consumer])
+        if not client.known:  # the group's subscriptions stay as they are: heartbeat version 2
+            data.without_sub, data.heartbeat_fingerprint = True, 1
+        return data
+
+    def _leave(self, client: Client, groups: Iterable[str]) -> None:
+        """Leave groups at the broker; another client of the connection takes the place at once."""
+        wanted = client.wanted
+        producer = not wanted.group
+        for group in groups:
+            here = self._places.get((client.caller.peer.id, producer, group), {})
+            stood = next(iter(here), None) == client.id
+            if (producer and len(here) > 1) or not here or not (stood or producer):
+                continue
+            self._backend.unregister(client.caller, client.id, group, producer=producer)
+            other = next((one for one in here.values() if one is not client), None)
+            if other is not None:
+                self._unplace((client.caller.peer.id, producer, group), client)
+                data = self._heartbeat(other)
+                if data is not None:
+                    self._backend.register(other.caller, data)
+
+    def _in(self, client: Client) -> None:
+        self._of_peer.setdefault(client.caller.peer.id, {})[client.id] = client
+        for place in _places(client):
+            self._places.setdefault(place, {})[client.id] = client
+            if place[1]:
+                self._producers.setdefault(place[2], {})[client.id] = client
+
+    def _out(self, client: Client) -> None:
+        _without(self._of_peer, client.caller.peer.id, client.id)
+        for place in _places(client):
+            self._unplace(place, client)
+
+    def _unplace(self, place: Place, client: Client) -> None:
+        _without(self._places, place, client.id)
+        if place[1]:
+            _without(self._producers, place[2], client.id)
+
+
+def consume_type(kind: int) -> str:
+    """How remoting says what kind of consumer it is (Apache: ClientActivity.buildConsumeType)."""
+    return "CONSUME_ACTIVELY" if kind == ClientType.SIMPLE_CONSUMER else "CONSUME_PASSIVELY"
+
+
+def _groups(wanted: Wanted) -> tuple[str, ...]:
+    return (wanted.group,) if wanted.group else wanted.topics
+
+
+def _places(client: Client) -> list[Place]:
+    wanted = client.wanted
+    peer = client.caller.peer.id
+    return [(peer, not wanted.group, group) for group in _groups(wanted)]
+
+
+def _without(table: dict[K, dict[str, Client]], key: K, client_id: str) -> None:
+    found = table.get(key)
+    if found is not None:
+        found.pop(client_id, None)
+        if not found:
+            del table[key]
