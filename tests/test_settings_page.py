@@ -14,17 +14,18 @@ from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
 from roquette.remoting.certificates import TlsSettings
+from roquette.remoting.door_settings import DoorSettings
 from roquette.store.config import StoreConfig
 
 APACHE = json.loads(GOLDEN.read_text())
 SERVERS = {
     "Broker": (
-        (BrokerConfig, StoreConfig, TlsSettings, AccessSettings),
+        (BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings),
         BROKER,
         ("BrokerConfig", "MessageStoreConfig", *SHARED),
     ),
     "Name server": (
-        (NamesrvConfig, TlsSettings, AccessSettings),
+        (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings),
         NAMESRV,
         ("NamesrvConfig", *SHARED),
     ),
@@ -81,7 +82,14 @@ def test_every_setting_is_read_somewhere() -> None:
         for path in (ROOT / "src" / "roquette").rglob("*.py")
         if path.name != "foreign_keys.py"
     ]
-    for cls in (BrokerConfig, StoreConfig, NamesrvConfig, TlsSettings, AccessSettings):
+    for cls in (
+        BrokerConfig,
+        StoreConfig,
+        NamesrvConfig,
+        TlsSettings,
+        DoorSettings,
+        AccessSettings,
+    ):
         for known in options_of(cls).values():
             assert any(re.search(rf"\.{known.field}\b", text) for text in sources), known.name
 

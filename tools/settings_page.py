@@ -18,6 +18,7 @@ from roquette.base.options import Option, options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
 from roquette.remoting.certificates import TlsSettings
+from roquette.remoting.door_settings import DoorSettings
 from roquette.spark.access_options import AccessOptions
 from roquette.spark.commitlog.options import CommitLogOptions
 from roquette.spark.offsets.source import OffsetsOptions
@@ -119,11 +120,14 @@ def page() -> str:
         [
             HEAD.format(env=env_key("brokerName")),
             *part(
-                "Broker", (BrokerConfig, StoreConfig, TlsSettings, AccessSettings), BROKER, broker
+                "Broker",
+                (BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings),
+                BROKER,
+                broker,
             ),
             *part(
                 "Name server",
-                (NamesrvConfig, TlsSettings, AccessSettings),
+                (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings),
                 NAMESRV,
                 shared | golden["NamesrvConfig"],
             ),

@@ -13,8 +13,11 @@ from roquette.apps.secure import secured
 from roquette.base.config import Sources, format_properties
 from roquette.base.logs import configure
 from roquette.base.options import options_of
+from roquette.broker.replication.member import GroupMember
+from roquette.broker.service import Broker
 from roquette.nameserver.config import NamesrvConfig
 from roquette.remoting.certificates import TlsSettings
+from roquette.remoting.door_settings import DoorSettings
 
 LOOPBACK = "127.0.0.1"
 
@@ -37,6 +40,7 @@ def dev_main(
     environ: Mapping[str, str],
     *,
     secure: bool = False,
+    further: tuple[int, int] = (0, 0),
 ) -> int:
     """Run both until SIGTERM; 0 after a clean stop, 1 when the broker's disk failed.
 
@@ -44,11 +48,14 @@ def dev_main(
         store: directory that is kept; None takes a temporary one that goes with the process.
         overrides: settings of either server.
         secure: with TLS and access control, and people to try them (`apps/secure.py`).
+        further: ports where Apache's proxy has gRPC and remoting, by default; 0: none.
 
     Raises:
         ConfigError: a setting is wrong, or a port is taken.
     """
     configure(environ.get("ROQUETTE_LOG_LEVEL", "WARNING"))
+    ports = {"grpcServerPort": str(further[0]), "remotingListenPort": str(further[1])}
+    overrides = ports | dict(overrides)
     if store is not None:
         return _run(namesrv_port, broker_port, store, overrides, environ, secure)
     with tempfile.TemporaryDirectory(prefix="roquette-dev-") as directory:
@@ -65,7 +72,7 @@ def _run(
 ) -> int:
     people = secured(store) if secure else None
     names = options_of(NamesrvConfig)
-    both = {*options_of(AccessSettings), *options_of(TlsSettings)}
+    both = {*options_of(AccessSettings), *options_of(TlsSettings), *options_of(DoorSettings)}
     closed = {} if people is None else people.settings()
     shared = {key: text for key, text in overrides.items() if key not in OWN_KEYS}
     theirs = {key: text for key, text in shared.items() if key in names or key in both}
@@ -102,8 +109,12 @@ def _run(
                 await people.settle(address)
                 return people.commands(address)
 
+            def begun(broker: Broker | GroupMember) -> None:
+                if isinstance(broker, Broker):
+                    name_server.lend(broker.http2)
+
             return await serve_broker(
-                broker_settings(sources), stop, namesrv=address, settle=settle
+                broker_settings(sources), stop, namesrv=address, settle=settle, begun=begun
             )
         finally:
             await name_server.stop()

@@ -134,6 +134,22 @@ def dev(
         int,
         typer.Option("--broker-port", metavar="P", help="Port of the broker; 0 takes a free one."),
     ] = 10911,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            "--grpc-port",
+            metavar="P",
+            help="A further port of the broker, where Apache's proxy has gRPC; 0 opens none. [default: 8081, or 0 with --broker-port 0]",
+        ),
+    ] = None,
+    remoting_port: Annotated[
+        int | None,
+        typer.Option(
+            "--remoting-port",
+            metavar="P",
+            help="Another one, where Apache's proxy has remoting. [default: 8080, or 0 with --broker-port 0]",
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -160,6 +176,10 @@ def dev(
             key_values(settings, "--set"),
             dict(os.environ),
             secure=secure,
+            further=(
+                (8081 if broker_port else 0) if grpc_port is None else grpc_port,
+                (8080 if broker_port else 0) if remoting_port is None else remoting_port,
+            ),
         )
     )
 

@@ -19,6 +19,7 @@ from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
+from roquette.remoting.door_settings import DoorSettings
 from roquette.remoting.security import Protection
 
 
@@ -70,8 +71,8 @@ class NamesrvSettings(NamedTuple):
 
 def namesrv_settings(sources: Sources) -> NamesrvSettings:
     """The settings from all sources; unknown keys are warned of."""
-    config, tls, access = running.load_settings(
-        (NamesrvConfig, TlsSettings, AccessSettings), NAMESRV, sources
+    config, tls, door, access = running.load_settings(
+        (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings), NAMESRV, sources
     )
     if access.acl_enable:
         raise ConfigError(
@@ -83,7 +84,7 @@ def namesrv_settings(sources: Sources) -> NamesrvSettings:
         controller_store_path=os.path.expanduser(config.controller_store_path),
     )
     directory = os.path.dirname(settings.kv_config_path)
-    protection = running.protection_of(tls, directory, settings.bind_address)
+    protection = running.protection_of(tls, directory, settings.bind_address, door)
     return NamesrvSettings(settings, protection, access)
 
 

@@ -21,6 +21,7 @@ from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
 from roquette.remoting.authority import own_hosts
 from roquette.remoting.certificates import TlsSettings, client_tls, server_tls
+from roquette.remoting.door_settings import DoorSettings
 from roquette.remoting.security import Protection, Security
 
 log = logging.getLogger("roquette.apps")
@@ -132,7 +133,9 @@ def with_tls_file(sources: Sources) -> Sources:
     return replace(sources, more_files={path: text})
 
 
-def protection_of(tls: TlsSettings, directory: str, host: str) -> Protection:
+def protection_of(
+    tls: TlsSettings, directory: str, host: str, door: DoorSettings | None = None
+) -> Protection:
     """What a server's settings make of its ports and its calls. Raises ConfigError.
 
     Args:
@@ -142,7 +145,9 @@ def protection_of(tls: TlsSettings, directory: str, host: str) -> Protection:
     hosts = own_hosts() if host in ANY_ADDRESS else [*own_hosts(), host]
     place = os.path.join(os.path.expanduser(directory), "tls")
     return Protection(
-        tls=server_tls(tls, place, hosts, clock), calls=Security(tls=client_tls(tls, clock))
+        tls=server_tls(tls, place, hosts, clock),
+        calls=Security(tls=client_tls(tls, clock)),
+        door=door,
     )
 
 

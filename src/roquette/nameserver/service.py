@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import os.path
+from collections.abc import Callable
+from dataclasses import replace
 
 from roquette.access.assemble import Access
 from roquette.access.processor import AccessProcessor
@@ -24,6 +26,7 @@ from roquette.nameserver.processors.settings import SettingsProcessor
 from roquette.nameserver.processors.topics import TopicProcessor
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.dispatcher import Dispatcher, Hooks
+from roquette.remoting.door import Speaks
 from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import Peer, Row
@@ -38,6 +41,10 @@ from roquette.wire.json_body import encode_body
 
 TELL_S = 0.02  # a broker's registration brings many changes
 TOLD_AT_ONCE = 200
+ABOUT = (
+    "This is a RocketMQ name server: clients of the remoting protocol (4.x, and 5.x ones of org.apache.rocketmq:"
+    "rocketmq-client) have its address as namesrvAddr; clients of the v5 SDKs (gRPC) go to a broker or a proxy."
+)
 
 log = logging.getLogger("roquette.nameserver")
 
@@ -133,11 +140,23 @@ class NameServer:
             config.bind_address if host is None else host,
             config.listen_port if port is None else port,
             self._protection.tls,
+            self._speaks(),
         )
         scan_s = config.scan_not_active_broker_interval / 1000
         self.tasks.every("scan-brokers", scan_s, self._scan)
         log.info("name server started port=%d", self.port)
         return self.port
+
+    def _speaks(self) -> Speaks | None:
+        door, guard = self._protection.door, self._protection.guard
+        return None if door is None else door.speaks(ABOUT, guard is not None)
+
+    def lend(self, http2: Callable[[], asyncio.Protocol] | None) -> None:
+        """HTTP/2 connections at this port are served by another server of this process; None: by none any more."""
+        server = self._server
+        if server is not None and server.speaks is not None:
+            made = None if http2 is None else lambda number, on_made, on_lost: http2()
+            server.speaks = replace(server.speaks, http2=made)
 
     def _nudge(self, connection: int) -> None:
         """Send a request that no broker serves: if the broker is gone, its machine resets the connection."""

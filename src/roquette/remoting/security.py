@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from roquette.remoting.door_settings import DoorSettings
 from roquette.remoting.request import RequestContext
 from roquette.remoting.tls import ClientTls, ServerTls
 from roquette.wire.signature import Credentials
@@ -33,11 +34,15 @@ class Protection:
         tls: of the ports; None: all is plain.
         guard: asked with each request (`Hooks.guard`); None: everybody may do everything.
         calls: of our own calls to other servers.
+        door: what the ports take beside RocketMQ's protocols; None: nothing.
+        ports: further ports of a broker, that serve what its main one does.
     """
 
     tls: ServerTls | None = None
     guard: Callable[[RequestContext, Any], None] | None = None
     calls: Security = OPEN
+    door: DoorSettings | None = None
+    ports: tuple[int, ...] = ()
 
 
 UNPROTECTED: Final = Protection()

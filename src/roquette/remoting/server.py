@@ -32,6 +32,7 @@ class ConnectionBound:
     def __init__(self, wanted: int) -> None:
         self.most = min(wanted, connection_limit())
         self.open = 0
+        self.met = 0  # connections ever; their numbers are unique among those ports
         self.refusal = (
             "maxConnections"
             if self.most == wanted
@@ -76,7 +77,6 @@ class Server:
         self._bound = bound or ConnectionBound(20_000)
         self._noise = RateLimited(log, clock)
         self._tasks = Tasks()
-        self._next_id = 0
         self._tls: ServerTls | None = None
         self._listeners: list[asyncio.AbstractServer] = []
         # Connections that have not said anything yet; without TLS there is none.
@@ -104,17 +104,22 @@ class Server:
             return int(bound.getsockname()[1])
         return port
 
+    def http2(self) -> asyncio.Protocol:
+        """The protocol of an HTTP/2 connection that came in at another server's port; it is counted and closed here."""
+        return self._new_protocol(Kind.HTTP2)
+
     def _door(self) -> asyncio.Protocol:
         return Door(self._tls, self._new_protocol, self._lobby, self.speaks)
 
     def _new_protocol(self, kind: Kind = Kind.REMOTING) -> asyncio.Protocol:
         """The protocol of a connection of this kind."""
-        self._next_id += 1
+        self._bound.met += 1
+        number = self._bound.met
         if kind is Kind.HTTP2:
             assert self.speaks is not None
             assert self.speaks.http2 is not None
-            return self.speaks.http2(self._next_id, self._made, self._lost)
-        return PeerProtocol(self._dispatcher, self._next_id, self._noise, self._made, self._lost)
+            return self.speaks.http2(number, self._made, self._lost)
+        return PeerProtocol(self._dispatcher, number, self._noise, self._made, self._lost)
 
     def _admit(self, remote: str) -> bool:
         bound = self._bound
