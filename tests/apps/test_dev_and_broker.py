@@ -96,6 +96,62 @@ def test_dev_serves_routes_of_what_was_sent_and_ends_clean(tmp_path):
         assert not (tmp_path / "abort").exists()
 
 
+def ask_http(where, text=b"GET / HTTP/1.0\r\n\r\n"):
+    with socket.create_connection(where, 60) as connection:
+        connection.sendall(text)
+        answer = b""
+        while part := connection.recv(4096):
+            answer += part
+        return answer
+
+
+def first_frame(where):
+    """The type of the first HTTP/2 frame that comes after a client's preface and settings."""
+    with socket.create_connection(where, 60) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04" + bytes(5))
+        answer = b""
+        while len(answer) < 9:
+            answer += connection.recv(4096)
+        frames = []
+        while len(answer) >= 9:
+            frames.append(answer[3])
+            answer = answer[9 + int.from_bytes(answer[:3], "big") :]
+        return frames
+
+
+GOAWAY = 7
+
+
+def test_every_port_of_dev_speaks_everything():
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("", 0)) as free:
+        ports = taken.getsockname()[1], free.getsockname()[1]
+        free.close()
+        with process(
+            "dev", "--namesrv-port", "0", "--broker-port", "0",
+            "--grpc-port", str(ports[0]), "--remoting-port", str(ports[1]),
+        ) as child:  # fmt: skip
+            words = dict(word.split("=") for word in child.stdout.readline().split()[1:])
+            addresses = [("127.0.0.1", int(words[k].split(":")[1])) for k in ("namesrv", "broker")]
+            further = "127.0.0.1", ports[1]
+            told = [ask_http(where) for where in (*addresses, further)]
+            health = ask_http(addresses[1], b"GET /healthz HTTP/1.0\r\n\r\n")
+            refused = ask_http(addresses[1], b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n")
+            http2 = [first_frame(where) for where in (*addresses, further)]
+            code = call(further, 26, {})[0]["code"]
+            child.send_signal(signal.SIGTERM)
+            ended = child.wait(60)
+            errors = child.stderr.read()
+
+    assert b"name server" in told[0]
+    assert b"RocketMQ broker" in told[1]
+    assert told[1] == told[2]
+    assert health.startswith(b"HTTP/1.1 200")
+    assert b"proxyProtocolTrusted" in refused
+    assert all(GOAWAY not in frames for frames in http2)
+    assert code == ended == 0
+    assert f"no further port {ports[0]}" in errors
+
+
 def test_dev_without_a_store_leaves_nothing(tmp_path):
     with process("dev", "--namesrv-port", "0", "--broker-port", "0", TMPDIR=str(tmp_path)) as child:
         assert child.stdout.readline().startswith("ready ")

@@ -22,6 +22,7 @@ from roquette.errors import ConfigError
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.address import host_name, local_address
 from roquette.remoting.certificates import TlsSettings
+from roquette.remoting.door_settings import DoorSettings
 from roquette.remoting.security import Protection
 from roquette.store.config import StoreConfig
 
@@ -66,12 +67,14 @@ async def serve_broker(
     stop: asyncio.Event,
     namesrv: str | None = None,
     settle: Callable[[], Awaitable[str]] | None = None,
+    begun: Callable[[Broker | GroupMember], None] | None = None,
 ) -> int:
     """Run a broker until `stop` is set or it fails; returns the exit code.
 
     Args:
         namesrv: the name server's address, for the ready line.
         settle: done before that line; what it returns is printed behind it.
+        begun: gets the broker before that.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -81,6 +84,8 @@ async def serve_broker(
     )
     broker.protection, broker.access = settings.protection, settings.access
     await broker.start()
+    if begun is not None:
+        begun(broker)
     told, settled = "", settle is None
     try:
         if settle is not None:
@@ -125,9 +130,8 @@ def make_broker(
 
 def broker_settings(sources: Sources) -> BrokerSettings:
     """All rooms' settings, completed by what only the machine knows: its name and address."""
-    config, store_config, tls, access, proxy = running.load_settings(
-        (BrokerConfig, StoreConfig, TlsSettings, AccessSettings, ProxySettings), BROKER, sources
-    )
+    classes = BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings, ProxySettings
+    config, store_config, tls, door, access, proxy = running.load_settings(classes, BROKER, sources)
     advertised = "" if config.bind_address in running.ANY_ADDRESS else config.bind_address
     config = dataclasses.replace(
         config,
@@ -136,5 +140,8 @@ def broker_settings(sources: Sources) -> BrokerSettings:
         namesrv_addr=config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", ""),
     )
     root = store_config.root_dir
-    protection = running.protection_of(tls, root, config.broker_ip1)
+    protection = dataclasses.replace(
+        running.protection_of(tls, root, config.broker_ip1, door),
+        ports=(proxy.grpc_server_port, proxy.remoting_listen_port),
+    )
     return BrokerSettings(config, store_config, protection, access, proxy)

@@ -110,8 +110,9 @@ def _run(
                 return people.commands(address)
 
             def begun(broker: Broker | GroupMember) -> None:
-                if isinstance(broker, Broker):
-                    name_server.lend(broker.http2)
+                http2 = broker.http2() if isinstance(broker, Broker) else None
+                if http2 is not None:
+                    name_server.lend(http2)
 
             return await serve_broker(
                 broker_settings(sources), stop, namesrv=address, settle=settle, begun=begun

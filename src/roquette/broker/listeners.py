@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from roquette.base.lifecycle import Tasks
 from roquette.broker.config import BrokerConfig
@@ -19,6 +20,10 @@ from roquette.remoting.unfinished import PeerLimits
 
 log = logging.getLogger("roquette.broker")
 
+ABOUT = (
+    "This is a RocketMQ broker: clients of the v5 SDKs (gRPC) have this address as their endpoint; clients of the "
+    "remoting protocol have a name server's as namesrvAddr, and find the brokers there."
+)
 NOT_ON_FAST_PORT = frozenset((Lane.PULL, Lane.LITE_PULL))
 
 
@@ -32,7 +37,9 @@ class Listeners:
         self._config = config = core.live.current
         self._tls = core.protection.tls
         self._tasks = Tasks()
-        self._speaks: Speaks | None = None
+        door, guarded = core.protection.door, core.protection.guard is not None
+        self._speaks: Speaks | None = None if door is None else door.speaks(ABOUT, guarded)
+        self._further = core.protection.ports
         loop = asyncio.get_running_loop()
 
         def dispatcher(rows: list[Row]) -> Dispatcher:
@@ -64,7 +71,10 @@ class Listeners:
     def speak(self, features: Iterable[Feature]) -> None:
         """Ask what else the ports speak, before they open."""
         for feature in features:
-            self._speaks = feature.speaks(self._main) or self._speaks
+            found = feature.speaks(self._main)
+            if found is not None:
+                ours = self._speaks or found
+                self._speaks = replace(ours, http2=found.http2 or ours.http2)
 
     async def open(self, port: int, fast_port: int) -> None:
         """Accept connections. Raises ConfigError when the main port is taken; the other one is only missed."""
@@ -81,6 +91,17 @@ class Listeners:
                 await self._servers[1].start(bind, fast_port, tls, self._speaks)
             except OSError as error:
                 log.warning("no second port %d (listenPort-2): %s", fast_port, error)
+        for further in sorted({*self._further} - {0, port, fast_port}):
+            try:
+                await self._servers[0].start(bind, further, tls, self._speaks)
+            except OSError as error:
+                words = "no further port %d (grpcServerPort, remotingListenPort): %s"
+                log.warning(words, further, error)
+
+    def http2(self) -> Callable[[], asyncio.Protocol] | None:
+        """Makes the protocol of an HTTP/2 connection that came in at another port of this process."""
+        speaks = self._speaks
+        return None if speaks is None or speaks.http2 is None else self._servers[0].http2
 
     def _limit(self, config: BrokerConfig) -> None:
         """Take over how many requests may wait, and how long."""

@@ -151,12 +151,11 @@ class NameServer:
         door, guard = self._protection.door, self._protection.guard
         return None if door is None else door.speaks(ABOUT, guard is not None)
 
-    def lend(self, http2: Callable[[], asyncio.Protocol] | None) -> None:
-        """HTTP/2 connections at this port are served by another server of this process; None: by none any more."""
+    def lend(self, http2: Callable[[], asyncio.Protocol]) -> None:
+        """HTTP/2 connections at this port are served, counted and closed by another server of this process."""
         server = self._server
         if server is not None and server.speaks is not None:
-            made = None if http2 is None else lambda number, on_made, on_lost: http2()
-            server.speaks = replace(server.speaks, http2=made)
+            server.speaks = replace(server.speaks, http2=lambda number, on_made, on_lost: http2())
 
     def _nudge(self, connection: int) -> None:
         """Send a request that no broker serves: if the broker is gone, its machine resets the connection."""
