@@ -389,6 +389,21 @@ def test_a_connection_without_a_call_is_told_to_go(library: str) -> None:
     go(work, library)
 
 
+def test_ports_with_numbers_of_their_own_share_the_sessions() -> None:
+    async def work(case: Case) -> None:
+        for port in (1, 2):
+            await case.loop.create_server(
+                lambda: case.sessions.open(1, lambda peer: None, lambda peer, error: None),
+                HOST,
+                port,
+            )
+            await case.loop.create_connection(Client, HOST, port)
+        await asyncio.sleep(1)
+        assert len(case.sessions) == 2
+
+    go(work)
+
+
 @libraries
 def test_a_call_that_crosses_the_notice_is_served(library: str) -> None:
     async def work(case: Case) -> None:

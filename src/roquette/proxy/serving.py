@@ -75,7 +75,9 @@ class Serving:
         self.connect: Callable[[Http2Limits], Http2] = make_connection
         self.noise = RateLimited(log, clock)
         self.rpcs: dict[bytes, Rpc[Any]] = {path.encode(): rpc for path, rpc in proxy.rpcs.items()}
-        self.open_now: dict[int, Session] = {}
+        self.open_now: dict[
+            int, Session
+        ] = {}  # by identity: numbers are a port's, and ports share this
         self.closing = False
         self.floods = 0  # connections that went beyond a limit
 

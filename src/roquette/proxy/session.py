@@ -120,7 +120,7 @@ class GrpcSession(asyncio.Protocol):
         peer.local = f"{here[0]}:{here[1]}"
         peer.last_active = self._dispatcher.loop.time()
         stream.set_write_buffer_limits(high=1 << 20)
-        self._sessions.open_now[self._number] = self
+        self._sessions.open_now[id(self)] = self
         self._on_made(peer)
         if not peer.closed:
             self._dispatcher.mark(peer)
@@ -208,7 +208,7 @@ class GrpcSession(asyncio.Protocol):
             peer.pending.fail_all(ConnectError(peer.lost), peer.remote)
         self._dispatcher.limits.unsent.end(peer)
         self._dispatcher.limits.frames.end(peer)
-        self._sessions.open_now.pop(self._number, None)
+        self._sessions.open_now.pop(id(self), None)
         self._cancel_all()
         self._reading.clear()
         self._sessions.proxy.connection_lost(peer)

@@ -25,7 +25,7 @@ class Sessions(Serving):
         on_made: Callable[[Peer], None],
         on_lost: Callable[[Peer, Exception | None], None],
     ) -> GrpcSession:
-        """The protocol of a new connection; `number` is unique among all of a server."""
+        """The protocol of a new connection."""
         return GrpcSession(self, number, on_made, on_lost)
 
     def __len__(self) -> int:
