@@ -166,8 +166,24 @@ def test_the_vector_of_the_protocol() -> None:
     assert found.access_key == "AK"
 
 
-def test_all_rpcs_have_a_rule_and_a_row() -> None:
-    assert set(RULES) == set(NAMES)
+def test_all_rpcs_have_a_rule_and_those_that_are_served_a_row() -> None:
+    assert set(RULES) == {
+        method.name for method in s.DESCRIPTOR.services_by_name["MessagingService"].methods
+    }
+    assert {name for name, rule in RULES.items() if "not served" not in rule.asks} == set(NAMES)
+
+
+def test_a_clients_id_is_its_accounts(door: Door) -> None:
+    door.book.add("mallory")
+    door.allow("alice", CONSUME)
+    door.allow("mallory", CONSUME)
+    door.calls.owner = {"client": "alice"}.get
+    for name in ("Telemetry", "Heartbeat", "NotifyClientTermination"):
+        request = next(row[1] for row in ROWS if row[0] == name)
+        assert door.call(name, request, signed("alice")) == 0
+        door.caller.account = None
+        assert door.call(name, request, signed("mallory")) == Code.FORBIDDEN
+        door.caller.account = None
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)

@@ -6,6 +6,7 @@ that brokers advertise, and of this broker the address that the client has used 
 
 import asyncio
 import ipaddress
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -44,6 +45,7 @@ from roquette.wire.json_body import encode_body
 from roquette.wire.proto.definition_pb2 import AddressScheme, Endpoints
 
 ROUTE_MS: Final = 3_000
+FIRST_NUMBER: Final = 1 << 32
 MESSAGE_TYPE: Final = "message.type"
 MADE_FOR_V5: Final = {MESSAGE_TYPE: "MIXED"}
 """Attributes of a topic that a v5 client's question makes: it takes messages of every type (docs/compatibility.md)."""
@@ -350,7 +352,8 @@ class LocalProxy(Feature):
         if core.access.guard is not None:
             guard = CallGuard(core.access.guard)
             sessions.who, proxy.gate = guard.who, guard.may
-        return Speaks(http2=sessions.open)
+        numbers = itertools.count(FIRST_NUMBER)  # unique among the connections of both ports
+        return Speaks(http2=lambda _, made, lost: sessions.open(next(numbers), made, lost))
 
     def beats(self) -> list[Beat]:
         """Of connections, and of the proxy's parts."""

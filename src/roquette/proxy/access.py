@@ -80,7 +80,13 @@ def _settings(command: Any) -> Iterator[Needed]:
         yield topic_resource(name_of(entry.topic)), SUB
 
 
+def _nothing(request: Any) -> Iterator[Needed]:
+    return iter(())
+
+
 _CONSUMES: Final = "Group and Topic: Sub"
+_UNSERVED: Final = "an account; it is not served"
+_OWNED: Final = frozenset(("Telemetry", "Heartbeat", "NotifyClientTermination"))
 
 RULES: Final[dict[str, Rule]] = {
     "QueryRoute": Rule(R.GET_ROUTEINFO_BY_TOPIC, _route, "Topic: Pub or Sub or Get"),
@@ -98,6 +104,11 @@ RULES: Final[dict[str, Rule]] = {
     "NotifyClientTermination": Rule(R.UNREGISTER_CLIENT, _group, "Group, where it names one: Sub"),
     "ChangeInvisibleDuration": Rule(R.CHANGE_MESSAGE_INVISIBLETIME, _consume, _CONSUMES),
     "RecallMessage": Rule(R.RECALL_MESSAGE, _publish, "Topic: Pub"),
+    "PullMessage": Rule(R.PULL_MESSAGE, _nothing, _UNSERVED),
+    "UpdateOffset": Rule(R.UPDATE_CONSUMER_OFFSET, _nothing, _UNSERVED),
+    "GetOffset": Rule(R.QUERY_CONSUMER_OFFSET, _nothing, _UNSERVED),
+    "QueryOffset": Rule(R.SEARCH_OFFSET_BY_TIMESTAMP, _nothing, _UNSERVED),
+    "SyncLiteSubscription": Rule(R.HEART_BEAT, _nothing, _UNSERVED),
 }  # fmt: skip
 """By rpc. One without a rule is refused (`tests/proxy/test_access.py`)."""
 
@@ -136,11 +147,20 @@ def signature_of(fields: Metadata) -> Signature | None:
     return Signature(access_key, values.get("Signature", ""), content)
 
 
+def _nobody(client_id: str) -> str | None:
+    return None
+
+
 class CallGuard:
-    """The guard of a server, as the proxy asks it."""
+    """The guard of a server, as the proxy asks it.
+
+    Attributes:
+        owner: the account of the client that is known by an id: nobody else may say anything as that client.
+    """
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
+        self.owner: Callable[[str], str | None] = _nobody
 
     def who(self, caller: Caller, fields: Metadata) -> None:
         """Prove who makes a call (`Sessions`); raises RpcError UNAUTHORIZED."""
@@ -171,3 +191,7 @@ class CallGuard:
                 )
         except Refused as refusal:
             raise RpcError(Code.FORBIDDEN, refusal.remark) from None
+        if call.rpc.name in _OWNED:
+            owner = self.owner(caller.client_id)
+            if owner is not None and owner != caller.account:
+                raise RpcError(Code.FORBIDDEN, "another user's client has this id")
