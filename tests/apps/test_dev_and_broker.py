@@ -138,6 +138,7 @@ def test_every_port_of_dev_speaks_everything():
             refused = ask_http(addresses[1], b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n")
             http2 = [first_frame(where) for where in (*addresses, further)]
             code = call(further, 26, {})[0]["code"]
+            routed, route = call(further, 105, {"topic": "TBW102"})
             child.send_signal(signal.SIGTERM)
             ended = child.wait(60)
             errors = child.stderr.read()
@@ -148,7 +149,8 @@ def test_every_port_of_dev_speaks_everything():
     assert health.startswith(b"HTTP/1.1 200")
     assert b"proxyProtocolTrusted" in refused
     assert all(GOAWAY not in frames for frames in http2)
-    assert code == ended == 0
+    assert code == ended == routed["code"] == 0
+    assert words["broker"].encode() in route
     assert f"no further port {ports[0]}" in errors
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from roquette.proxy.settings import ProxySettings
 from roquette.remoting.address import host_name, local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
+from roquette.remoting.request import Row
 from roquette.remoting.security import Protection
 from roquette.store.config import StoreConfig
 
@@ -68,6 +69,7 @@ async def serve_broker(
     namesrv: str | None = None,
     settle: Callable[[], Awaitable[str]] | None = None,
     begun: Callable[[Broker | GroupMember], None] | None = None,
+    more: Iterable[Row] = (),
 ) -> int:
     """Run a broker until `stop` is set or it fails; returns the exit code.
 
@@ -75,6 +77,7 @@ async def serve_broker(
         namesrv: the name server's address, for the ready line.
         settle: done before that line; what it returns is printed behind it.
         begun: gets the broker before that.
+        more: what its ports serve for another server of this process.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -83,6 +86,8 @@ async def serve_broker(
         settings.config, settings.store, (OsFiles(), SystemClock(), Entropy()), settings.proxy
     )
     broker.protection, broker.access = settings.protection, settings.access
+    if isinstance(broker, Broker):
+        broker.more += more
     await broker.start()
     if begun is not None:
         begun(broker)

@@ -13,6 +13,7 @@ from roquette.apps.secure import secured
 from roquette.base.config import Sources, format_properties
 from roquette.base.logs import configure
 from roquette.base.options import options_of
+from roquette.broker.feature import Lane
 from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker
 from roquette.nameserver.config import NamesrvConfig
@@ -115,7 +116,12 @@ def _run(
                     name_server.lend(http2)
 
             return await serve_broker(
-                broker_settings(sources), stop, namesrv=address, settle=settle, begun=begun
+                broker_settings(sources),
+                stop,
+                namesrv=address,
+                settle=settle,
+                begun=begun,
+                more=name_server.client_rows(Lane.CLIENT_MANAGER),
             )
         finally:
             await name_server.stop()

@@ -45,6 +45,7 @@ class Broker:
         handed: may be set before the start: the open store of a broker of another role.
         protection: may be set before the start: what its ports ask of callers, and how it calls others.
         access: may be set before the start: whether callers are asked who they are, and what they may do.
+        more: may be set before the start: what its ports serve for another server of this process.
         core, store: there once it has started. opened: what the start has found.
         failure: why it cannot go on; None while it can.
     """
@@ -72,6 +73,7 @@ class Broker:
         self.handed: MessageStore | None = None
         self.protection = UNPROTECTED
         self.access = OPEN_TO_ALL
+        self.more: list[Row] = []
         self.failure: str | None = None
         self._failed = asyncio.Event()
         self._waking = False
@@ -123,7 +125,7 @@ class Broker:
         self._features = self._make_features(self.core)
         self._arrived = hooks(self._features, "arrived")
         self._written = hooks(self._features, "turn_written")
-        rows = [row for one in self._features for row in one.rows()]
+        rows = [*self.more, *(row for one in self._features for row in one.rows())]
         for admit in hooks(self._features, "admit"):
             rows = [cast(Row, admit(row)) for row in rows]
         self._listeners = Listeners(rows, self.core, self._connection_lost)

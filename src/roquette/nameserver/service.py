@@ -151,6 +151,17 @@ class NameServer:
         door, guard = self._protection.door, self._protection.guard
         return None if door is None else door.speaks(ABOUT, guard is not None)
 
+    def client_rows(self, lane: int) -> list[Row]:
+        """What clients need of a name server, for the ports of a broker in this process: Apache's proxy has both at one.
+
+        Without WATCH_ROUTES: who watches is known by a connection of our own port.
+        """
+        rows = RouteProcessor(self.core).rows()
+        found = [each for each in rows if each.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
+        for each in found:
+            each.lane = lane
+        return found
+
     def lend(self, http2: Callable[[], asyncio.Protocol]) -> None:
         """HTTP/2 connections at this port are served, counted and closed by another server of this process."""
         server = self._server
