@@ -567,6 +567,21 @@ def test_a_message_that_does_not_come_on_is_cut_by_the_servers_beat() -> None:
     go(work)
 
 
+def test_what_breaks_http2_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(case: Case) -> None:
+        for _ in range(3):
+            client = await case.client()
+            client.ask("ReceiveMessage", POLL)
+            await asyncio.sleep(1)
+            client.transport.write(b"\0\0\1\0\0\0\0\0\0a")
+            await asyncio.sleep(1)
+            assert client.lost and not case.toy.held
+
+    go(work)
+    said = [record.getMessage() for record in caplog.records if "closed peer" in record.message]
+    assert len(said) == 1 and "DATA: stream_id == 0 (HTTP/2 error 1)" in said[0]
+
+
 def test_streams_opened_too_fast_end_the_connection() -> None:
     async def work(case: Case) -> None:
         client, calm = await case.client(), await case.client()

@@ -225,8 +225,8 @@ class GrpcSession(asyncio.Protocol):
         if queued > limits.queued or self._stalled_s is not None:
             self._behind(queued, len(data))
         if http.over and not self._ended:
-            self._ended = True
-            self._dispatcher.loop.call_soon(self.hang_up)
+            self._ended, why = True, http.ended_by()
+            self._dispatcher.loop.call_soon(*((self._cut, why) if why else (self.hang_up,)))
         return [data] if data else []
 
     def _behind(self, queued: int, moved: int) -> None:

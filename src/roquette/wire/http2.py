@@ -111,6 +111,9 @@ class Http2(Protocol):
     def over(self) -> bool:
         """Nothing more can happen on this connection."""
 
+    def ended_by(self) -> str:
+        """When it is over: which error of the peer's has ended it; "" for none, or one that `receive_data` raised."""
+
 
 class Rate:
     """A bound on how often something happens: `burst` at once, `per_s` in the long run."""

@@ -257,3 +257,7 @@ class H2Connection:
             return True
         leaving = self._last != MOST_STREAMS
         return leaving and not self._replies and not self._conn.open_inbound_streams
+
+    def ended_by(self) -> str:
+        """See `Http2`: h2 raises every error."""
+        return ""

@@ -183,3 +183,18 @@ class NgConnection:
             return not self._conn.want_read and not self._conn.want_write
         except ngh2.NGH2Error:
             return True  # it was broken by the peer
+
+    def ended_by(self) -> str:
+        """See `Http2`."""
+        try:
+            found = self._conn.events()
+        except ngh2.NGH2Error:
+            return ""
+        for event in found:
+            if type(event) is ngh2.ConnectionClosed and event.error_code:
+                text = (
+                    event.debug_data.decode("latin-1")
+                    or "too many resets, or a field that cannot be read"
+                )
+                return f"{text} (HTTP/2 error {event.error_code})"
+        return ""
