@@ -3,7 +3,8 @@
 import asyncio
 import hmac
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.access.gate import CLUSTER, IP, SECRET, Book
@@ -26,6 +27,7 @@ from roquette.base.clock import SystemClock
 from roquette.proxy.access import RULES, CallGuard, signature_of
 from roquette.proxy.answers import Asks
 from roquette.proxy.call import Call, Caller, Rpc
+from roquette.proxy.clients import Clients
 from roquette.proxy.service import SERVICE, Part, Proxy
 from roquette.proxy.statuses import RpcError
 from roquette.remoting.inner import InnerWire
@@ -177,7 +179,8 @@ def test_a_clients_id_is_its_accounts(door: Door) -> None:
     door.book.add("mallory")
     door.allow("alice", CONSUME)
     door.allow("mallory", CONSUME)
-    door.calls.owner = {"client": "alice"}.get
+    alice = SimpleNamespace(caller=SimpleNamespace(account="alice"))
+    door.calls.clients = cast(Clients, SimpleNamespace(find={"client": alice}.get))
     for name in ("Telemetry", "Heartbeat", "NotifyClientTermination"):
         request = next(row[1] for row in ROWS if row[0] == name)
         assert door.call(name, request, signed("alice")) == 0

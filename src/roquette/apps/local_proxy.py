@@ -25,6 +25,7 @@ from roquette.proxy.access import CallGuard
 from roquette.proxy.answers import Answer, Asks, Then
 from roquette.proxy.backend import Topic
 from roquette.proxy.call import Caller
+from roquette.proxy.clients import Clients
 from roquette.proxy.lookups import Lookup
 from roquette.proxy.parts import make_proxy
 from roquette.proxy.sessions import Sessions
@@ -352,6 +353,7 @@ class LocalProxy(Feature):
         if core.access.guard is not None:
             guard = CallGuard(core.access.guard)
             sessions.who, proxy.gate = guard.who, guard.may
+            guard.clients = next(part for part in proxy.parts if isinstance(part, Clients))
         numbers = itertools.count(FIRST_NUMBER)  # unique among the connections of both ports
         return Speaks(http2=lambda _, made, lost: sessions.open(next(numbers), made, lost))
 

@@ -13,6 +13,7 @@ from roquette.access.model import group_resource, topic_resource
 from roquette.access.needs import PUB, ROUTE, SUB, Needed
 from roquette.errors import Refused
 from roquette.proxy.call import Call, Caller
+from roquette.proxy.clients import Clients
 from roquette.proxy.names import name_of
 from roquette.proxy.service import SERVICE
 from roquette.proxy.statuses import RpcError
@@ -147,20 +148,16 @@ def signature_of(fields: Metadata) -> Signature | None:
     return Signature(access_key, values.get("Signature", ""), content)
 
 
-def _nobody(client_id: str) -> str | None:
-    return None
-
-
 class CallGuard:
     """The guard of a server, as the proxy asks it.
 
     Attributes:
-        owner: the account of the client that is known by an id: nobody else may say anything as that client.
+        clients: those that are known: what one says nobody else's account may say in its place.
     """
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self.owner: Callable[[str], str | None] = _nobody
+        self.clients: Clients | None = None
 
     def who(self, caller: Caller, fields: Metadata) -> None:
         """Prove who makes a call (`Sessions`); raises RpcError UNAUTHORIZED."""
@@ -191,7 +188,7 @@ class CallGuard:
                 )
         except Refused as refusal:
             raise RpcError(Code.FORBIDDEN, refusal.remark) from None
-        if call.rpc.name in _OWNED:
-            owner = self.owner(caller.client_id)
-            if owner is not None and owner != caller.account:
+        if call.rpc.name in _OWNED and self.clients is not None:
+            client = self.clients.find(caller.client_id)
+            if client is not None and client.caller.account not in (None, caller.account):
                 raise RpcError(Code.FORBIDDEN, "another user's client has this id")

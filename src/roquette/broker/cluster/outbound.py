@@ -151,12 +151,18 @@ class Outbound:
             "order": "false",
             AUTO_CREATED: "true",
         }
+        plain = encode_dict(ext)
         if config.attributes:
             ext["attributes"] = ",".join(
                 f"+{key}={text}" for key, text in config.attributes.items()
             )
+            reply = await self._client.invoke(
+                broker, RequestCode.UPDATE_AND_CREATE_TOPIC, encode_dict(ext), timeout_ms=timeout_ms
+            )
+            if reply.code == ResponseCode.SUCCESS:
+                return  # else one without MIXED topics (Apache: enableMixedMessageType)
         reply = await self._client.invoke(
-            broker, RequestCode.UPDATE_AND_CREATE_TOPIC, encode_dict(ext), timeout_ms=timeout_ms
+            broker, RequestCode.UPDATE_AND_CREATE_TOPIC, plain, timeout_ms=timeout_ms
         )
         if reply.code != ResponseCode.SUCCESS:
             raise BrokerError(reply.code, reply.remark or "", address=broker)

@@ -117,7 +117,7 @@ class TopicProcessor(Feature):
         self._check_name(wanted.topic_name)
         wanted.attributes = parse_changes(header.attributes)
         if ext_dict(ctx.command.ext).get(AUTO_CREATED) == "true":
-            self._topics.merge_auto_created(self._checked(wanted), ctx.now_ms)
+            self._topics.merge_auto_created(self._checked(wanted, auto=True), ctx.now_ms)
             return self._saved.topic_set(Reply(), PEER_SETTLE_S)
         return self._put(ctx, [wanted])
 
@@ -147,7 +147,7 @@ class TopicProcessor(Feature):
         if error is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, error)
 
-    def _checked(self, config: TopicConfig) -> TopicConfig:
+    def _checked(self, config: TopicConfig, *, auto: bool = False) -> TopicConfig:
         """The topic with its attributes applied to what it has; raises Refused."""
         name = config.topic_name
         self._check_name(name)
@@ -175,6 +175,7 @@ class TopicProcessor(Feature):
         if (
             changes.get(f"+{MESSAGE_TYPE}") == "MIXED"
             and not self._live.current.enable_mixed_message_type
+            and not auto  # a v5 client's first message has made it
         ):
             raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         known = self._topics.find(name)

@@ -1,0 +1,255 @@
+"""LOCAL: the backend over a real broker, alone and in a cluster, in virtual time; and gRPC's own client at a broker's port."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.access.attackers import settings as closed
+from tests.proxy.test_access import signed
+
+from roquette.apps.features import broker_features
+from roquette.apps.local_proxy import LocalBackend, LocalProxy, endpoints_of
+from roquette.base.clock import SystemClock
+from roquette.base.entropy import Entropy
+from roquette.base.files import OsFiles
+from roquette.broker.config import BrokerConfig
+from roquette.broker.service import Broker
+from roquette.proxy.backend import Topic
+from roquette.proxy.service import SERVICE
+from roquette.store.config import StoreConfig
+from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.bodies import TopicConfig
+from roquette.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
+from roquette.wire.codes import RequestCode as R
+from roquette.wire.headers import GetTopicConfigRequestHeader
+from roquette.wire.proto import definition_pb2 as d
+from roquette.wire.proto import service_pb2 as s
+from roquette.wire.proto.definition_pb2 import AddressScheme, Code
+
+NAMES, ONE, TWO = "10.0.0.1", "10.0.1.1", "10.0.1.2"
+NONE = d.Endpoints()
+
+
+def backend_of(broker: Any) -> LocalBackend:
+    found = broker.feature(LocalProxy)._backend
+    assert found is not None
+    return found  # type: ignore[no-any-return]
+
+
+async def route(backend: LocalBackend, name: str) -> Topic | None:
+    done: asyncio.Future[Topic | None] = asyncio.get_running_loop().create_future()
+    backend.route(backend.own, name, NONE, done.set_result)
+    return await asyncio.wait_for(done, 30)
+
+
+async def topic(backend: LocalBackend, name: str) -> Topic | None:
+    done: asyncio.Future[Topic | None] = asyncio.get_running_loop().create_future()
+    backend.topic(backend.own, name, done.set_result)
+    return await asyncio.wait_for(done, 30)
+
+
+def two_brokers(scenario: Callable[[Any, Any], Awaitable[None]], **settings: Any) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMES)
+        one = await cluster.add_broker(ONE, "broker-a", **settings)
+        two = await cluster.add_broker(TWO, "broker-b", **settings)
+        await scenario(one, two)
+
+    simulate(main, seed=3)
+
+
+def put(broker: Any, name: str, **attributes: str) -> None:
+    config = TopicConfig(topic_name=name, read_queue_nums=2, write_queue_nums=2, perm=6)
+    config.attributes = attributes
+    broker.tables.topics.put(config, 1)
+
+
+def test_a_topic_that_is_nowhere_is_made_everywhere_for_every_type() -> None:
+    async def scenario(one: Any, two: Any) -> None:
+        assert (await route(backend_of(one), "fresh")) is not None
+        await asyncio.sleep(2)
+        for broker in (one, two):
+            made = broker.tables.topics.find("fresh")
+            assert made.attributes == {"message.type": "MIXED"}
+        found = await route(backend_of(two), "fresh")
+        assert found is not None
+        assert found.kind == "MIXED"
+        assert {queue.broker_name for queue in found.route.queue_datas} == {"broker-a", "broker-b"}
+        addresses = [data.broker_addrs[0] for data in found.route.broker_datas]
+        assert sorted(addresses) == [f"{ONE}:10911", f"{TWO}:10911"]
+        own = await topic(backend_of(one), "fresh")
+        assert own is not None
+        assert [queue.broker_name for queue in own.route.queue_datas] == ["broker-a"]
+
+    two_brokers(scenario)
+
+
+def test_what_an_operator_made_on_one_broker_stays_there() -> None:
+    async def scenario(one: Any, two: Any) -> None:
+        put(one, "orders", **{"message.type": "FIFO"})
+        await asyncio.sleep(5)
+        found = await route(backend_of(two), "orders")
+        assert found is not None
+        assert [queue.broker_name for queue in found.route.queue_datas] == ["broker-a"]
+        assert await topic(backend_of(two), "orders") is None
+        assert two.tables.topics.find("orders") is None
+        assert one.tables.topics.find("orders").attributes == {"message.type": "FIFO"}
+
+    two_brokers(scenario)
+
+
+def test_without_auto_creation_nothing_is_made() -> None:
+    async def scenario(one: Any, two: Any) -> None:
+        assert await route(backend_of(one), "fresh") is None
+        assert await topic(backend_of(one), "fresh") is None
+        assert one.tables.topics.find("fresh") is None
+
+    two_brokers(scenario, auto_create_topic_enable=False)
+
+
+def test_names_that_no_client_may_make_are_not_made() -> None:
+    async def scenario(one: Any, two: Any) -> None:
+        for name in ("rmq_sys_x", "a b", "x" * 300, ""):
+            assert await topic(backend_of(one), name) is None, name
+
+    two_brokers(scenario)
+
+
+def test_requests_answers_and_brokers_that_are_not_this_one() -> None:
+    async def scenario(one: Any, two: Any) -> None:
+        put(one, "orders")
+        backend, got = backend_of(one), []
+        header = GetTopicConfigRequestHeader(topic="orders")
+        backend.ask(backend.own, "broker-a", R.GET_TOPIC_CONFIG, header, b"", got.append)
+        backend.ask(backend.own, "broker-a", R.GET_TOPIC_CONFIG, header, b"", got.append).cancel()
+        await asyncio.sleep(0.1)
+        assert [answer.code for answer in got] == [0]
+        backend.ask(backend.own, "broker-b", R.GET_TOPIC_CONFIG, header, b"", got.append)
+        assert got[1].code == 16
+        assert got[1].remark == "broker broker-b is not served here, this is broker-a"
+        assert len(backend.own.asks) == 0
+
+    two_brokers(scenario)
+
+
+def test_clients_come_into_the_tables_of_the_broker_and_leave_them() -> None:
+    async def scenario(one: Any, two: Any) -> None:
+        backend = backend_of(one)
+        beat = HeartbeatData(
+            client_id="c1",
+            producer_data_set=[ProducerData(group_name="orders")],
+            consumer_data_set=[ConsumerData(group_name="billing")],
+        )
+        backend.register(backend.own, beat)
+        await asyncio.sleep(0.1)
+        assert one.tables.consumers.find("billing").client_ids() == ["c1"]
+        assert one.tables.groups.known("billing") is not None
+        backend.unregister(backend.own, "c1", "billing", producer=False)
+        backend.unregister(backend.own, "c1", "orders", producer=True)
+        await asyncio.sleep(0.1)
+        assert one.tables.consumers.find("billing") is None
+        assert len(backend.own.asks) == 0
+
+    two_brokers(scenario)
+
+
+def test_this_broker_is_where_the_client_reached_it_and_others_where_they_say() -> None:
+    async def scenario(one: Any, two: Any) -> None:
+        backend, caller = backend_of(one), backend_of(one).own
+
+        def shown(name: str, address: str, used: d.Endpoints, authority: str) -> str:
+            caller.authority = authority
+            found = backend.endpoints(caller, name, address, used)
+            parts = [f"{one.host}:{one.port}" for one in found.addresses]
+            return f"{AddressScheme.Name(found.scheme)} {','.join(parts)}"
+
+        here, there = f"{ONE}:10911", f"{TWO}:10911"
+        mapped = endpoints_of("broker.example:31911")
+        several = d.Endpoints(scheme=AddressScheme.IPv4)
+        several.addresses.add(host="1.1.1.1", port=1)
+        several.addresses.add(host="2.2.2.2", port=2)
+        assert shown("broker-a", here, mapped, "x:1") == "DOMAIN_NAME broker.example:31911"
+        assert shown("broker-a", here, NONE, "192.168.0.9:8081") == "IPv4 192.168.0.9:8081"
+        assert shown("broker-a", here, NONE, "[::1]:8081") == "IPv6 ::1:8081"
+        assert shown("broker-a", here, several, "2.2.2.2:2") == "IPv4 2.2.2.2:2"
+        for odd in ("", "no port", "host:0", "host:99999", ":8081"):
+            assert shown("broker-a", here, NONE, odd) == f"IPv4 {here}", odd
+        assert shown("broker-b", there, mapped, "x:1") == f"IPv4 {there}"
+
+    two_brokers(scenario)
+
+
+# gRPC's own client at a broker's port
+
+
+def served(root: Path, work: Callable[[int], None], access: bool = False) -> None:
+    """Run `work` in a thread beside a broker with real files and sockets."""
+
+    async def main() -> None:
+        config = BrokerConfig(broker_name="broker-a", bind_address="127.0.0.1", listen_port=0)
+        sizes: dict[str, Any] = {
+            "segment_size": 1 << 20, "queue_file_size": 20_000, "max_hash_slots": 100,
+            "max_index_entries": 1000, "timer_log_file_size": 1 << 16,
+        }  # fmt: skip
+        store = StoreConfig(root_dir=str(root), **sizes)
+        broker = Broker(
+            config, store, broker_features, files=OsFiles(), clock=SystemClock(), entropy=Entropy()
+        )
+        if access:
+            broker.access = closed()
+        await broker.start()
+        try:
+            await asyncio.to_thread(work, broker.core.address.port)
+        finally:
+            await broker.stop()
+
+    asyncio.run(main())
+
+
+def send(port: int, name: str, fields: dict[bytes, bytes], **system: Any) -> s.SendMessageResponse:
+    properties = d.SystemProperties(message_id="01" + "0" * 32, body_encoding="IDENTITY", **system)
+    properties.born_timestamp.GetCurrentTime()
+    message = d.Message(topic=d.Resource(name=name), body=b"x", system_properties=properties)
+    meta = [(key.decode(), value.decode()) for key, value in fields.items()]
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary(
+            SERVICE + "SendMessage",
+            lambda request: request.SerializeToString(),
+            s.SendMessageResponse.FromString,
+        )
+        found: s.SendMessageResponse = call(
+            s.SendMessageRequest(messages=[message]),
+            metadata=[("x-mq-client-id", "c1"), *meta],
+            timeout=10,
+        )
+        return found
+
+
+@pytest.mark.parametrize("kind", ["NORMAL", "FIFO"])
+def test_a_first_message_of_any_type_makes_its_topic(tmp_path: Path, kind: str) -> None:
+    system = {"message_group": "g"} if kind == "FIFO" else {}
+
+    def work(port: int) -> None:
+        for offset in range(2):
+            reply = send(port, "fresh", {}, message_type=kind, **system)
+            assert reply.status.code == Code.OK, reply
+            assert kind == "NORMAL" or reply.entries[0].offset == offset
+
+    served(tmp_path, work)
+
+
+def test_who_is_not_proven_sends_nothing(tmp_path: Path) -> None:
+    def work(port: int) -> None:
+        reply = send(port, "fresh", {}, message_type="NORMAL")
+        assert (reply.status.code, reply.status.message) == (
+            Code.UNAUTHORIZED, "username cannot be null.",
+        )  # fmt: skip
+        wrong = signed("admin", "guessed")
+        assert send(port, "fresh", wrong, message_type="NORMAL").status.code == Code.UNAUTHORIZED
+        good = signed("admin", "the-secret-of-admin")
+        assert send(port, "fresh", good, message_type="NORMAL").status.code == Code.OK
+
+    served(tmp_path, work, access=True)
