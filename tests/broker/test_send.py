@@ -353,7 +353,8 @@ def test_garbage_closes_the_connection_and_disturbs_nobody(run_broker):
             bad = await case.client()
             bad.writer.write(junk)
             with contextlib.suppress(ConnectionError):
-                assert await bad.reader.read(100) == b""
+                said = await bad.reader.read()
+                assert not said or said.startswith((b"This port", b"TLS is disabled", b"HTTP/1.1 "))
         reply = await client.produce()
 
         assert reply.code == 0
