@@ -271,7 +271,7 @@ def test_clients_of_a_group_on_one_connection_have_one_place_there(world: World)
     for caller in (one, two, three):
         world.tell(caller, settings)
     assert beat(world, two, "V_group", PUSH)[0] == Code.OK
-    assert world.backend.take() == [("in", 1, "one", "V_group")]
+    assert world.backend.take() == [("in", 1, "one", "V_group")] * 4
     leave(world, three, "V_group")
     assert world.backend.take() == []
     leave(world, one, "V_group")
@@ -291,8 +291,7 @@ def test_producers_of_a_topic_on_one_connection_leave_it_with_the_last(world: Wo
     assert world.backend.take() == [("out", 1, "one", "u")]
     talk.say(publisher("v"))
     assert world.backend.take() == [("out", 1, "two", "t"), ("in", 1, "two", "v")]
-    assert [client.id for client in world.clients.of_producer_topic("v")] == ["two"]
-    assert list(world.clients.of_producer_topic("t")) == []
+    assert list(world.clients._producers) == ["v"]
 
 
 def test_a_client_comes_again_by_another_connection(world: World) -> None:
@@ -303,9 +302,9 @@ def test_a_client_comes_again_by_another_connection(world: World) -> None:
     world.lose(old, first)
     client = world.clients.find("c")
     assert client is not None and client.caller.peer is new and client.call is second.call
-    assert list(world.clients.of_producer_topic("t", new)) == [client]
+    assert world.clients.producer_of("t", new) is client
     world.lose(new, second)
-    assert client.call is None and list(world.clients.of_producer_topic("t")) == []
+    assert client.call is None and not world.clients._producers
     third = world.peer(3)
     assert beat(world, world.caller("c", third), "", d.ClientType.PRODUCER)[0] == Code.OK
     assert world.backend.take()[-1] == ("in", 3, "c", "t")
@@ -380,7 +379,12 @@ def test_a_half_message_is_asked_about_on_one_stream(world: World) -> None:
     half = half_of(asked.transaction_id)
     assert half is not None and tuple(half) == ("b-1", 31, 7)
     assert asked.message.body == b"body" and asked.message.system_properties.message_id == "ID"
-    world.lose(near, talk)
+    third = world.tell(world.caller("third", near), publisher("t"))
+    third.heard()
+    for _ in range(4):
+        world.ask(near, code, CHECK, record())
+    assert (len(talk.heard()), len(third.heard()), len(other.heard())) == (2, 2, 0)
+    world.lose(near, talk, third)
     world.ask(None, code, CHECK, record("renamed", group="t"))
     assert len(other.heard()) == 1
     far.paused = True  # it does not take what is written

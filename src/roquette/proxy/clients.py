@@ -2,10 +2,10 @@
 
 Apache: GrpcClientSettingsManager, GrpcChannelManager. A client is its id. It may come by a new connection while the old one is half
 dead: the newest that it is heard on is its own. A broker has one place for a connection in a group, so that of several clients
-of one group on one connection (Python and Node share connections within a process) one stands for all there.
+of one group on one connection (Python and Node share connections within a process) the first gives its id to all there.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
 from roquette.base.clock import Clock
@@ -96,13 +96,15 @@ class Clients(Part):
         """The client of an id."""
         return self._clients.get(client_id)
 
-    def of_producer_topic(self, topic: str, peer: Peer | None = None) -> Iterator[Client]:
-        """The producers of a topic, those on connection `peer` first. Nobody may come or go meanwhile."""
+    def producer_of(self, topic: str, peer: Peer | None = None) -> Client | None:
+        """A producer of a topic that listens, one after the other; those on connection `peer` first."""
         near = {} if peer is None else self._places.get((peer.id, True, topic), {})
-        yield from near.values()
-        for client in self._producers.get(topic, {}).values():
-            if client.id not in near:
-                yield client
+        for members in (near, self._producers.get(topic, {})):
+            client = next((one for one in members.values() if one.listens), None)
+            if client is not None:
+                members[client.id] = members.pop(client.id)
+                return client
+        return None
 
     def config(
         self, caller: Caller, group: str, then: Callable[[SubscriptionGroupConfig | None], None]
@@ -195,15 +197,13 @@ class Clients(Part):
                 if producers
                 else None
             )
-        stands = self._places.get((client.caller.peer.id, False, wanted.group))
-        if stands and next(iter(stands)) != client.id:
-            return None
+        here = self._places[client.caller.peer.id, False, wanted.group]
         consumer = ConsumerData(
             group_name=wanted.group,
             consume_type=consume_type(wanted.kind),
             subscription_data_set=list(wanted.subscriptions),
         )
-        data = HeartbeatData(client_id=client.id, consumer_data_set=[consumer])
+        data = HeartbeatData(client_id=next(iter(here)), consumer_data_set=[consumer])
         if not client.known:  # the group's subscriptions stay as they are: heartbeat version 2
             data.without_sub, data.heartbeat_fingerprint = True, 1
         return data

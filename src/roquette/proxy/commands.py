@@ -104,8 +104,7 @@ class Commands(Part):
         broker = ext_dict(raw).get("bname", "")
         record = _record(body)
         topic = decode_properties(record.properties).get(PGROUP) or record.topic
-        producers = self._clients.of_producer_topic(topic, peer)
-        client = next((one for one in producers if one.listens), None)
+        client = self._clients.producer_of(topic, peer)
         if client is None or not broker:
             return False
         half = Half(broker, header.commit_log_offset, header.tran_state_table_offset)
