@@ -51,6 +51,7 @@ class FakeBackend:
         self.asked: list[Any] = []
         self.code = 0
         self.offset = 0
+        self.said = b""
 
     def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
         if name not in TOPICS:
@@ -72,7 +73,8 @@ class FakeBackend:
             "transactionId": "of the broker",
         }
         self.offset += 1
-        then(Answer(self.code, "" if self.code == 0 else "why", json.dumps(ext).encode(), b""))
+        said = self.said or json.dumps(ext).encode()
+        then(Answer(self.code, "" if self.code == 0 else "why", said, b""))
 
 
 class World:
@@ -629,3 +631,20 @@ def test_what_is_sent_is_what_is_delivered() -> None:
         ]  # fmt: skip
         kind = next((kind for kind, name in kinds if name in system), "NORMAL")
         assert d.MessageType.Name(told.message_type) == kind
+
+
+@pytest.mark.parametrize(
+    "said", [b"{", b"[]", b'{"msgId":5}', b'{"msgId":"\xff"}', b'{"queueOffset":"9e9"}',
+    b'{"queueOffset":"99999999999999999999"}'],
+)  # fmt: skip
+def test_answers_that_cannot_be_read(said: bytes) -> None:
+    world = World()
+    world.backend.said = said
+    text = "the broker's answer cannot be read"
+    assert world.said(message()) == ("INTERNAL_SERVER_ERROR", text)
+    reply = world.send(message("mixed"), message("mixed", body_encoding=d.Encoding.GZIP))
+    assert [entry.status.message for entry in reply.entries] == [text, text]
+    handle = RecallHandle(topic="delay", broker_name="b", timestamp="9", uniq_key="ID").encode()
+    request = s.RecallMessageRequest(topic=d.Resource(name="delay"), recall_handle=handle)
+    if b"Offset" not in said:
+        assert world.call("RecallMessage", request).status.message == text

@@ -37,6 +37,8 @@ from roquette.wire.proto.service_pb2 import (
     SendResultEntry,
 )
 
+UNREADABLE: Final = "the broker's answer cannot be read"
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError)
 _TIMEOUT_MS: Final = 3_000
 _RECALL_TIMEOUT_MS: Final = 2_000
 _NOT_SAFE: Final = {
@@ -217,11 +219,15 @@ class Sending(Part):
             )  # fmt: skip
 
         def recalled(answer: Answer) -> None:
-            if answer.code == ResponseCode.SUCCESS:
-                message_id = _recalled(answer.ext).msg_id if answer.ext else ""
-                call.reply(RecallMessageResponse(status=_OK, message_id=message_id))
-            else:
+            if answer.code != ResponseCode.SUCCESS:
                 call.refuse(code_of(answer.code), answer.remark)
+                return
+            try:
+                message_id = _recalled(answer.ext).msg_id if answer.ext else ""
+            except _UNREADABLE:
+                call.refuse(Code.INTERNAL_SERVER_ERROR, UNREADABLE)
+            else:
+                call.reply(RecallMessageResponse(status=_OK, message_id=message_id))
 
         self._backend.topic(call.caller, name, known)
 
@@ -254,8 +260,11 @@ class _Gathered:
         """One of them; the last one makes the reply."""
         refusal = _refusal(answer)
         if refusal is None:
-            self._entries[number] = _entries(bundle, answer)
-        else:
+            try:
+                self._entries[number] = _entries(bundle, answer)
+            except _UNREADABLE:
+                refusal = status(Code.INTERNAL_SERVER_ERROR, UNREADABLE)
+        if refusal is not None:
             self._entries[number] = [SendResultEntry(status=refusal)] * len(bundle.messages)
         self._left -= 1
         if self._left:
@@ -269,12 +278,16 @@ class _Gathered:
 def _answer_one(call: Call, bundle: _Bundle, answer: Answer) -> None:
     """The reply to a call of one request."""
     if answer.code == ResponseCode.SUCCESS:
-        if len(bundle.messages) == 1:
-            reply = _READY_REPLY(_REPLY)
-            _fill(reply.entries, bundle, answer)
+        try:
+            if len(bundle.messages) == 1:
+                reply = _READY_REPLY(_REPLY)
+                _fill(reply.entries, bundle, answer)
+            else:
+                reply = SendMessageResponse(status=_OK, entries=_entries(bundle, answer))
+        except _UNREADABLE:
+            call.refuse(Code.INTERNAL_SERVER_ERROR, UNREADABLE)
         else:
-            reply = SendMessageResponse(status=_OK, entries=_entries(bundle, answer))
-        call.reply(reply)
+            call.reply(reply)
         return
     refusal = _refusal(answer)
     assert refusal is not None
