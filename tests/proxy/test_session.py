@@ -309,6 +309,34 @@ def test_a_refused_caller_learns_why_before_it_has_said_all(library: str) -> Non
     go(work, library, who=who)
 
 
+def test_defects_of_parts_end_their_calls_alone() -> None:
+    def who(caller: Any, fields: Any) -> None:
+        if b"x-mq-language" in fields:
+            raise ValueError("a defect")
+
+    async def main(loop: SimLoop) -> None:
+        case = Case(loop, "ngh2", who=who)
+        await loop.create_server(case.world.accept, HOST, PORT)
+        client = await case.client()
+        bad = client.ask("SendMessage", send("o"), x_mq_language="JAVA")
+        polls = [client.ask("ReceiveMessage", POLL) for _ in range(3)]
+        await asyncio.sleep(1)
+        assert case.reply(client, bad).status.code == Code.INTERNAL_SERVER_ERROR
+
+        def fail() -> None:
+            raise ValueError("a defect")
+
+        first, *others = case.toy.held
+        first.on_cancel = fail
+        client.transport.abort()
+        await asyncio.sleep(1)
+        assert case.world.proxy.crashed == 2 and len(polls) == 3
+        assert case.toy.held == [first] and all(call.over for call in (first, *others))
+        assert not case.world.peers and not case.sessions.open_now
+
+    run(main)
+
+
 def test_a_caller_for_each_access_key_and_not_more_than_may_be() -> None:
     async def work(case: Case) -> None:
         client = await case.client()

@@ -79,12 +79,12 @@ class Proxy:
 
     def begin(self, call: Call, message: bytes) -> None:
         """Serve a call's first message; it is answered now or later."""
-        self._guarded(call, lambda: self._serve(call, message))
+        self.guarded(call, lambda: self._serve(call, message))
 
     def go_on(self, call: Call, message: bytes) -> None:
         """A further message of a call that listens."""
         if call.on_message is not None and not call.over:
-            self._guarded(call, lambda: self._take(call, message))
+            self.guarded(call, lambda: self._take(call, message))
 
     def _take(self, call: Call, message: bytes) -> None:
         request = call.rpc.request.FromString(message)
@@ -101,7 +101,8 @@ class Proxy:
             self.gate(call, request)
         call.rpc.serve(call, request)
 
-    def _guarded(self, call: Call, work: Callable[[], None]) -> None:
+    def guarded(self, call: Call, work: Callable[[], object]) -> None:
+        """Do something for a call; an error ends it, and nothing else."""
         try:
             work()
         except RpcError as error:

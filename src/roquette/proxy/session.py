@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
-from roquette.errors import ConnectError, Refused, RemoteProtocolError
+from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.proxy.answers import Answer, Asks
 from roquette.proxy.call import Call
 from roquette.proxy.service import fail
@@ -17,7 +17,6 @@ from roquette.proxy.statuses import (
     GRPC_UNAVAILABLE,
     GRPC_UNIMPLEMENTED,
     RpcError,
-    code_of,
 )
 from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import Peer
@@ -179,7 +178,7 @@ class GrpcSession(asyncio.Protocol):
         calls = self.calls
         self.calls = {}
         for call in calls.values():
-            call.cancelled()
+            self._sessions.proxy.guarded(call, call.cancelled)
 
     def eof_received(self) -> bool:
         return False
@@ -211,8 +210,10 @@ class GrpcSession(asyncio.Protocol):
         self._sessions.open_now.pop(id(self), None)
         self._cancel_all()
         self._reading.clear()
-        self._sessions.proxy.connection_lost(peer)
-        self._on_lost(peer, error)
+        try:
+            self._sessions.proxy.connection_lost(peer)
+        finally:
+            self._on_lost(peer, error)
 
     def _drain(self) -> list[bytes]:
         """What may be written: called at the end of the dispatcher's turn."""
@@ -265,16 +266,13 @@ class GrpcSession(asyncio.Protocol):
             encoding = fields.get(b"grpc-encoding")
             if encoding is not None and encoding != b"identity" and not ended:
                 self._reading[stream] = Messages(sessions.max_message, encoding)
-            if sessions.who is not None:
-                sessions.who(call.caller, fields)
-            if ended:
-                call.finish(GRPC_INTERNAL, "the request has no message")
         except RemoteProtocolError as error:
             call.finish(GRPC_INTERNAL, str(error))
-        except Refused as refusal:
-            fail(call, RpcError(code_of(refusal.code), refusal.remark))
-        except RpcError as error:
-            fail(call, error)
+        who = sessions.who
+        if who is not None and not call.over:
+            sessions.proxy.guarded(call, lambda: who(call.caller, fields))
+        if ended:
+            call.finish(GRPC_INTERNAL, "the request has no message")
 
     def _turn_away(self, stream: int, fields: Metadata) -> None:
         """A path or a content type that is not served."""
@@ -348,7 +346,7 @@ class GrpcSession(asyncio.Protocol):
                 proxy.begin(call, message)
         if ended and not call.over:
             if call.on_end is not None:
-                call.on_end()
+                proxy.guarded(call, call.on_end)
             elif not call.begun:
                 raise RemoteProtocolError("the request has no message")
 
@@ -358,7 +356,7 @@ class GrpcSession(asyncio.Protocol):
         self._speaking.discard(stream)
         call = self.calls.pop(stream, None)
         if call is not None:
-            call.cancelled()
+            self._sessions.proxy.guarded(call, call.cancelled)
 
     def _hear_no_more(self, stream: int) -> bool:
         """Drop what has come of a request; whether it has not ended yet."""
@@ -477,7 +475,7 @@ class GrpcSession(asyncio.Protocol):
         self._http.go_away(self._http.last_stream)
         for call in [call for call in self.calls.values() if call.rpc.listens]:
             self.calls.pop(call.stream_id, None)
-            call.cancelled()
+            self._sessions.proxy.guarded(call, call.cancelled)
             self._end(call.stream_id, GRPC_UNAVAILABLE, GOING)
         self._dispatcher.mark(self._peer)
 
