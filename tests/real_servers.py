@@ -136,6 +136,14 @@ class RawConnection:
             raise EOFError("the peer closed the connection")
         return data
 
+    def told_off(self) -> bool:
+        """Whether the peer ends the connection without an answer, but perhaps with a line that people can read."""
+        try:
+            said = self._stream.read()
+        except ConnectionResetError:
+            return True
+        return not said or (said[-1:] == b"\n" and b"this port" in said.lower())
+
     def closed_by_peer(self) -> bool:
         """Whether the peer ends the connection without another byte (within the timeout)."""
         try:
