@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import grpc
 import pytest
 from tests.access.attackers import settings as closed
 from tests.proxy.test_access import signed
+from tests.remoting.tls_world import authority, pair
 
 from roquette.apps.features import broker_features
 from roquette.apps.local_proxy import LocalBackend, LocalProxy, endpoints_of
@@ -16,9 +18,12 @@ from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
-from roquette.broker.service import Broker
+from roquette.broker.service import Broker, Features
 from roquette.proxy.backend import Topic
 from roquette.proxy.service import SERVICE
+from roquette.proxy.settings import ProxySettings
+from roquette.remoting.certificates import TlsSettings, server_tls
+from roquette.remoting.security import Protection
 from roquette.store.config import StoreConfig
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import TopicConfig
@@ -185,7 +190,13 @@ def test_this_broker_is_where_the_client_reached_it_and_others_where_they_say() 
 # gRPC's own client at a broker's port
 
 
-def served(root: Path, work: Callable[[int], None], access: bool = False) -> None:
+def served(
+    root: Path,
+    work: Callable[[int], None],
+    access: bool = False,
+    tls: TlsSettings | None = None,
+    features: Features = broker_features,
+) -> None:
     """Run `work` in a thread beside a broker with real files and sockets."""
 
     async def main() -> None:
@@ -196,10 +207,13 @@ def served(root: Path, work: Callable[[int], None], access: bool = False) -> Non
         }  # fmt: skip
         store = StoreConfig(root_dir=str(root), **sizes)
         broker = Broker(
-            config, store, broker_features, files=OsFiles(), clock=SystemClock(), entropy=Entropy()
+            config, store, features, files=OsFiles(), clock=SystemClock(), entropy=Entropy()
         )
         if access:
             broker.access = closed()
+        if tls is not None:
+            made = server_tls(tls, str(root / "tls"), ["127.0.0.1"], SystemClock())
+            broker.protection = Protection(tls=made)
         await broker.start()
         try:
             await asyncio.to_thread(work, broker.core.address.port)
@@ -209,12 +223,20 @@ def served(root: Path, work: Callable[[int], None], access: bool = False) -> Non
     asyncio.run(main())
 
 
-def send(port: int, name: str, fields: dict[bytes, bytes], **system: Any) -> s.SendMessageResponse:
+def send(
+    port: int,
+    name: str,
+    fields: dict[bytes, bytes],
+    *,
+    secret: grpc.ChannelCredentials | None = None,
+    **system: Any,
+) -> s.SendMessageResponse:
     properties = d.SystemProperties(message_id="01" + "0" * 32, body_encoding="IDENTITY", **system)
     properties.born_timestamp.GetCurrentTime()
     message = d.Message(topic=d.Resource(name=name), body=b"x", system_properties=properties)
     meta = [(key.decode(), value.decode()) for key, value in fields.items()]
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    place = f"127.0.0.1:{port}"
+    with grpc.secure_channel(place, secret) if secret else grpc.insecure_channel(place) as channel:
         call = channel.unary_unary(
             SERVICE + "SendMessage",
             lambda request: request.SerializeToString(),
@@ -253,3 +275,47 @@ def test_who_is_not_proven_sends_nothing(tmp_path: Path) -> None:
         assert send(port, "fresh", good, message_type="NORMAL").status.code == Code.OK
 
     served(tmp_path, work, access=True)
+
+
+@pytest.mark.parametrize("mode", ["permissive", "enforcing"])
+def test_calls_over_tls(tmp_path: Path, mode: str) -> None:
+    ours = pair()
+    tls = TlsSettings(mode=mode, certificate=str(ours.cert), key=str(ours.key))
+    secret = grpc.ssl_channel_credentials(authority().cert.read_bytes())
+
+    def work(port: int) -> None:
+        assert send(port, "fresh", {}, secret=secret, message_type="NORMAL").status.code == Code.OK
+        if mode == "permissive":
+            assert send(port, "fresh", {}, message_type="NORMAL").status.code == Code.OK
+        else:
+            with pytest.raises(grpc.RpcError):
+                send(port, "fresh", {}, message_type="NORMAL")
+
+    served(tmp_path, work, tls=tls)
+
+
+def test_calls_over_mutual_tls(tmp_path: Path) -> None:
+    ours, theirs, trusted = pair(), pair("client"), authority().cert
+    tls = TlsSettings(
+        mode="enforcing", certificate=str(ours.cert), key=str(ours.key), trusted=str(trusted),
+        verify_clients=True,
+    )  # fmt: skip
+    root = trusted.read_bytes()
+    known = grpc.ssl_channel_credentials(root, theirs.key.read_bytes(), theirs.cert.read_bytes())
+
+    def work(port: int) -> None:
+        assert send(port, "fresh", {}, secret=known, message_type="NORMAL").status.code == Code.OK
+        with pytest.raises(grpc.RpcError):
+            nameless = grpc.ssl_channel_credentials(root)
+            send(port, "fresh", {}, secret=nameless, message_type="NORMAL")
+
+    served(tmp_path, work, tls=tls)
+
+
+def test_a_broker_without_grpc_says_so(tmp_path: Path) -> None:
+    def work(port: int) -> None:
+        with pytest.raises(grpc.RpcError):
+            send(port, "fresh", {}, message_type="NORMAL")
+
+    off = partial(broker_features, proxy=ProxySettings(grpc_enable=False))
+    served(tmp_path, work, features=off)
