@@ -130,6 +130,9 @@ BOUNDED: dict[str, str] = {
     "proxy/service.py:rpcs": "the rpcs there are",
     "proxy/cluster.py:_producers": "client/core/bounds.py TOPICS",
     "proxy/cluster.py:master_addresses": "client/core/bounds.py BROKERS",
+    "proxy/renewals.py:_entries _clients": "MOST, then receives are refused",
+    "proxy/renewals.py:_changed": "MOST_CHANGED",
+    "proxy/receiving.py:_of_client _of_group": "receives under way: grpcMaxStreams of a connection",
     "proxy/queue_choice.py:_turns": "MOST_TOPICS, then from the start",
     "proxy/lookups.py:_asked _known": "names that are looked up, WAITING callers; client/core/bounds.py TOPICS",
     # store: queues that are written, and what is found at start

@@ -1,0 +1,259 @@
+"""Receipts that the proxy renews while its clients work on their messages (Apache: DefaultReceiptHandleManager).
+
+A client that receives with `auto_renew` never names an invisible time: its messages stay away from others as long
+as it lives, for `LONGEST_MS` at most. It goes on using the handle it was given; here stands the one that is valid.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from roquette.base.clock import Clock
+from roquette.proxy.answers import Answer
+from roquette.proxy.backend import Backend
+from roquette.proxy.call import Caller
+from roquette.proxy.handles import Handle, change, give_back, read_handle
+from roquette.proxy.service import Beat, Part
+from roquette.wire.bodies.group_config import (
+    RETRY_WAITS_MS,
+    ExponentialRetryPolicy,
+    GroupRetryPolicy,
+    SubscriptionGroupConfig,
+)
+from roquette.wire.codes import ResponseCode
+
+SCAN_S: Final = 1.0
+AHEAD_MS: Final = 10_000  # so long before it ends a receipt is renewed
+AGAIN_MS: Final = 3_000  # between tries
+TRIES: Final = 3
+LONGEST_MS: Final = 10_800_000  # 3 h after the receive a message is given back
+TIMES_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
+MOST: Final = 100_000  # receipts: further receives with auto_renew are refused
+AT_ONCE: Final = 500  # receipts renewed in one step
+MOST_CHANGED: Final = 20_000
+
+_LOST: Final = (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL)
+Key = tuple[str, str, str]  # client id, group, the handle the client knows
+
+
+class _Entry:
+    """One receipt.
+
+    Attributes:
+        handle: the valid one. waiting: who wants it as soon as a renewal under way has ended.
+    """
+
+    __slots__ = (
+        "busy", "caller", "gone", "handle", "key", "reconsumed", "since_ms", "times", "topic", "tries",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self, caller: Caller, key: Key, topic: str, handle: Handle, reconsumed: int, now_ms: int
+    ) -> None:
+        self.caller = caller
+        self.key = key
+        self.topic = topic
+        self.handle = handle
+        self.reconsumed = reconsumed
+        self.since_ms = now_ms
+        self.times = 0
+        self.tries = 0
+        self.busy = False
+        self.gone = False
+        self.waiting: Callable[[str], None] | None = None
+
+
+class Renewals(Part):
+    """The receipts that are renewed, and what became of handles that clients have changed.
+
+    Renewals are asked for by `backend.own`, so that they outlive the connection the message went to.
+    """
+
+    def __init__(self, backend: Backend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._sequence = 0
+        self._entries: dict[Key, _Entry] = {}
+        self._due: list[tuple[int, int, _Entry]] = []  # steady
+        self._clients: dict[str, tuple[Caller, int]] = {}  # who was here last, and its receipts
+        self._changed: dict[Key, tuple[str, int]] = {}  # the new handle, and until when, wall time
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def full(self) -> bool:
+        """No further receipt is taken."""
+        return len(self._entries) >= MOST
+
+    def beats(self) -> Iterable[Beat]:
+        """Renew what is due."""
+        yield Beat("renewals", SCAN_S, self.step)
+
+    def seen(self, caller: Caller) -> None:
+        """A client asks something, perhaps over another connection than before."""
+        found = self._clients.get(caller.client_id)
+        if found is not None and found[0] is not caller:
+            self._clients[caller.client_id] = (caller, found[1])
+
+    def add(self, caller: Caller, group: str, topic: str, text: str, reconsumed: int) -> None:
+        """Renew the receipt of a message that goes to a client."""
+        handle = read_handle(text)
+        key = (caller.client_id, group, text)
+        if key in self._entries or self.full:
+            return
+        entry = _Entry(caller, key, topic, handle, reconsumed, self._clock.steady_ms())
+        self._keep(entry)
+        self._plan(entry, handle.visible_ms - self._clock.now_ms() - AHEAD_MS)
+
+    def _keep(self, entry: _Entry) -> None:
+        self._entries[entry.key] = entry
+        _, count = self._clients.get(entry.key[0], (entry.caller, 0))
+        self._clients[entry.key[0]] = (entry.caller, count + 1)
+
+    def _plan(self, entry: _Entry, in_ms: int) -> None:
+        self._sequence += 1
+        due = self._clock.steady_ms() + max(0, in_ms)
+        heapq.heappush(self._due, (due, self._sequence, entry))
+        if len(self._due) > 2 * len(self._entries) + 1_000:
+            self._due = [old for old in self._due if not old[2].gone]
+            heapq.heapify(self._due)
+
+    def take(self, client_id: str, group: str, text: str, then: Callable[[str], None]) -> bool:
+        """The client is done with a handle, or changes it: it is renewed no more.
+
+        Args:
+            then: gets the handle that is valid, at once or when a renewal under way has ended.
+
+        Returns:
+            It was renewed until now.
+        """
+        key = (client_id, group, text)
+        entry = self._entries.get(key)
+        if entry is None:
+            found = self._changed.get(key)
+            then(text if found is None else found[0])
+            return False
+        self._forget(entry)
+        if entry.busy:
+            entry.waiting = then
+        else:
+            then(entry.handle.text)
+        return True
+
+    def changed(self, client_id: str, group: str, old: str, new: str) -> None:
+        """A client has changed a handle: acks with the old one mean the new one, as long as that lives."""
+        if old == new:
+            return
+        now_ms = self._clock.now_ms()
+        while self._changed:
+            first = next(iter(self._changed))
+            if len(self._changed) < MOST_CHANGED and self._changed[first][1] > now_ms:
+                break
+            del self._changed[first]
+        self._changed[client_id, group, old] = (new, read_handle(new).visible_ms)
+
+    def _forget(self, entry: _Entry) -> None:
+        entry.gone = True
+        if self._entries.pop(entry.key, None) is None:
+            return
+        client_id = entry.key[0]
+        caller, count = self._clients[client_id]
+        if count > 1:
+            self._clients[client_id] = (caller, count - 1)
+        else:
+            del self._clients[client_id]
+
+    def step(self) -> None:
+        """Renew what is due."""
+        now = self._clock.steady_ms()
+        for _ in range(AT_ONCE):
+            if not self._due or self._due[0][0] > now:
+                break
+            entry = heapq.heappop(self._due)[2]
+            if entry.gone or entry.busy:
+                continue
+            if self._clients[entry.key[0]][0].peer.closed:  # and it has not come again
+                self._give_back(entry)
+            elif entry.tries >= TRIES:
+                self._forget(entry)
+            elif now - entry.since_ms >= LONGEST_MS:
+                self._end(entry)
+            else:
+                self._renew(entry)
+
+    def _renew(self, entry: _Entry) -> None:
+        entry.busy = True
+        left_ms = LONGEST_MS - (self._clock.steady_ms() - entry.since_ms)
+        time_ms = min(TIMES_MS[min(entry.times, len(TIMES_MS) - 1)], left_ms + AHEAD_MS)
+
+        def renewed(answer: Answer, text: str) -> None:
+            entry.busy = False
+            if answer.code == ResponseCode.SUCCESS:
+                entry.handle = read_handle(text)
+                entry.times += 1
+                entry.tries = 0
+            else:
+                entry.tries += 1
+            waiting, entry.waiting = entry.waiting, None
+            if waiting is not None:
+                waiting(entry.handle.text)
+            elif entry.gone:
+                give_back(self._backend, entry.handle.text, entry.topic, entry.key[1])
+            elif answer.code in _LOST:
+                self._forget(entry)
+            elif answer.code == ResponseCode.SUCCESS:
+                left = entry.handle.visible_ms - self._clock.now_ms()
+                self._plan(entry, left - AHEAD_MS)
+            else:
+                self._plan(entry, AGAIN_MS)
+
+        own, group = self._backend.own, entry.key[1]
+        change(self._backend, own, entry.handle, entry.topic, group, time_ms, renewed)
+
+    def _end(self, entry: _Entry) -> None:
+        """It was renewed for as long as may be: it waits for its next delivery as after a failure."""
+        self._forget(entry)
+        group = entry.key[1]
+
+        def known(config: SubscriptionGroupConfig | None) -> None:
+            if config is not None:
+                wait = next_wait(config.group_retry_policy, entry.reconsumed)
+                own = self._backend.own
+                change(
+                    self._backend, own, entry.handle, entry.topic, group, wait, lambda answer, new: None
+                )  # fmt: skip
+
+        self._backend.group(self._backend.own, group, known)
+
+    def _give_back(self, entry: _Entry) -> None:
+        self._forget(entry)
+        if not entry.busy:  # else it is given back when that has ended
+            give_back(self._backend, entry.handle.text, entry.topic, entry.key[1])
+
+    def client_gone(self, client_id: str, group: str | None = None) -> None:
+        """A client has ended, or has left a group: its messages are given back."""
+        if client_id in self._clients:
+            for entry in list(self._entries.values()):
+                if entry.key[0] == client_id and group in (None, entry.key[1]):
+                    self._give_back(entry)
+
+    def stop(self) -> None:
+        """Give all back."""
+        for entry in list(self._entries.values()):
+            self._give_back(entry)
+
+
+def next_wait(policy: GroupRetryPolicy, times: int) -> int:
+    """How long a message waits after a failure, ms (Apache: RetryPolicy.nextDelayDuration)."""
+    times = min(max(0, times), 32)
+    if policy.type == "EXPONENTIAL":
+        grows = policy.exponential_retry_policy or ExponentialRetryPolicy()
+        grown: int = grows.initial * grows.multiplier**times
+        return min(grows.max, grown)
+    own = policy.customized_retry_policy
+    waits = list(RETRY_WAITS_MS) if own is None or not own.next else own.next
+    return waits[
+        min(times + 2, len(waits) - 1)
+    ]  # as CustomizedRetryPolicy: two levels are left out

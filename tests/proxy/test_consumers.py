@@ -1,0 +1,324 @@
+"""Consumers of the v5 protocol over a real broker: receive, ack, change, dead letters, renewals, cancel."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.broker.conftest import Case, run_broker
+from tests.proxy.inside import Consumers, receive, received
+
+from roquette.broker.pop.feature import PopFeature
+from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.proto import definition_pb2 as d
+from roquette.wire.proto import service_pb2 as s
+
+__all__ = ["run_broker"]
+
+
+async def made(case: Case, count: int = 3, **settings: Any) -> Consumers:
+    """Consumers of a group that has begun, and messages for it."""
+    consumers = Consumers(case, **settings)
+    client = await case.client()
+    await client.produce("T", body=b"first")
+    first = await consumers.receive(invisible_ms=10_000)
+    if first.messages:
+        await consumers.ack(*first.messages)
+    for n in range(count):
+        await produce(case, b"m%d" % n)
+    return consumers
+
+
+async def produce(case: Case, body: bytes, topic: str = "T", **named: str) -> None:
+    client = await case.client()
+    properties = {"UNIQ_KEY": f"ID{body.hex()}"} | named
+    assert (await client.produce(topic, body=body, properties=properties)).code == 0
+
+
+def configure(case: Case, **changes: Any) -> None:
+    config = SubscriptionGroupConfig(group_name="g", **changes)
+    case.broker.core.tables.groups.put(config, case.clock.now_ms())
+
+
+def waiting(case: Case) -> int:
+    return case.broker.feature(PopFeature).pop.waiting
+
+
+def names(reply: Any) -> str:
+    return d.Code.Name(reply.status.code)
+
+
+def test_received_messages_are_invisible_until_they_are_acknowledged(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case)
+        found = await consumers.receive()
+        system = found.messages[0].system_properties
+        again = await consumers.receive()
+        done = await consumers.ack(*found.messages[:2])
+        await asyncio.sleep(13)
+        third = await consumers.receive()
+
+        assert (found.code, sorted(found.bodies)) == ("OK", [b"m0", b"m1", b"m2"])
+        assert found.messages[0].topic.name == "T"
+        assert len(system.receipt_handle.split(" ")) == 9
+        assert system.delivery_attempt == 1
+        assert again.code == "MESSAGE_NOT_FOUND"
+        assert names(done) == "OK"
+        assert [d.Code.Name(entry.status.code) for entry in done.entries] == ["OK", "OK"]
+        assert third.bodies == [found.bodies[2]]
+        assert third.messages[0].system_properties.delivery_attempt == 2
+        assert third.messages[0].topic.name == "T"
+        assert names(await consumers.ack(*third.messages)) == "OK"
+
+    run_broker(scenario)
+
+
+def test_a_receive_waits_and_is_woken_by_a_message(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 0)
+        reply = consumers.start("ReceiveMessage", receive(polling_ms=15_000))
+        begun = case.clock.steady_ms()
+        await asyncio.sleep(2)
+        assert not reply.done.is_set()
+        assert waiting(case) == 1
+        await produce(case, b"late")
+        found = await received(reply)
+        assert found.bodies == [b"late"]
+        assert case.clock.steady_ms() - begun < 3_000
+        await consumers.ack(*found.messages)
+        begun = case.clock.steady_ms()
+        nothing = await consumers.receive(polling_ms=60_000)
+        assert (nothing.code, nothing.text) == ("MESSAGE_NOT_FOUND", "no new message")
+        assert 19_000 <= case.clock.steady_ms() - begun <= 20_500
+
+    run_broker(scenario)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "text"),
+    [
+        ({"invisible_ms": 9_000}, "ILLEGAL_INVISIBLE_TIME", "the invisibleTime is too small. min is 10000"),
+        ({"invisible_ms": 43_201_000}, "ILLEGAL_INVISIBLE_TIME", "the invisibleTime is too large. max is 43200000"),
+        ({"topic": "a b"}, "ILLEGAL_TOPIC", None),
+        ({"group": "a b"}, "ILLEGAL_CONSUMER_GROUP", None),
+        ({"topic": "unknown"}, "TOPIC_NOT_FOUND", None),
+        ({"sql": ""}, "ILLEGAL_FILTER_EXPRESSION", "Expression can't be null! SQL92"),
+        ({"sql": "a >"}, "ILLEGAL_FILTER_EXPRESSION", None),
+        ({"deadline_ms": 3_000}, "ILLEGAL_POLLING_TIME", None),
+        ({"broker": "another", "batch": 1}, "OK", "OK"),
+        ({"batch": 1_000}, "OK", "OK"),
+    ],
+)  # fmt: skip
+def test_what_a_receive_is_refused_for(
+    run_broker: Any, more: dict[str, Any], code: str, text: str | None
+) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 1)
+        found = await consumers.receive(**more)
+        assert found.code == code
+        assert text is None or found.text == text
+        assert not consumers.receiving._of_client
+
+    run_broker(scenario, broker={"enable_property_filter": True})
+
+
+def test_clients_before_5_0_3_do_not_know_the_code_for_too_little_time(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 0)
+        consumers.caller.version = "5.0.2"
+        assert (await consumers.receive(deadline_ms=3_000)).code == "BAD_REQUEST"
+
+    run_broker(scenario)
+
+
+def test_tags_and_sql_choose(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 0)
+        await produce(case, b"a", TAGS="a", n="1")
+        await produce(case, b"b", TAGS="b", n="5")
+        await produce(case, b"c", n="7")
+        assert (await consumers.receive(tag="b || x")).bodies == [b"b"]
+        await produce(case, b"d", n="3")
+        await produce(case, b"e", n="9")
+        assert (await consumers.receive(sql="n > 5")).bodies == [b"e"]
+
+    run_broker(scenario, broker={"enable_property_filter": True})
+
+
+def test_polls_of_one_client_are_bounded(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 0, grpc_max_polls_per_client=2)
+        held = [consumers.start("ReceiveMessage", receive()) for _ in range(2)]
+        third = await consumers.receive()
+        assert (third.code, third.text) == ("TOO_MANY_REQUESTS", "polling full")
+        for reply in held:
+            await reply.done.wait()
+        assert not consumers.receiving._of_client
+
+    run_broker(scenario)
+
+
+def test_a_fifo_group_gets_its_messages_in_order_and_again_by_attempt_id(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 0)
+        configure(case, consume_message_orderly=True)
+        for n in range(4):
+            await produce(case, b"m%d" % n, __SHARDINGKEY="g")
+        first = await consumers.receive(batch=2, attempt="one", invisible_ms=30_000)
+        other = await consumers.receive(batch=2, attempt="two", invisible_ms=30_000)
+        retry = await consumers.receive(batch=2, attempt="one", invisible_ms=30_000)
+        done = await consumers.ack(*retry.messages)
+        following = await consumers.receive(batch=2, attempt="three", invisible_ms=30_000)
+        assert first.bodies == retry.bodies == [b"m0", b"m1"]
+        assert first.messages[0].system_properties.message_type == d.MessageType.FIFO
+        assert other.code == "MESSAGE_NOT_FOUND"
+        assert names(done) == "OK"
+        assert following.bodies == [b"m2", b"m3"]
+
+    run_broker(scenario)
+
+
+def test_a_change_gives_a_new_handle_and_acks_with_either_count(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 2)
+        found = await consumers.receive()
+        handles = [one.system_properties.receipt_handle for one in found.messages]
+        changed = [await consumers.change(handle, 30_000) for handle in handles]
+        await asyncio.sleep(13)
+        early = await consumers.receive()
+        found.messages[0].system_properties.receipt_handle = changed[0].receipt_handle
+        done = await consumers.ack(*found.messages)  # the second with its old handle
+        await asyncio.sleep(25)
+        later = await consumers.receive()
+        assert all(names(reply) == "OK" for reply in changed)
+        assert all(len(reply.receipt_handle.split(" ")) == 9 for reply in changed)
+        assert early.code == "MESSAGE_NOT_FOUND"
+        assert names(done) == "OK"
+        assert later.code == "MESSAGE_NOT_FOUND"
+
+    run_broker(scenario)
+
+
+def test_bad_handles_and_times_are_refused(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 2)
+        found = await consumers.receive(invisible_ms=12_000)
+        first, second = found.messages
+        handle = first.system_properties.receipt_handle
+        first.system_properties.receipt_handle = "garbage"
+        mixed = await consumers.ack(first, second)
+        codes = [d.Code.Name(entry.status.code) for entry in mixed.entries]
+        assert (names(mixed), codes) == ("MULTIPLE_RESULTS", ["INVALID_RECEIPT_HANDLE", "OK"])
+        assert names(await consumers.ack()) == "INTERNAL_SERVER_ERROR"
+        assert names(await consumers.change(handle, -1_000)) == "ILLEGAL_INVISIBLE_TIME"
+        assert names(await consumers.change(handle, 43_201_000)) == "ILLEGAL_INVISIBLE_TIME"
+        assert names(await consumers.change("1 2 3", 1_000)) == "INVALID_RECEIPT_HANDLE"
+        consumers.backend.refuse[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = ResponseCode.NO_MESSAGE
+        refused = await consumers.change(handle, 20_000)
+        assert (names(refused), refused.receipt_handle) == ("INTERNAL_SERVER_ERROR", handle)
+        await asyncio.sleep(13)
+        first.system_properties.receipt_handle = handle
+        expired = await consumers.ack(first)
+        assert names(expired) == "INVALID_RECEIPT_HANDLE"
+        assert expired.entries[0].status.message == "receipt handle is expired"
+
+    run_broker(scenario)
+
+
+def test_dead_letters(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 1)
+        (message,) = (await consumers.receive()).messages
+        handle = message.system_properties.receipt_handle
+        group, topic = {"name": "g"}, {"name": "T"}
+
+        async def forward(handle: str) -> Any:
+            request = s.ForwardMessageToDeadLetterQueueRequest(
+                group=group, topic=topic, receipt_handle=handle, message_id="ID"
+            )
+            return await consumers.unary("ForwardMessageToDeadLetterQueue", request)
+
+        eight = await forward(handle.rpartition(" ")[0])
+        done = await forward(handle)
+        await asyncio.sleep(15)
+        again = await consumers.receive()
+        assert names(eight) == "INVALID_RECEIPT_HANDLE"
+        assert names(done) == "OK"
+        assert case.broker.core.store.max_offset("%DLQ%g", 0) == 1
+        assert again.code == "MESSAGE_NOT_FOUND"
+
+    run_broker(scenario)
+
+
+def test_a_message_with_too_many_attempts_becomes_a_dead_letter(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 1)
+        configure(case, retry_max_times=0)
+        first = await consumers.receive()
+        await asyncio.sleep(13)
+        second = await consumers.receive()
+        await asyncio.sleep(1)
+        assert first.bodies == [b"m0"]
+        assert (second.code, second.text) == ("MESSAGE_NOT_FOUND", "no match message")
+        assert case.broker.core.store.max_offset("%DLQ%g", 0) == 1
+
+    run_broker(scenario)
+
+
+def test_renewed_messages_stay_away_and_are_acknowledged_with_their_first_handle(
+    run_broker: Any,
+) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 2)
+        found = await consumers.receive(renews=True, invisible_ms=0)
+        assert len(consumers.renewals) == 2
+        for _ in range(600):
+            await asyncio.sleep(1)
+            consumers.renewals.step()
+        assert (await consumers.receive()).code == "MESSAGE_NOT_FOUND"
+        assert names(await consumers.ack(*found.messages)) == "OK"
+        assert len(consumers.renewals) == 0
+        assert not consumers.renewals._clients
+        await asyncio.sleep(700)
+        assert (await consumers.receive()).code == "MESSAGE_NOT_FOUND"
+
+    run_broker(scenario)
+
+
+@pytest.mark.parametrize("how", ["lost", "gone", "stop", "long"])
+def test_messages_of_a_client_that_is_gone_come_again(run_broker: Any, how: str) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 2)
+        found = await consumers.receive(renews=True, invisible_ms=0)
+        if how == "lost":
+            consumers.caller.peer.closed = True
+        elif how == "gone":
+            consumers.renewals.client_gone("client", "g")
+        elif how == "stop":
+            consumers.proxy.stop()
+        steps = 11_000 if how == "long" else 60
+        for _ in range(steps):
+            await asyncio.sleep(1)
+            consumers.renewals.step()
+        assert len(consumers.renewals) == 0
+        if how == "long":  # as after a failure: its retry policy's time
+            await asyncio.sleep(15)
+        other = consumers.backend.caller("other")
+        reply = consumers.start("ReceiveMessage", receive(), caller=other)
+        assert sorted((await received(reply)).bodies) == sorted(found.bodies)
+
+    run_broker(scenario)
+
+
+def test_an_answer_that_nobody_reads_is_given_back(run_broker: Any) -> None:
+    """CLUSTER cannot take a pop back: its answer comes, and its messages go back."""
+
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 2)
+        reply = consumers.start("ReceiveMessage", receive())
+        assert reply.call is not None
+        reply.call.over = True
+        await asyncio.sleep(5)
+        assert len((await consumers.receive()).bodies) == 2
+
+    run_broker(scenario)
