@@ -73,7 +73,8 @@ class InsideBackend:
         job: RequestContext | None = self.dispatcher.submit(
             caller.peer, Command(code=code, opaque=number, body=body), header, None
         )
-        return InsideAsk(self, caller.asks, number, job)
+        self.last = InsideAsk(self, caller.asks, number, job)
+        return self.last
 
     def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
         found = self.core.tables.topics.find(name)

@@ -8,6 +8,8 @@ from tests.broker.conftest import Case, run_broker
 from tests.proxy.inside import Consumers, receive, received
 
 from roquette.broker.pop.feature import PopFeature
+from roquette.broker.pop.give_back import GiveBack
+from roquette.store.config import FlushDiskType
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.proto import definition_pb2 as d
@@ -90,6 +92,29 @@ def test_a_receive_waits_and_is_woken_by_a_message(run_broker: Any) -> None:
         nothing = await consumers.receive(polling_ms=60_000)
         assert (nothing.code, nothing.text) == ("MESSAGE_NOT_FOUND", "no new message")
         assert 19_000 <= case.clock.steady_ms() - begun <= 20_500
+
+    run_broker(scenario)
+
+
+@pytest.mark.parametrize("wait_s", [0, 0.001, 1.0])
+def test_a_cancelled_receive_leaves_its_table_and_takes_nothing(
+    run_broker: Any, wait_s: float
+) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 0)
+        reply = consumers.start("ReceiveMessage", receive(polling_ms=15_000))
+        await asyncio.sleep(wait_s)
+        assert reply.call is not None
+        reply.call.cancelled()
+        await asyncio.sleep(0)
+        assert waiting(case) == 0
+        assert not consumers.receiving._of_client
+        assert not consumers.receiving._of_group
+        await produce(case, b"m")
+        found = await consumers.receive()
+        assert found.bodies == [b"m"]
+        assert not reply.messages
+        assert consumers.caller.peer.asked == 0
 
     run_broker(scenario)
 
@@ -322,3 +347,56 @@ def test_an_answer_that_nobody_reads_is_given_back(run_broker: Any) -> None:
         assert len((await consumers.receive()).bodies) == 2
 
     run_broker(scenario)
+
+
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("steps", range(0, 40, 2))
+def test_a_cancel_at_every_step_takes_no_message(run_broker: Any, steps: int, order: bool) -> None:
+    """The pop waits for a message, is run, and its answer waits for the disk: somewhere there it is cancelled."""
+
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 0)
+        configure(case, consume_message_orderly=order)
+        reply = consumers.start("ReceiveMessage", receive(polling_ms=15_000, invisible_ms=600_000))
+        await asyncio.sleep(0.5)
+        sent = asyncio.ensure_future(produce(case, b"m"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        assert reply.call is not None
+        reply.call.cancelled()
+        await sent
+        if reply.done.is_set():  # its answer was faster
+            assert (await received(reply)).bodies == [b"m"]
+            return
+        await asyncio.sleep(8)
+        found = await consumers.receive()
+        assert found.bodies == [b"m"]
+        assert found.messages[0].system_properties.delivery_attempt <= 1 + order
+        assert waiting(case) == 0
+
+    run_broker(scenario, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_what_waits_for_the_disk_when_its_client_goes_comes_again_as_not_tried(
+    run_broker: Any, order: bool
+) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 1)
+        configure(case, consume_message_orderly=order)
+        reply = consumers.start("ReceiveMessage", receive(invisible_ms=600_000))
+        job = consumers.backend.last.job
+        for _ in range(1_000):
+            if isinstance(job.hold, GiveBack) or reply.done.is_set():
+                break
+            await asyncio.sleep(0)
+        assert isinstance(job.hold, GiveBack)
+        assert reply.call is not None
+        reply.call.cancelled()
+        await asyncio.sleep(8)
+        found = await consumers.receive()
+        assert not reply.messages
+        assert found.bodies == [b"m0"]
+        assert order or found.messages[0].system_properties.delivery_attempt == 1
+
+    run_broker(scenario, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})

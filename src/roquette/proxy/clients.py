@@ -88,6 +88,7 @@ class Clients(Part):
         self._producers: dict[str, dict[str, Client]] = {}
         self._of_peer: dict[int, dict[str, Client]] = {}
         self._bytes = 0
+        self.gone: Callable[[str], None] = lambda client_id: None  # told of who ends
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -157,6 +158,7 @@ class Clients(Part):
             self._bytes -= client.wanted.size
             self._leave(client, _groups(client.wanted))
             self._out(client)
+            self.gone(client_id)
         return client
 
     def beats(self) -> Iterable[Beat]:

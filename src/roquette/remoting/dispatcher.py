@@ -198,10 +198,15 @@ class Dispatcher:
         return job
 
     def cancel(self, job: RequestContext) -> None:
-        """Nobody wants the answer to `job`: it is not run, or not again, where it has not been yet."""
+        """Nobody wants the answer to `job`: it is not run, or not again, where it has not been yet; `hold.drop()`
+        takes it out of its table, or back what it has done for that answer alone."""
         if not job.cancelled:
             job.cancelled = True
             job.peer.asked -= 1
+            hold = job.hold
+            if hold is not None:
+                job.hold = None
+                hold.drop()
 
     def _schedule(self) -> None:
         if not self._scheduled:

@@ -38,7 +38,7 @@ class Later:
 
 class Held:
     """Nothing to send yet: the processor has put `hold` into its table, and gets the request in `hold.job`, to be run
-    again later."""
+    again later. `hold.drop()` takes it out again when nobody wants the answer any more."""
 
     __slots__ = ("hold",)
 

@@ -139,7 +139,7 @@ class PopFeature(Feature):
     def _run(self, due: list[PollHold], *, may_hold: bool) -> None:
         for hold in due:
             job = hold.job
-            if job is not None and not job.peer.closed:
+            if job is not None and not job.peer.closed and not job.cancelled:
                 self._core.shell.rerun(job, may_hold)
             elif may_hold:  # its client is gone: the message is another's
                 due.extend(self.pop.another(hold))

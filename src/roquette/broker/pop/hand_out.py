@@ -8,6 +8,7 @@ from collections.abc import Generator
 from roquette.broker.core import BrokerCore
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, CheckPoint
 from roquette.broker.pop.checks import PopChecks
+from roquette.broker.pop.give_back import GiveBack
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.reading import PopOffsets, as_of_topic, drawn_queues, queue_offsets
 from roquette.broker.pop.receipt import message_offset_info, start_offset_info
@@ -45,7 +46,7 @@ class _Batch:
     """What one pop has gathered so far."""
 
     __slots__ = (
-        "advanced", "chosen", "cold", "count", "counts", "end_offset", "messages",
+        "advanced", "chosen", "cold", "count", "counts", "end_offset", "given", "messages",
         "overruled", "pop_time", "rest", "revive_qid", "runs", "starts",
     )  # fmt: skip
 
@@ -63,6 +64,7 @@ class _Batch:
         self.advanced = False  # messages nobody here wants were passed over
         self.cold = False  # records were read beside the loop
         self.overruled = False  # somebody has reset or deleted offsets meanwhile: it ends here
+        self.given: GiveBack | None = None  # what goes back when nobody reads the answer
 
 
 class PopProcessor:
@@ -85,6 +87,7 @@ class PopProcessor:
         self._stats = core.stats
         self._entropy = core.entropy
         self._pop = pop
+        self._clock = core.clock
         self._checks = checks
         self._places = places
         self._read_cold = core.read_cold
@@ -119,10 +122,12 @@ class PopProcessor:
         except StopIteration as done:
             outcome: Outcome = done.value
             return outcome
-        return Task(self._finish_with_cold_reads(work, cold))
+        return Task(self._finish_with_cold_reads(ctx, work, cold))
 
-    async def _finish_with_cold_reads(self, work: Work, cold: QueueRead) -> Reply:
-        """A pop that needs records the disk may have to be asked for."""
+    async def _finish_with_cold_reads(
+        self, ctx: RequestContext, work: Work, cold: QueueRead
+    ) -> Reply:
+        """A pop that needs records the disk may have to be asked for. Messages that nobody reads go back."""
         try:
             while True:
                 cold = work.send(await self._read_cold(cold))
@@ -130,13 +135,16 @@ class PopProcessor:
             outcome = done.value
         finally:
             work.close()
+        reply = outcome
         if isinstance(outcome, Later):
             code = await self._log_sync.safe(outcome.end_offset)
+            reply = outcome.reply
             if code != ResponseCode.SUCCESS:
-                outcome.reply.code = code
-            return outcome.reply
-        assert isinstance(outcome, Reply), outcome
-        return outcome
+                reply.code = code
+        if ctx.peer.closed and ctx.hold is not None:
+            ctx.hold.drop()
+        assert isinstance(reply, Reply), outcome
+        return reply
 
     def _work(
         self,
@@ -233,8 +241,10 @@ class PopProcessor:
                 found = yield found
             finally:
                 self._pop.locked.discard(key)
-            if self._offsets.overruled != overruled:
-                batch.overruled = True
+            if self._offsets.overruled != overruled or ctx.cancelled or ctx.peer.closed:
+                batch.overruled = (
+                    True  # or nobody reads the answer: what was found is left for the next pop
+                )
                 return
         if found.count:
             if not self._hand_out(ctx, header, batch, key, offset, found, retry=retry):
@@ -273,6 +283,13 @@ class PopProcessor:
             return False
         committed = start if header.order else found.next_begin_offset
         self._offsets.commit(group, name, queue_id, committed, ctx.now_ms)
+        if batch.given is None:
+            batch.given = GiveBack(self._pop, self._clock, batch.pop_time, header.order)
+            batch.given.revive_qid, batch.given.broker_name = (
+                batch.revive_qid,
+                self._live.current.broker_name,
+            )
+        batch.given.runs.append((key, start, offsets))
         batch.starts.append(start_offset_info(name, queue_id, start))
         batch.messages.append(message_offset_info(name, queue_id, offsets))
         runs = found.runs
@@ -369,9 +386,13 @@ class PopProcessor:
         )
         status = GetStatus.FOUND if batch.count else GetStatus.NO_MESSAGE_IN_QUEUE
         reply = Reply(encode_ext(ext), batch.runs or None, code, status.value)
-        if self._answers_wait and batch.end_offset:
-            return Later(batch.end_offset, reply)
-        return reply
+        waits = self._answers_wait and batch.end_offset > 0
+        if batch.given is not None and (waits or batch.cold):
+            if ctx.cancelled or ctx.peer.closed:
+                batch.given.drop()
+            else:
+                ctx.hold = batch.given
+        return Later(batch.end_offset, reply) if waits else reply
 
     def _wake_another(self, header: PopMessageRequestHeader) -> None:
         """There is more: one request that waits for the same may go on."""

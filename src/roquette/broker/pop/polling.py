@@ -5,7 +5,7 @@ most one request of a group under either key.
 """
 
 import heapq
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Final
 
@@ -20,7 +20,9 @@ _SLACK: Final = 1_000
 class PollHold:
     """One waiting request: `job` is run again when a message wakes it or at its deadline."""
 
-    __slots__ = ("chosen", "deadline_ms", "done", "group", "job", "notice", "queue_id", "topic")
+    __slots__ = (
+        "chosen", "deadline_ms", "done", "entry", "group", "job", "notice", "queue_id", "table", "topic",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -40,6 +42,13 @@ class PollHold:
         self.notice = notice  # a notification, not a pop
         self.job: RequestContext | None = None
         self.done = False
+        self.table: PollTable | None = None
+        self.entry: tuple[int, int, PollHold] | None = None
+
+    def drop(self) -> None:
+        """Nobody wants its answer any more: it leaves its table, and no message wakes it."""
+        if not self.done and self.table is not None and self.entry is not None:
+            self.table.drop(self.entry)
 
 
 class PollTable:
@@ -98,6 +107,7 @@ class PollTable:
         self._sequence += 1
         entry = (hold.deadline_ms, self._sequence, hold)
         insort(waiting, entry)
+        hold.table, hold.entry = self, entry
         heapq.heappush(self._deadlines, entry)
         self._count += 1
         if len(self._deadlines) > 2 * self._count + _SLACK:
@@ -134,7 +144,7 @@ class PollTable:
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             entry = heapq.heappop(self._deadlines)
             if not entry[2].done:
-                self._drop(entry)
+                self.drop(entry)
                 due.append(entry[2])
         return due
 
@@ -157,7 +167,7 @@ class PollTable:
         hold = entry[2]
         if message is not None and not self._wanted(hold.chosen, message):
             return None
-        self._drop(entry)
+        self.drop(entry)
         return hold
 
     def _wanted(self, chosen: RecordFilter, message: Arrival) -> bool:
@@ -166,13 +176,16 @@ class PollTable:
             return chosen.predicate.matches(self._properties_at(*where))
         return chosen.codes is None or int(message.tags_code) in chosen.codes
 
-    def _drop(self, entry: tuple[int, int, PollHold]) -> None:
+    def drop(self, entry: tuple[int, int, PollHold]) -> None:
+        """A request leaves; what stands in the order of deadlines goes with time."""
         hold = entry[2]
         hold.done = True
+        hold.table = hold.entry = None
         self._count -= 1
         key = (hold.topic, hold.group)
         queues = self._waiting[key]
-        queues[hold.queue_id].remove(entry)
+        waiting = queues[hold.queue_id]
+        del waiting[bisect_left(waiting, entry)]
         if not queues[hold.queue_id]:
             del queues[hold.queue_id]
         if not queues:

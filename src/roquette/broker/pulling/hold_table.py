@@ -46,6 +46,9 @@ class HeldPull:
         self.job: RequestContext | None = None
         self.done: bool = False
 
+    def drop(self) -> None:
+        """Nobody wants its answer any more: it takes nothing with it, and leaves when it is due."""
+
 
 class HoldTable:
     """Held pulls by topic and queue, at most `capacity`; a full table refuses and the caller answers at once.
