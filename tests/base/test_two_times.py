@@ -27,7 +27,7 @@ READERS: dict[str, tuple[str, str]] = {
         "_act _take_offsets",
     ),
     "broker/replication/follower.py": (SHOWN, "status"),
-    "broker/pop/give_back.py": ["drop"],  # a pop time
+    "broker/pop/give_back.py": (STORED, "drop"),
     "broker/pop/checks.py": (VERSIONS, "topic_and_group"),
     "broker/operation/settings.py": (SHOWN, "show_runtime_info"),
     "broker/pop/assignment.py": (VERSIONS, "set_request_mode"),
