@@ -114,6 +114,7 @@ def test_idle_connections_at_a_name_server(tmp_path: Path) -> None:
     arguments = ["namesrv", "--listen", "127.0.0.1:0", "--set", f"kvConfigPath={tmp_path}/kv.json"]
     put = {"namespace": "n", "key": "k", "value": "v"}
     with server(arguments, limited(100)) as namesrv, RawConnection(namesrv.address) as peer:
+        assert peer.call(100, put)[0]["code"] == 0  # who has said something stays
         idle = connect(namesrv.address, 130)
         assert told(namesrv, "connection refused")
         assert peer.call(100, put)[0]["code"] == 0
