@@ -13,10 +13,11 @@ from typing import Any
 
 from roquette.access.settings import AccessSettings
 from roquette.base.config import ForeignKeys, env_key
-from roquette.base.foreign_keys import BROKER, NAMESRV
+from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
 from roquette.base.options import Option, options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
+from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
 from roquette.spark.access_options import AccessOptions
@@ -45,6 +46,34 @@ TLS = {  # Apache's defaults, of TlsSystemConfig; empty texts are none
         ],
         "",
     ),
+}
+APACHE_PROXY = {  # Apache's defaults of ProxyConfig, of the keys that we have
+    "namesrvAddr": "",
+    "rocketMQClusterName": "DefaultCluster",
+    "grpcServerPort": "8081",
+    "remotingListenPort": "8080",
+    "grpcShutdownTimeSeconds": "30",
+    "maxMessageSize": "4194304",
+    "maxUserPropertySize": "16384",
+    "userPropertyMaxNum": "128",
+    "maxMessageGroupSize": "64",
+    "defaultInvisibleTimeMills": "60000",
+    "minInvisibleTimeMillsForRecv": "10000",
+    "maxInvisibleTimeMills": "43200000",
+    "maxDelayTimeMills": "86400000",
+    "maxTransactionRecoverySecond": "3600",
+    "enableTopicMessageTypeCheck": "true",
+    "grpcClientProducerMaxAttempts": "3",
+    "grpcClientProducerBackoffInitialMillis": "10",
+    "grpcClientProducerBackoffMaxMillis": "1000",
+    "grpcClientProducerBackoffMultiplier": "2",
+    "grpcClientConsumerMinLongPollingTimeoutMillis": "5000",
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": "20000",
+    "grpcClientConsumerLongPollingBatchSize": "32",
+    "grpcClientIdleTimeMills": "120000",
+    "enableProxyAutoRenew": "true",
+    "useDelayLevel": "false",
+    "proxyMode": "CLUSTER",
 }
 SHARED = ("NettyServerConfig", "NettyClientConfig", "AuthConfig")
 HEAD = """# Settings
@@ -130,6 +159,12 @@ def page() -> str:
                 (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings),
                 NAMESRV,
                 shared | golden["NamesrvConfig"],
+            ),
+            *part(
+                "Proxy",
+                (ClusterSettings, ProxySettings, TlsSettings, AccessSettings),
+                PROXY,
+                shared | APACHE_PROXY,
             ),
         ]
     )

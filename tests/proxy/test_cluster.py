@@ -7,10 +7,9 @@ from typing import Any
 from tests.simulation.test_name_servers import create_topic, until
 
 from roquette.base.entropy import Entropy
-from roquette.client.config import ClientConfig
 from roquette.proxy.answers import Answer
 from roquette.proxy.backend import Topic
-from roquette.proxy.cluster import ClusterBackend
+from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.service import Part, Proxy
 from roquette.proxy.statuses import PROXY_TIMEOUT
 from roquette.remoting.request import Peer
@@ -50,10 +49,9 @@ async def begin(cluster: SimCluster, **broker: Any) -> ClusterBackend:
 
 
 async def backend(cluster: SimCluster) -> ClusterBackend:
-    config = ClientConfig(name_servers=cluster.name_servers, local_host=PROXY)
-    made = ClusterBackend(
-        config, cluster.host(PROXY).clock, Entropy(7, process_id=1), PROXY, "DefaultCluster"
-    )
+    config = ClusterConfig(name_servers=cluster.name_servers, local_host=PROXY)
+    world = cluster.host(PROXY).clock, Entropy(7, process_id=1)
+    made = ClusterBackend(config, world, PROXY, "DefaultCluster")
     await made.start()
     return made
 

@@ -123,6 +123,32 @@ def broker(
 
 
 @app.command()
+def proxy(
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "-c",
+            "--config",
+            metavar="FILE",
+            help="Apache's rmq-proxy.json, or a property file: key=value lines.",
+        ),
+    ] = None,
+    namesrv_addr: Annotated[
+        str | None,
+        typer.Option("-n", "--namesrv", metavar='"NS1;NS2"', help="Name servers of the brokers."),
+    ] = None,
+    listen: Listen = None,
+    settings: Settings = None,
+) -> None:
+    """Run a proxy for gRPC clients in front of brokers, ours or Apache's (Apache's default port is 8081)."""
+    from roquette.apps.proxy import proxy_main
+
+    raise typer.Exit(
+        proxy_main(config, namesrv_addr, listen, key_values(settings, "--set"), dict(os.environ))
+    )
+
+
+@app.command()
 def dev(
     namesrv_port: Annotated[
         int,

@@ -87,6 +87,38 @@ NAMESRV = ForeignKeys(
 )
 """What a name server refuses or takes without effect."""
 
+_ONE_LOOP = """
+    grpcBossLoopNum grpcWorkerLoopNum enableGrpcEpoll grpcThreadPoolNums grpcThreadPoolQueueCapacity rocketmqMQClientNum
+    grpcProducerThreadPoolNums grpcProducerThreadQueueCapacity grpcConsumerThreadPoolNums grpcConsumerThreadQueueCapacity
+    grpcRouteThreadPoolNums grpcRouteThreadQueueCapacity grpcClientManagerThreadPoolNums
+    grpcClientManagerThreadQueueCapacity grpcTransactionThreadPoolNums grpcTransactionThreadQueueCapacity
+    producerProcessorThreadPoolNums producerProcessorThreadPoolQueueCapacity consumerProcessorThreadPoolNums
+    consumerProcessorThreadPoolQueueCapacity topicRouteServiceThreadPoolNums topicRouteServiceThreadPoolQueueCapacity
+    metadataThreadPoolNums metadataThreadPoolQueueCapacity transactionHeartbeatThreadPoolNums
+    transactionHeartbeatThreadPoolQueueCapacity renewThreadPoolNums renewMaxThreadPoolNums renewThreadPoolQueueCapacity
+    lockTimeoutMsInHandleGroup enablePrintJstack printJstackInMillis printThreadPoolStatusInMillis"""
+PROXY = ForeignKeys(
+    {
+        **_PROTECTION,
+        "proxyMode": Unserved(
+            frozenset({"", "cluster"}), "a broker in this process: every `roquette broker` is one"
+        ),
+    },
+    _idle(
+        {
+            **_OF_EVERY_SERVER,
+            "one thread serves all requests": _ONE_LOOP,
+            "proxies know nothing of each other": """
+                proxyClusterName proxyName heartbeatSyncerTopicClusterName heartbeatSyncerThreadPoolNums
+                heartbeatSyncerThreadPoolQueueCapacity heartbeatSyncerTopicName""",
+            "endpoints are those that the client used": "localServeAddr useEndpointPortFromRequest remotingAccessAddr",
+            "certificates are read again when they change": "tlsCertWatchIntervalMs",
+        }
+    ),
+    _FIXED,
+)
+"""What a proxy refuses or takes without effect."""
+
 _BROKER_IDLE = {
     "one thread serves all requests; reads and syncs of files have threads of their own": """
         ackMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums

@@ -7,6 +7,7 @@ ClusterMessageService, ClusterTopicRouteService, ClusterMetadataService, Cluster
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from roquette.base.clock import Clock
@@ -16,7 +17,7 @@ from roquette.client.config import ClientConfig
 from roquette.client.core.bounds import BROKERS, TOPICS, keep
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.session import Session
-from roquette.errors import ClientError, RequestTimeout, RouteNotFound, TooManyRequests
+from roquette.errors import ClientError, Refused, RequestTimeout, RouteNotFound, TooManyRequests
 from roquette.message.names import is_system_topic
 from roquette.proxy.answers import Answer, Asks, Then
 from roquette.proxy.backend import Topic
@@ -27,6 +28,7 @@ from roquette.proxy.statuses import PROXY_TIMEOUT
 from roquette.remoting.inner import InnerWire
 from roquette.remoting.outcomes import Outcome, Silent
 from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.security import OPEN, Security
 from roquette.wire.bodies.clients import HeartbeatData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.route import MASTER_ID, ClusterInfo
@@ -42,6 +44,22 @@ CLUSTER_AGAIN_S: Final = 1.0  # name servers are not asked more often for all br
 PRODUCER_S: Final = 120.0  # a producer group nobody names for so long is left out of heartbeats
 TO_BE_MADE_S: Final = 1.0  # the route of a topic that is not there yet is kept so long
 ASKED_BROKERS: Final = 3  # for the configuration of a topic or group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig(ClientConfig):
+    """Of the client inside a server: how it calls others is the server's.
+
+    Attributes:
+        calls: what it says of itself.
+    """
+
+    calls: Security = OPEN
+
+    @property
+    def security(self) -> Security:
+        """Of its connections."""
+        return self.calls
 
 
 class ClusterSession(Session):
@@ -124,14 +142,24 @@ class ClusterBackend:
     Args:
         config: of the client inside: name servers, how it proves who it is.
         cluster: brokers of this cluster are asked about groups; of all, where there is none of the name.
+        guard: asked with each request and its header before it goes to a broker, which sees the proxy's own account;
+            raises `Refused`.
 
     Attributes:
         proxy: whose clients are asked about transactions; set before `start`.
     """
 
     def __init__(
-        self, config: ClientConfig, clock: Clock, entropy: Entropy, local_host: str, cluster: str
+        self,
+        config: ClusterConfig,
+        world: tuple[Clock, Entropy],
+        local_host: str,
+        cluster: str,
+        guard: Callable[[RequestContext, Any], None] | None = None,
     ) -> None:
+        clock, entropy = world
+        self._clock = clock
+        self._guard = guard
         self.proxy: Proxy | None = None
         self.session = ClusterSession(
             config,
@@ -182,6 +210,12 @@ class ClusterBackend:
     ) -> ClusterAsk:  # fmt: skip
         """Send a request to the master of a broker name (`Backend.ask`)."""
         pops = code == RequestCode.POP_MESSAGE
+        if self._guard is not None and caller is not self._own:
+            refused = self._refusal(caller, code, header, body)
+            if refused is not None:
+                ask = ClusterAsk(then, _nothing, stays=False)
+                ask.end(refused)
+                return ask
         if pops:
             timeout_ms = max(timeout_ms, header.poll_time + POLL_MARGIN_MS)
         ext = b"" if header is None else encode_ext(header)
@@ -198,6 +232,20 @@ class ClusterBackend:
             work = self._connect(broker, topic, ask, (code, ext, body, timeout_ms))
             self.session.tasks.start(f"ask-{broker}", work)
         return ask
+
+    def _refusal(self, caller: Caller, code: int, header: Any, body: bytes) -> Answer | None:
+        """What the guard says against a request; None: nothing."""
+        assert self._guard is not None
+        row = Row(code, _nothing, None, 0)
+        job = RequestContext(
+            caller.peer, Command(code=code, opaque=0, body=body), row, self._clock.steady_ms()
+        )
+        job.account, job.header = caller.account, header
+        try:
+            self._guard(job, header)
+        except Refused as refusal:
+            return Answer(refusal.code, refusal.remark, b"", b"")
+        return None
 
     @staticmethod
     def _send(
@@ -394,6 +442,10 @@ class ClusterBackend:
             if not self.proxy.asked(None, code, text, body, lambda answer: None):
                 log.debug("no client to ask about a transaction broker=%s", ctx.peer.remote)
         return Silent()
+
+
+def _nothing() -> None:
+    return None
 
 
 class _Nowhere:

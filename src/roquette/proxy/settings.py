@@ -61,3 +61,26 @@ class ProxySettings:
     grpc_max_streams: int = option(4_096, "Calls under way on one connection.")
     grpc_max_polls_per_client: int = option(256, "Receives of one client that wait at one time.")
     grpc_max_polls_per_group: int = option(20_000, "Receives of one group that wait at one time.")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ClusterSettings:
+    """Of a proxy in a process of its own (`roquette proxy`)."""
+
+    bind_address: str = option("0.0.0.0", "The address to listen on; 0.0.0.0 is all of them.")
+    listen_port: int = option(
+        8_081, "The port; 0 takes a free one. rmq-proxy.json calls it grpcServerPort."
+    )
+    namesrv_addr: str = option(
+        "", "Name servers, host:port;host:port.", unset="the environment's NAMESRV_ADDR"
+    )
+    rocketmq_cluster_name: str = option(
+        "DefaultCluster",
+        "Brokers of this cluster are asked about consumer groups.",
+        name="rocketMQClusterName",
+    )
+    proxy_store_path: str = option(
+        "~/rmq-proxy", "The directory of a TLS pair of our own, and of users and rules."
+    )
+    max_connections: int = option(20_000, "Connections of all ports together.", least=1)
+    max_message_size: int = option(4_194_304, "Bytes of a message's body.", least=1)

@@ -1,0 +1,219 @@
+"""The proxy as a process: the v5 gRPC protocol in front of brokers that are elsewhere. It keeps nothing; several stand side by side."""
+
+import asyncio
+import dataclasses
+import json
+import logging
+import os.path
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from roquette.access.assemble import Access
+from roquette.access.settings import AccessSettings
+from roquette.apps import running
+from roquette.base.clock import Clock, SystemClock
+from roquette.base.config import Sources, format_properties
+from roquette.base.entropy import Entropy
+from roquette.base.files import Files, OsFiles
+from roquette.base.foreign_keys import PROXY
+from roquette.base.lifecycle import Tasks
+from roquette.base.logs import configure
+from roquette.errors import ConfigError, Refused
+from roquette.proxy.cluster import ClusterBackend, ClusterConfig
+from roquette.proxy.service import Part, Proxy
+from roquette.proxy.sessions import Sessions
+from roquette.proxy.settings import ClusterSettings, ProxySettings
+from roquette.remoting.address import local_address
+from roquette.remoting.certificates import TlsSettings
+from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.outcomes import Outcome
+from roquette.remoting.request import RequestContext, Row
+from roquette.remoting.security import Protection
+from roquette.remoting.server import ConnectionBound, Server
+from roquette.wire.codes import RequestCode, ResponseCode
+
+log = logging.getLogger("roquette.proxy")
+
+ELSEWHERE = "this is a proxy for gRPC clients (RocketMQ 5 SDKs): clients of the remoting protocol go to the name server {}"
+OF_APACHE = {  # keys of rmq-proxy.json that we have under the servers' names
+    "tlsTestModeEnable": "tls.test.mode.enable",
+    "tlsKeyPath": "tls.server.keyPath",
+    "tlsCertPath": "tls.server.certPath",
+}
+
+
+class AllSettings(NamedTuple):
+    """Of all rooms."""
+
+    config: ClusterSettings
+    proxy: ProxySettings
+    protection: Protection
+    access: AccessSettings
+
+
+def proxy_main(
+    config_file: str | None,
+    namesrv: str | None,
+    listen: str | None,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> int:
+    """Run a proxy until SIGTERM; 0 after a clean stop.
+
+    Raises:
+        ConfigError: a setting is wrong, or the port is taken.
+    """
+    configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
+    given = {"namesrvAddr": namesrv} if namesrv else {}
+    flags = {**overrides, **given, **running.listen_settings(listen)}
+    settings = proxy_settings(sources_of(config_file, flags, environ))
+
+    async def body(stop: asyncio.Event) -> int:
+        world = OsFiles(), SystemClock(), Entropy()
+        server = ProxyServer(settings, world)
+        await server.start()
+        running.settle_memory()
+        host = settings.config.bind_address
+        shown = local_address() if host in running.ANY_ADDRESS else host
+        print(
+            f"ready namesrv={settings.config.namesrv_addr} proxy={shown}:{server.port}", flush=True
+        )
+        await stop.wait()
+        await server.stop()
+        return 0
+
+    return running.run(body)
+
+
+def sources_of(
+    config_file: str | None, overrides: Mapping[str, str], environ: Mapping[str, str]
+) -> Sources:
+    """As of every server; the file may be Apache's rmq-proxy.json as well. Raises ConfigError."""
+    sources = running.sources_of(config_file, overrides, environ)
+    text = sources.file_text
+    if not text.lstrip().startswith("{"):
+        return sources
+    try:
+        values: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the config file {config_file} is not JSON: {error}") from None
+    lines = {OF_APACHE.get(key, key): _text(value) for key, value in values.items()}
+    return dataclasses.replace(sources, file_text=format_properties(lines))
+
+
+def _text(value: object) -> str:
+    """A value of JSON as a property file has it."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def proxy_settings(sources: Sources) -> AllSettings:
+    """The settings from all sources; unknown keys are warned of. Raises ConfigError."""
+    classes = ClusterSettings, ProxySettings, TlsSettings, AccessSettings
+    config, proxy, tls, access = running.load_settings(classes, PROXY, sources)
+    if access.acl_enable:
+        raise ConfigError("aclEnable=true is for brokers: a proxy has users and rules")
+    namesrv = config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", "")
+    if not namesrv:
+        raise ConfigError("a proxy needs name servers: --namesrv 'host:port;host:port'")
+    config = dataclasses.replace(config, namesrv_addr=namesrv)
+    host = local_address() if config.bind_address in running.ANY_ADDRESS else config.bind_address
+    protection = running.protection_of(tls, config.proxy_store_path, host)
+    return AllSettings(config, proxy, protection, access)
+
+
+class GrpcServer(Server):
+    """A port of which every connection speaks gRPC, in TLS or plain."""
+
+    sessions: Sessions
+
+    def _new_protocol(self) -> Any:
+        self._next_id += 1
+        return self.sessions.open(self._next_id, self._made, self._lost)
+
+
+class ProxyServer:
+    """A proxy in one event loop.
+
+    Args:
+        host: the address it calls brokers from: None leaves it to the system.
+
+    Attributes:
+        port: where it listens, once it has started.
+    """
+
+    def __init__(
+        self, settings: AllSettings, world: tuple[Files, Clock, Entropy], host: str | None = None
+    ) -> None:
+        self.config = config = settings.config
+        self.settings = settings.proxy
+        files, self._clock, entropy = world
+        directory = os.path.expanduser(config.proxy_store_path)
+        cluster = config.rocketmq_cluster_name
+        self.access = Access(settings.access, files, directory, self._clock, cluster)
+        self._protection = self.access.protect(settings.protection)
+        client = ClusterConfig(
+            name_servers=config.namesrv_addr, local_host=host, calls=self._protection.calls
+        )
+        self._tasks, self._requests = Tasks(), Tasks()
+        self._servers: list[Server] = []
+        self.port = 0
+        self.backend = ClusterBackend(
+            client,
+            (self._clock, entropy),
+            host or local_address(),
+            cluster,
+            guard=self._protection.guard,
+        )
+        self.proxy = Proxy(self.parts(), self._clock)
+        self.backend.proxy = self.proxy
+
+    def parts(self) -> list[Part]:
+        """What it does."""
+        return []
+
+    async def start(self) -> None:
+        """Accept connections. Raises ConfigError: a port is taken, or nobody could log in."""
+        config, settings, clock = self.config, self.settings, self._clock
+        await self.access.start(config.bind_address)
+        lanes = [LaneLimits("requests", 10_000)]
+        rows = [Row(code, self._elsewhere, None, 0) for code in RequestCode]
+        loop = asyncio.get_running_loop()
+        dispatcher = Dispatcher(rows, lanes, clock, loop, self._requests)
+        self.sessions = Sessions(
+            dispatcher, self.proxy, settings, clock, max_body=config.max_message_size
+        )
+        bound = ConnectionBound(config.max_connections)
+        await self.backend.start()
+        further = {settings.grpc_server_port, settings.remoting_listen_port}
+        for port in (config.listen_port, *sorted(further - {0, config.listen_port})):
+            server = GrpcServer(dispatcher, clock, on_lost=self.proxy.connection_lost, bound=bound)
+            server.sessions = self.sessions
+            self._servers.append(server)
+            try:
+                got = await server.start(config.bind_address, port, self._protection.tls)
+            except OSError as error:
+                await self.stop()
+                where = f"{config.bind_address}:{port}"
+                raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from None
+            self.port = self.port or got
+        beats = [beat for part in self.proxy.parts for beat in part.beats()]
+        for beat in (self.sessions.beat_row, *beats):
+            self._tasks.every(beat.name, beat.seconds, beat.step)
+        log.info("proxy started port=%d", self.port)
+
+    def _elsewhere(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
+        raise Refused(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ELSEWHERE.format(self.config.namesrv_addr)
+        )
+
+    async def stop(self) -> None:
+        """Say goodbye to clients, answer what is held, close."""
+        await self.sessions.close()
+        for server in self._servers:
+            await server.stop()
+        await self._tasks.stop()
+        await self._requests.stop()
+        await self.backend.close()
+        log.info("proxy stopped port=%d", self.port)
