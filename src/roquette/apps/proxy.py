@@ -5,7 +5,8 @@ import dataclasses
 import json
 import logging
 import os.path
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from roquette.access.assemble import Access
@@ -26,9 +27,10 @@ from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.door import Speaks
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Outcome
-from roquette.remoting.request import RequestContext, Row
+from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.security import Protection
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -123,16 +125,6 @@ def proxy_settings(sources: Sources) -> AllSettings:
     return AllSettings(config, proxy, protection, access)
 
 
-class GrpcServer(Server):
-    """A port of which every connection speaks gRPC, in TLS or plain."""
-
-    sessions: Sessions
-
-    def _new_protocol(self) -> Any:
-        self._next_id += 1
-        return self.sessions.open(self._next_id, self._made, self._lost)
-
-
 class ProxyServer:
     """A proxy in one event loop.
 
@@ -187,12 +179,13 @@ class ProxyServer:
         bound = ConnectionBound(config.max_connections)
         await self.backend.start()
         further = {settings.grpc_server_port, settings.remoting_listen_port}
-        for port in (config.listen_port, *sorted(further - {0, config.listen_port})):
-            server = GrpcServer(dispatcher, clock, on_lost=self.proxy.connection_lost, bound=bound)
-            server.sessions = self.sessions
+        ports = [config.listen_port, *sorted(further - {0, config.listen_port})]
+        for number, port in enumerate(ports):
+            server = Server(dispatcher, clock, on_lost=self.proxy.connection_lost, bound=bound)
             self._servers.append(server)
+            speaks = Speaks(http2=partial(self._open, number, len(ports)))
             try:
-                got = await server.start(config.bind_address, port, self._protection.tls)
+                got = await server.start(config.bind_address, port, self._protection.tls, speaks)
             except OSError as error:
                 await self.stop()
                 where = f"{config.bind_address}:{port}"
@@ -202,6 +195,17 @@ class ProxyServer:
         for beat in (self.sessions.beat_row, *beats):
             self._tasks.every(beat.name, beat.seconds, beat.step)
         log.info("proxy started port=%d", self.port)
+
+    def _open(
+        self,
+        port: int,
+        ports: int,
+        number: int,
+        on_made: Callable[[Peer], None],
+        on_lost: Callable[[Peer, Exception | None], None],
+    ) -> asyncio.Protocol:
+        """A gRPC connection, by a number that no other port has."""
+        return self.sessions.open(number * ports + port, on_made, on_lost)
 
     def _elsewhere(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         raise Refused(
