@@ -4,7 +4,7 @@ import itertools
 import queue as queues
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -34,10 +34,7 @@ class V5Client:
         self.channel = grpc.insecure_channel(
             address, options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1_000)]
         )  # fmt: skip
-        host, _, port = address.rpartition(":")
-        self.endpoints = d.Endpoints(
-            scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
-        )
+        self.endpoints = endpoints_of(address)
         self.commands: queues.Queue[Any] = queues.Queue()
         self._out: list[queues.Queue[Any]] = []
         self._client_type: int = d.ClientType.PRODUCER
@@ -83,25 +80,11 @@ class V5Client:
 
     def produce(self, *topics: str) -> d.Settings:
         """Be a producer of topics."""
-        names = [d.Resource(name=topic) for topic in topics]
-        return self.settings(
-            d.Settings(
-                client_type=d.ClientType.PRODUCER,
-                access_point=self.endpoints,
-                publishing=d.Publishing(topics=names),
-            )
-        )
+        return self.settings(producer(self.endpoints, *topics))
 
     def consume(self, group: str, topic: str) -> d.Settings:
         """Be a simple consumer."""
-        entry = d.SubscriptionEntry(topic=d.Resource(name=topic), expression=every())
-        return self.settings(
-            d.Settings(
-                client_type=d.ClientType.SIMPLE_CONSUMER,
-                access_point=self.endpoints,
-                subscription=d.Subscription(group=d.Resource(name=group), subscriptions=[entry]),
-            )
-        )
+        return self.settings(consumer(self.endpoints, group, topic))
 
     def heartbeat(self, group: str = "") -> int:
         """The status."""
@@ -112,13 +95,7 @@ class V5Client:
 
     def send(self, topic: str, body: bytes, timeout: float = 10, **system: Any) -> Any:
         """Send a message; the result's entry. Raises Failed."""
-        fields = {"message_id": message_id(), "message_type": d.MessageType.NORMAL, **system}
-        fields.setdefault("body_encoding", d.Encoding.IDENTITY)
-        message = d.Message(
-            topic=d.Resource(name=topic), body=body,
-            system_properties=d.SystemProperties(**fields),
-        )  # fmt: skip
-        reply = self.call("SendMessage", s.SendMessageRequest(messages=[message]), timeout)
+        reply = self.call("SendMessage", send_request(topic, body, **system), timeout)
         check(reply.status)
         check(reply.entries[0].status)
         return reply.entries[0]
@@ -143,25 +120,13 @@ class V5Client:
         self, group: str, queue: d.MessageQueue, *, most: int = 32, invisible_s: int = 30, wait_s: int = 5
     ) -> list[d.Message]:  # fmt: skip
         """ReceiveMessage; no message where there is none. Raises Failed."""
-        request = s.ReceiveMessageRequest(
-            group=d.Resource(name=group), message_queue=queue, filter_expression=every(),
-            batch_size=most,
-        )  # fmt: skip
-        request.invisible_duration.seconds = invisible_s
-        request.long_polling_timeout.seconds = wait_s
+        request = receive_request(group, queue, most=most, invisible_s=invisible_s, wait_s=wait_s)
         stream = self.channel.unary_stream(
             SERVICE + "ReceiveMessage",
             request_serializer=s.ReceiveMessageRequest.SerializeToString,
             response_deserializer=s.ReceiveMessageResponse.FromString,
         )(request, timeout=wait_s + 5, metadata=self.metadata(), wait_for_ready=True)
-        found = []
-        for part in stream:
-            kind = part.WhichOneof("content")
-            if kind == "message":
-                found.append(part.message)
-            elif kind == "status" and part.status.code != Code.MESSAGE_NOT_FOUND:
-                check(part.status)
-        return found
+        return received(stream)
 
     def drain(
         self, group: str, topic: str, wanted: int, seconds: float, *, ack: bool = True,
@@ -183,16 +148,7 @@ class V5Client:
 
     def ack(self, group: str, topic: str, messages: list[d.Message]) -> None:
         """Raises Failed."""
-        entries = [
-            s.AckMessageEntry(
-                message_id=one.system_properties.message_id,
-                receipt_handle=one.system_properties.receipt_handle,
-            )
-            for one in messages
-        ]
-        request = s.AckMessageRequest(
-            group=d.Resource(name=group), topic=d.Resource(name=topic), entries=entries
-        )
+        request = ack_request(group, topic, messages)
         check(self.call("AckMessage", request).status)
 
     def change(self, group: str, topic: str, message: d.Message, seconds: int) -> str:
@@ -254,3 +210,75 @@ def every() -> d.FilterExpression:
 def message_id() -> str:
     """As official clients make them."""
     return f"01{0xAB1234567890:012X}{0x4242:04X}{int(time.time()) & 0xFFFFFFFF:08X}{next(_ids):08X}"
+
+
+def endpoints_of(address: str) -> d.Endpoints:
+    host, _, port = address.rpartition(":")
+    return d.Endpoints(
+        scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
+    )
+
+
+def producer(endpoints: d.Endpoints, *topics: str) -> d.Settings:
+    return d.Settings(
+        client_type=d.ClientType.PRODUCER,
+        access_point=endpoints,
+        publishing=d.Publishing(topics=[d.Resource(name=topic) for topic in topics]),
+    )
+
+
+def consumer(endpoints: d.Endpoints, group: str, topic: str) -> d.Settings:
+    """Of a simple one."""
+    entry = d.SubscriptionEntry(topic=d.Resource(name=topic), expression=every())
+    return d.Settings(
+        client_type=d.ClientType.SIMPLE_CONSUMER,
+        access_point=endpoints,
+        subscription=d.Subscription(group=d.Resource(name=group), subscriptions=[entry]),
+    )
+
+
+def send_request(topic: str, body: bytes, **system: Any) -> s.SendMessageRequest:
+    fields = {"message_id": message_id(), "message_type": d.MessageType.NORMAL, **system}
+    fields.setdefault("body_encoding", d.Encoding.IDENTITY)
+    properties = d.SystemProperties(**fields)
+    message = d.Message(topic=d.Resource(name=topic), body=body, system_properties=properties)
+    return s.SendMessageRequest(messages=[message])
+
+
+def receive_request(
+    group: str, queue: d.MessageQueue, *, most: int = 32, invisible_s: int = 30, wait_s: int = 5
+) -> s.ReceiveMessageRequest:
+    request = s.ReceiveMessageRequest(
+        group=d.Resource(name=group),
+        message_queue=queue,
+        filter_expression=every(),
+        batch_size=most,
+    )
+    request.invisible_duration.seconds = invisible_s
+    request.long_polling_timeout.seconds = wait_s
+    return request
+
+
+def received(parts: Iterable[Any]) -> list[d.Message]:
+    """The messages of a reply to ReceiveMessage. Raises Failed."""
+    found = []
+    for part in parts:
+        kind = part.WhichOneof("content")
+        if kind == "message":
+            found.append(part.message)
+        elif kind == "status" and part.status.code != Code.MESSAGE_NOT_FOUND:
+            check(part.status)
+    return found
+
+
+def ack_request(group: str, topic: str, messages: list[d.Message]) -> s.AckMessageRequest:
+    entries = [
+        s.AckMessageEntry(
+            message_id=one.system_properties.message_id,
+            receipt_handle=one.system_properties.receipt_handle,
+        )
+        for one in messages
+    ]
+    return s.AckMessageRequest(
+        group=d.Resource(name=group), topic=d.Resource(name=topic), entries=entries
+    )
