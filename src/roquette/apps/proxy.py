@@ -21,9 +21,11 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import configure
 from roquette.errors import ConfigError, Refused
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
+from roquette.proxy.sending import Sending
 from roquette.proxy.service import Part, Proxy
 from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ClusterSettings, ProxySettings
+from roquette.proxy.transactions import Transactions
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.dispatcher import Dispatcher
@@ -163,7 +165,11 @@ class ProxyServer:
 
     def parts(self) -> list[Part]:
         """What it does."""
-        return []
+        backend, settings = self.backend, self.settings
+        return [
+            Sending(backend, settings, lambda: self.config.max_message_size),
+            Transactions(backend),
+        ]
 
     async def start(self) -> None:
         """Accept connections. Raises ConfigError: a port is taken, or nobody could log in."""
