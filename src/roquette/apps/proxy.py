@@ -20,6 +20,7 @@ from roquette.base.foreign_keys import PROXY
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import configure
 from roquette.errors import ConfigError, Refused
+from roquette.proxy.access import CallGuard
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.sending import Sending
 from roquette.proxy.service import Part, Proxy
@@ -162,6 +163,10 @@ class ProxyServer:
         )
         self.proxy = Proxy(self.parts(), self._clock)
         self.backend.proxy = self.proxy
+        guard = self.access.guard
+        self._calls = None if guard is None else CallGuard(guard)
+        if self._calls is not None:
+            self.proxy.gate = self._calls.may
 
     def parts(self) -> list[Part]:
         """What it does."""
@@ -179,8 +184,9 @@ class ProxyServer:
         rows = [Row(code, self._elsewhere, None, 0) for code in RequestCode]
         loop = asyncio.get_running_loop()
         dispatcher = Dispatcher(rows, lanes, clock, loop, self._requests)
+        who = None if self._calls is None else self._calls.who
         self.sessions = Sessions(
-            dispatcher, self.proxy, settings, clock, max_body=config.max_message_size
+            dispatcher, self.proxy, settings, clock, who, max_body=config.max_message_size
         )
         bound = ConnectionBound(config.max_connections)
         await self.backend.start()
