@@ -63,7 +63,9 @@ class SimV5(asyncio.Protocol):
         self.told_to_go = False
         self.lost = False
         self._calls: dict[int, _Call] = {}
-        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
+        self._h2 = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._telemetry: int | None = None
 
