@@ -66,6 +66,10 @@ class SimV5(asyncio.Protocol):
         self._h2 = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
         )
+        # `h2` takes nothing after a GOAWAY; RFC 9113 lets calls in hand go on.
+        machine, open_state = self._h2.state_machine, h2.connection.ConnectionState.CLIENT_OPEN
+        goes_on = {(open_state, h2.connection.ConnectionInputs.RECV_GOAWAY): (None, open_state)}
+        machine._transitions = machine._transitions | goes_on
         self._tasks: list[asyncio.Task[None]] = []
         self._telemetry: int | None = None
 

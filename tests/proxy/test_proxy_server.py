@@ -16,6 +16,7 @@ from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.security import UNPROTECTED
 from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.header_codec import encode_dict
 from roquette.wire.proto import definition_pb2 as d
 
 NS, BROKER, OTHER = "10.0.0.1", "10.0.1.1", "10.0.1.2"
@@ -48,17 +49,30 @@ async def begin(cluster: SimCluster, proxies: int = 1, **broker: Any) -> None:
         await add_proxy(cluster, ip)
 
 
+async def make_topic(cluster: SimCluster, name: str, kind: str) -> None:
+    """A topic of a message type."""
+    fields = {
+        "topic": name, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1",
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+        "attributes": f"+message.type={kind}",
+    }  # fmt: skip
+    admin = RemotingClient(cluster.clock, local_host="10.0.9.9")
+    answer = await admin.invoke(f"{BROKER}:10911", 17, encode_dict(fields))
+    assert answer.code == 0, answer.remark
+    await admin.close()
+
+
 async def client(name: str, proxy: str = PROXIES[0]) -> SimV5:
     return await SimV5.connect(f"{proxy}:{PORT}", name, "10.0.4.1")
 
 
-async def drain(consumer: SimV5, seen: Counter[bytes], group: str = "g") -> None:
+async def drain(consumer: SimV5, seen: Counter[bytes], topic: str = "orders") -> None:
     """Receive and ack once from every queue that is assigned."""
-    for queue in await consumer.assignment(group, "orders"):
-        got = await consumer.receive(group, queue)
+    for queue in await consumer.assignment("g", topic):
+        got = await consumer.receive("g", queue)
         seen.update(one.body for one in got)
         if got:
-            await consumer.ack(group, "orders", got)
+            await consumer.ack("g", topic, got)
 
 
 def test_a_message_goes_through_a_proxy_and_back() -> None:
@@ -84,20 +98,21 @@ def test_a_message_goes_through_a_proxy_and_back() -> None:
 def test_a_check_of_a_transaction_finds_its_client_through_the_proxy() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await begin(cluster, transaction_time_out=1_000, transaction_check_interval=1_000)
+        await make_topic(cluster, "paid", "TRANSACTION")
         sender = await client("p")
-        await sender.produce("orders")
-        await sender.send("orders", b"half", message_type=d.MessageType.TRANSACTION)
+        await sender.produce("paid")
+        await sender.send("paid", b"half", message_type=d.MessageType.TRANSACTION)
         async with asyncio.timeout(60):
             command = await sender.commands.get()
         asked = command.recover_orphaned_transaction_command
         assert asked.message.body == b"half"
-        await sender.end("orders", asked, commit=True)
+        await sender.end("paid", asked, commit=True)
         consumer = await client("c")
-        await consumer.consume("g", "orders")
+        await consumer.consume("g", "paid")
         seen: Counter[bytes] = Counter()
         for _ in range(10):
             if not seen:
-                await drain(consumer, seen)
+                await drain(consumer, seen, "paid")
         assert seen == Counter({b"half": 1})
 
     simulate(scenario)
