@@ -67,8 +67,9 @@ class SimV5(asyncio.Protocol):
             h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
         )
         # `h2` takes nothing after a GOAWAY; RFC 9113 lets calls in hand go on.
-        machine, open_state = self._h2.state_machine, h2.connection.ConnectionState.CLIENT_OPEN
-        goes_on = {(open_state, h2.connection.ConnectionInputs.RECV_GOAWAY): (None, open_state)}
+        machine, states = self._h2.state_machine, h2.connection.ConnectionState
+        told = h2.connection.ConnectionInputs.RECV_GOAWAY
+        goes_on = {(one, told): (None, one) for one in (states.IDLE, states.CLIENT_OPEN)}
         machine._transitions = machine._transitions | goes_on
         self._tasks: list[asyncio.Task[None]] = []
         self._telemetry: int | None = None
