@@ -123,8 +123,10 @@ class GrpcSession(asyncio.Protocol):
         self._on_made(peer)
         if not peer.closed:
             self._dispatcher.mark(peer)
-            if self._sessions.closing:
+            if self._sessions.closing:  # it comes too late: nobody waits for it
                 self.leave(peer.last_active)
+                self._go_away()
+                self._dispatcher.loop.call_soon(self.hang_up)
 
     def data_received(self, data: bytes) -> None:
         peer = self._peer

@@ -54,16 +54,18 @@ class Sessions(Serving):
         """
         self.closing = True
         loop = self.dispatcher.loop
-        for session in list(self.open_now.values()):
+        leaving = dict(self.open_now)
+        for session in leaving.values():
             session.leave(loop.time())
         until = loop.time() + self.settings.grpc_shutdown_time_seconds
         stopped = False
         while loop.time() < until:
             self.beat()
-            if not stopped and all(session.gone_away for session in self.open_now.values()):
+            leaving = {n: one for n, one in leaving.items() if n in self.open_now}
+            if not stopped and all(session.gone_away for session in leaving.values()):
                 stopped = True  # those whose polls are released now ask elsewhere
                 self.proxy.stop()
-            if not self.open_now:
+            if not leaving:
                 break
             await asyncio.sleep(STEP_S)
         if not stopped:
