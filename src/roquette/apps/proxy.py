@@ -22,11 +22,9 @@ from roquette.base.logs import configure
 from roquette.errors import ConfigError, Refused
 from roquette.proxy.access import CallGuard
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
-from roquette.proxy.sending import Sending
-from roquette.proxy.service import Part, Proxy
+from roquette.proxy.parts import make_proxy
 from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ClusterSettings, ProxySettings
-from roquette.proxy.transactions import Transactions
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.dispatcher import Dispatcher
@@ -161,20 +159,18 @@ class ProxyServer:
             cluster,
             guard=self._protection.guard,
         )
-        self.proxy = Proxy(self.parts(), self._clock)
+        self.proxy = make_proxy(
+            self.backend,
+            self.settings,
+            self._clock,
+            entropy,
+            lambda: self.config.max_message_size,
+        )
         self.backend.proxy = self.proxy
         guard = self.access.guard
         self._calls = None if guard is None else CallGuard(guard)
         if self._calls is not None:
             self.proxy.gate = self._calls.may
-
-    def parts(self) -> list[Part]:
-        """What it does."""
-        backend, settings = self.backend, self.settings
-        return [
-            Sending(backend, settings, lambda: self.config.max_message_size),
-            Transactions(backend),
-        ]
 
     async def start(self) -> None:
         """Accept connections. Raises ConfigError: a port is taken, or nobody could log in."""
