@@ -116,7 +116,10 @@ def make_topics(broker: Server) -> None:
 
 def flavours() -> list[object]:
     pairs = [("roquette", "apache"), ("apache", "roquette"), ("roquette", "roquette")]
-    return [pytest.param(pair, id="-before-".join(pair)) for pair in pairs]
+    slow = {pairs[2]: pytest.mark.long}  # tests/proxy has the same in virtual time
+    return [
+        pytest.param(pair, id="-before-".join(pair), marks=slow.get(pair, ())) for pair in pairs
+    ]
 
 
 @pytest.fixture(scope="module", params=flavours())
