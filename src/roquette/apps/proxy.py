@@ -5,8 +5,7 @@ import dataclasses
 import json
 import logging
 import os.path
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from roquette.access.assemble import Access
@@ -31,7 +30,7 @@ from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Outcome
-from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.request import RequestContext, Row
 from roquette.remoting.security import Protection
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -188,10 +187,10 @@ class ProxyServer:
         await self.backend.start()
         further = {settings.grpc_server_port, settings.remoting_listen_port}
         ports = [config.listen_port, *sorted(further - {0, config.listen_port})]
-        for number, port in enumerate(ports):
+        speaks = Speaks(http2=self.sessions.open)
+        for port in ports:
             server = Server(dispatcher, clock, on_lost=self.proxy.connection_lost, bound=bound)
             self._servers.append(server)
-            speaks = Speaks(http2=partial(self._open, number, len(ports)))
             try:
                 got = await server.start(config.bind_address, port, self._protection.tls, speaks)
             except OSError as error:
@@ -203,17 +202,6 @@ class ProxyServer:
         for beat in (self.sessions.beat_row, *beats):
             self._tasks.every(beat.name, beat.seconds, beat.step)
         log.info("proxy started port=%d", self.port)
-
-    def _open(
-        self,
-        port: int,
-        ports: int,
-        number: int,
-        on_made: Callable[[Peer], None],
-        on_lost: Callable[[Peer, Exception | None], None],
-    ) -> asyncio.Protocol:
-        """A gRPC connection, by a number that no other port has."""
-        return self.sessions.open(number * ports + port, on_made, on_lost)
 
     def _elsewhere(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         raise Refused(
