@@ -162,7 +162,7 @@ def page() -> str:
             ),
             *part(
                 "Proxy",
-                (ClusterSettings, ProxySettings, TlsSettings, AccessSettings),
+                (ClusterSettings, ProxySettings, TlsSettings, DoorSettings, AccessSettings),
                 PROXY,
                 shared | APACHE_PROXY,
             ),

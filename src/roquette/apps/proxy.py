@@ -27,7 +27,7 @@ from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door import Speaks
+from roquette.remoting.door_settings import DoorSettings
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Outcome
 from roquette.remoting.request import RequestContext, Row
@@ -38,6 +38,10 @@ from roquette.wire.codes import RequestCode, ResponseCode
 log = logging.getLogger("roquette.proxy")
 
 ELSEWHERE = "this is a proxy for gRPC clients (RocketMQ 5 SDKs): clients of the remoting protocol go to the name server {}"
+ABOUT = (
+    "This is a RocketMQ proxy: clients of the v5 SDKs (gRPC) have its address as their endpoints; clients of the "
+    "remoting protocol go to a name server."
+)
 OF_APACHE = {  # keys of rmq-proxy.json that we have under the servers' names
     "tlsTestModeEnable": "tls.test.mode.enable",
     "tlsKeyPath": "tls.server.keyPath",
@@ -112,8 +116,8 @@ def _text(value: object) -> str:
 
 def proxy_settings(sources: Sources) -> AllSettings:
     """The settings from all sources; unknown keys are warned of. Raises ConfigError."""
-    classes = ClusterSettings, ProxySettings, TlsSettings, AccessSettings
-    config, proxy, tls, access = running.load_settings(classes, PROXY, sources)
+    classes = ClusterSettings, ProxySettings, TlsSettings, DoorSettings, AccessSettings
+    config, proxy, tls, door, access = running.load_settings(classes, PROXY, sources)
     if access.acl_enable:
         raise ConfigError("aclEnable=true is for brokers: a proxy has users and rules")
     namesrv = config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", "")
@@ -121,7 +125,7 @@ def proxy_settings(sources: Sources) -> AllSettings:
         raise ConfigError("a proxy needs name servers: --namesrv 'host:port;host:port'")
     config = dataclasses.replace(config, namesrv_addr=namesrv)
     host = local_address() if config.bind_address in running.ANY_ADDRESS else config.bind_address
-    protection = running.protection_of(tls, config.proxy_store_path, host)
+    protection = running.protection_of(tls, config.proxy_store_path, host, door)
     return AllSettings(config, proxy, protection, access)
 
 
@@ -149,7 +153,6 @@ class ProxyServer:
             name_servers=config.namesrv_addr, local_host=host, calls=self._protection.calls
         )
         self._tasks, self._requests = Tasks(), Tasks()
-        self._servers: list[Server] = []
         self.port = 0
         self.backend = ClusterBackend(
             client,
@@ -187,12 +190,15 @@ class ProxyServer:
         await self.backend.start()
         further = {settings.grpc_server_port, settings.remoting_listen_port}
         ports = [config.listen_port, *sorted(further - {0, config.listen_port})]
-        speaks = Speaks(http2=self.sessions.open)
+        self._server = Server(dispatcher, clock, on_lost=self.proxy.connection_lost, bound=bound)
+        door = self._protection.door or DoorSettings()
+        speaks = door.speaks(ABOUT, self.access.guard is not None)
+        speaks = dataclasses.replace(speaks, http2=self.sessions.open)
         for port in ports:
-            server = Server(dispatcher, clock, on_lost=self.proxy.connection_lost, bound=bound)
-            self._servers.append(server)
             try:
-                got = await server.start(config.bind_address, port, self._protection.tls, speaks)
+                got = await self._server.start(
+                    config.bind_address, port, self._protection.tls, speaks
+                )
             except OSError as error:
                 await self.stop()
                 where = f"{config.bind_address}:{port}"
@@ -211,8 +217,7 @@ class ProxyServer:
     async def stop(self) -> None:
         """Say goodbye to clients, answer what is held, close."""
         await self.sessions.close()
-        for server in self._servers:
-            await server.stop()
+        await self._server.stop()
         await self._tasks.stop()
         await self._requests.stop()
         await self.backend.close()
