@@ -481,7 +481,7 @@ def test_the_end_does_not_wait_for_ever() -> None:
         assert client.lost and case.toy.cancelled == 1
         late = await case.client()
         await asyncio.sleep(3)
-        assert late.lost and late.goaways[0] == 2**31 - 1
+        assert late.lost and late.goaways == [0]
 
     go(work, settings=ProxySettings(grpc_shutdown_time_seconds=5))
 

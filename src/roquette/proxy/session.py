@@ -124,7 +124,6 @@ class GrpcSession(asyncio.Protocol):
         if not peer.closed:
             self._dispatcher.mark(peer)
             if self._sessions.closing:  # it comes too late: nobody waits for it
-                self.leave(peer.last_active)
                 self._go_away()
                 self._dispatcher.loop.call_soon(self.hang_up)
 
