@@ -1,6 +1,9 @@
 """LOCAL: the backend over a real broker, alone and in a cluster, in virtual time; and gRPC's own client at a broker's port."""
 
 import asyncio
+import queue
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -319,3 +322,39 @@ def test_a_broker_without_grpc_says_so(tmp_path: Path) -> None:
 
     off = partial(broker_features, proxy=ProxySettings(grpc_enable=False))
     served(tmp_path, work, features=off)
+
+
+def test_a_broker_that_stops_ends_its_streams_in_order(tmp_path: Path) -> None:
+    ended: list[grpc.StatusCode] = []
+    took: list[float] = []
+
+    def work(port: int) -> None:
+        channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        wanted = d.Publishing(topics=[d.Resource(name="fresh")])
+        settings = d.Settings(client_type=d.ClientType.PRODUCER, publishing=wanted)
+        asked: queue.Queue[s.TelemetryCommand | None] = queue.Queue()
+        asked.put(s.TelemetryCommand(settings=settings))
+        stream = channel.stream_stream(
+            SERVICE + "Telemetry",
+            lambda request: request.SerializeToString(),
+            s.TelemetryCommand.FromString,
+        )(iter(asked.get, None), metadata=[("x-mq-client-id", "c1")])
+        assert next(stream).status.code == Code.OK
+
+        def wait() -> None:
+            with pytest.raises(grpc.RpcError) as error:
+                next(stream)
+            ended.append(error.value.code())
+            took.append(time.monotonic())
+            asked.put(None)
+            channel.close()
+
+        waiting.append(threading.Thread(target=wait))
+        waiting[0].start()
+        took.append(time.monotonic())
+
+    waiting: list[threading.Thread] = []
+    served(tmp_path, work)
+    waiting[0].join(30)
+    assert ended == [grpc.StatusCode.UNAVAILABLE]
+    assert took[1] - took[0] < 15, "grpcShutdownTimeSeconds is for calls that are being served"
