@@ -111,7 +111,7 @@ V5_NOT_OFFERED = {
     "Go v5 5.1.2": ("batch", *_NO_PUSH),
     "Python v5 5.1.2": ("batch",),
     "Node v5 1.0.8": ("batch",),
-    "Rust v5 5.0.0": ("invisible", *_NO_PUSH),
+    "Rust v5 5.0.0": ("invisible", "tls", *_NO_PUSH),
 }
 # Fixtures whose parameter says whose servers a test ran on.
 SERVERS = ("cluster", "pair", "servers", "recalling", "pop_cluster")

@@ -25,6 +25,7 @@ class Door:
 
     broker: Server
     grpc: str
+    namesrv: str = ""
 
 
 # The log of the proxy has a configuration of its own, found in ROCKETMQ_HOME.

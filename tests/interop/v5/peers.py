@@ -112,10 +112,11 @@ def _made(name: str, sources: list[Path], *commands: tuple[str, ...]) -> Path:
     return built
 
 
-def started(client: str, folder: Path) -> LineClient:
-    """A peer in a folder of its own, where its logs go."""
+def started(client: str, folder: Path, roots: Path) -> LineClient:
+    """A peer in a folder of its own, where its logs go; `roots` are trusted by those that verify certificates."""
     folder.mkdir(parents=True, exist_ok=True)
     home = {"HOME": str(folder), "NAMESRV_ADDR": ""}
+    home |= {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots)}
     if client == JAVA:
         options = (f"-Duser.home={folder}", "-Drocketmq.log.level=WARN", "-Xmx256m")
         command = ["java", *SMALL_JVM, *options, "-cp", java_peer(), "Peer"]
