@@ -56,7 +56,7 @@ def servers(
     else:
         namesrv = start_namesrv("roquette", folder / "namesrv")
         tls = {"tls.config.file": str(property_file(demands="none", name="v5"))}
-        settings = {**QUICK, **tls, "tls.enable": "true", "tls.server.mode": "permissive"}
+        settings = {**QUICK, **tls, "tls.server.mode": "permissive"}
         broker = start_roquette_broker(folder / "broker", namesrv.address, settings=settings)
         door = Door(broker, broker.address, namesrv.address)
     for client in ALL:
