@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.access.attackers import ALICE, GROUP, MALLORY, TOPIC, Closed
+from tests.access.attackers import ALICE, GROUP, MALLORY, SECRET_BODY, TOPIC, Closed
 from tests.access.attacks import OWN, OWN_GROUP, _timed
+from tests.broker.pop_frames import pop_ext, popped
 from tests.proxy.test_access import signed
 
 from roquette.apps.local_proxy import LocalProxy
@@ -176,5 +177,41 @@ def test_anothers_timer_is_not_recalled() -> None:
             assert await mallory.call("RecallMessage", request) != Code.OK
         await asyncio.sleep(40)
         assert await closed.count() == before + 1
+
+    run(scenario)
+
+
+def test_anothers_receipts_are_not_used() -> None:
+    """A receipt of alice's, under her names and under mallory's own."""
+
+    async def scenario(closed: Closed) -> None:
+        fields = pop_ext(closed.now_ms()) | {
+            "topic": TOPIC, "consumerGroup": GROUP, "queueId": 0, "invisibleTime": 10_000,
+        }  # fmt: skip
+        (held,) = popped(await closed.alice.ask(R.POP_MESSAGE, fields))
+        handle, mallory = held.ack_ext(GROUP)["extraInfo"], Client(closed, MALLORY, "m")
+        for group in (GROUP, OWN_GROUP):
+            for topic in (TOPIC, OWN):
+                names = {"group": d.Resource(name=group), "topic": d.Resource(name=topic)}
+                entry = s.AckMessageEntry(message_id="alice-1", receipt_handle=handle)
+                ack = s.AckMessageRequest(**names, entries=[entry])
+                hers = (group, topic) == (OWN_GROUP, OWN)  # it is none of those: nothing happens
+                assert await mallory.call("AckMessage", ack) in CLOSED_TO or hers
+                longer = s.ChangeInvisibleDurationRequest(
+                    **names, message_id="alice-1", receipt_handle=handle
+                )
+                longer.invisible_duration.seconds = 3600
+                said = await mallory.call("ChangeInvisibleDuration", longer)
+                assert said in CLOSED_TO or hers
+                buried = s.ForwardMessageToDeadLetterQueueRequest(
+                    **names, message_id="alice-1", receipt_handle=handle, max_delivery_attempts=1
+                )
+                said = await mallory.call("ForwardMessageToDeadLetterQueue", buried)
+                assert said in (*CLOSED_TO, Code.INVALID_RECEIPT_HANDLE)
+        await asyncio.sleep(60)
+        again = await closed.alice.ask(
+            R.POP_MESSAGE, fields | {"bornTime": closed.now_ms(), "queueId": -1}
+        )
+        assert [message.record.body for message in popped(again)] == [SECRET_BODY]
 
     run(scenario)
