@@ -123,15 +123,15 @@ def test_clients_receive_again_soon_after_their_proxy_is_back(
     try:
         load = Load(client, peer, yard)
         load.until_it_flows(BUSY_S)
-        took = {}
+        took = []
         for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
             ended = yard.end(number)
             assert ended < 31, f"SIGTERM took {ended} s"
             for _ in range(3):
                 load.step()
             yard.begin()
-            took[number.name] = load.until_it_flows(BUSY_S)
+            took.append(load.until_it_flows(BUSY_S))
         print(client, took)
-        assert min(took.values()) < AGAIN_S, took
+        assert max(took) < AGAIN_S, took
     finally:
         peer.stop()
