@@ -11,6 +11,7 @@ from tests.interop.driver import ClientError, LineClient
 from tests.interop.peers import Process, Server, free_port, start_broker, start_namesrv
 from tests.interop.test_proxy_cluster import BROKER, make_topics, start_roquette_proxy
 from tests.interop.v5.peers import GO, JAVA, started
+from tests.interop.ways import authority
 
 pytestmark = [pytest.mark.interop, pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -119,7 +120,7 @@ class Load:
 def test_clients_receive_again_soon_after_their_proxy_is_back(
     client: str, yard: Yard, tmp_path: Path
 ) -> None:
-    peer = started(client, tmp_path / "peer")
+    peer = started(client, tmp_path / "peer", authority("ca").cert)
     try:
         load = Load(client, peer, yard)
         load.until_it_flows(BUSY_S)
