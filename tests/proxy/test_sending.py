@@ -1,5 +1,6 @@
 """SendMessage, RecallMessage and EndTransaction over a backend that remembers what it is asked."""
 
+import asyncio
 import json
 import random
 from collections.abc import Callable
@@ -85,7 +86,7 @@ class World:
         backend = cast(Backend, self.backend)
         parts = [Sending(backend, ProxySettings(**settings)), Transactions(backend)]
         self.proxy = Proxy(parts, ManualClock())
-        peer = cast(Peer, SimpleNamespace(remote="10.1.2.3:4567"))
+        peer = Peer(cast(Any, None), asyncio.Transport(), 1, bytes(8), "10.1.2.3:4567")
         self.caller = Caller(peer, "client", Asks())
         self.replies: list[bytes] = []
 

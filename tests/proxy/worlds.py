@@ -1,7 +1,7 @@
 """The whole proxy over a backend that notes what it is asked, with as many clients and connections as a test wants."""
 
+import asyncio
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 from roquette.base.entropy import Entropy
@@ -119,8 +119,8 @@ class World:
 
     def peer(self, number: int) -> Peer:
         """A connection."""
-        made = SimpleNamespace(id=number, remote=f"10.0.0.{number}:1", closed=False, paused=False)
-        return cast(Peer, made)
+        turns, transport = cast(Any, None), asyncio.Transport()
+        return Peer(turns, transport, number, bytes(8), f"10.0.0.{number}:1")
 
     def caller(self, client_id: str, peer: Peer) -> Caller:
         """A client on it."""

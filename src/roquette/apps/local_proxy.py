@@ -38,6 +38,7 @@ from roquette.remoting.request import Peer, RequestContext
 from roquette.wire.bodies.clients import HeartbeatData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.route import BrokerData, QueueData, TopicRouteData
+from roquette.wire.bodies.topic_config import TopicConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.connection import VERSION
@@ -46,6 +47,7 @@ from roquette.wire.json_body import encode_body
 from roquette.wire.proto.definition_pb2 import AddressScheme, Endpoints
 
 ROUTE_MS: Final = 3_000
+MOST_KNOWN: Final = 10_000  # topics whose description is kept
 FIRST_NUMBER: Final = 1 << 32
 MESSAGE_TYPE: Final = "message.type"
 MADE_FOR_V5: Final = {MESSAGE_TYPE: "MIXED"}
@@ -95,6 +97,7 @@ class LocalBackend:
         self._outbound = cluster.outbound
         self._creation = creation
         self._tasks = Tasks()
+        self._known: dict[str, tuple[TopicConfig, int, Topic]] = {}
         self._routes: Lookup[TopicRouteData] = Lookup(
             self._look, self._tasks, lambda: core.clock.steady_ms() / 1000
         )
@@ -197,6 +200,16 @@ class LocalBackend:
         then(self._told(topic))
 
     def _told(self, topic: BrokerTopic) -> Topic:
+        core = self._core
+        shown, perm = topic.shown, core.live.current.broker_permission
+        known = self._known.get(topic.name)
+        if known is None or known[0] is not shown or known[1] != perm:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[topic.name] = shown, perm, self._describe(topic)
+        return known[2]
+
+    def _describe(self, topic: BrokerTopic) -> Topic:
         core = self._core
         queues = QueueData(
             broker_name=self._name,

@@ -117,6 +117,12 @@ class Call:
             self.over = True
             self.stream.respond(self.stream_id, message.SerializeToString())
 
+    def reply_bytes(self, message: bytes) -> None:
+        """The same with a message that is serialized."""
+        if not self.over:
+            self.over = True
+            self.stream.respond(self.stream_id, message)
+
     def refuse(self, code: int, text: str) -> None:
         """Answer with a reply that has nothing but a status."""
         self.reply(self.rpc.reply(status=status(code, text)))
@@ -125,6 +131,11 @@ class Call:
         """Send messages of a reply that goes on, in one write."""
         if not self.over:
             self.stream.send(self.stream_id, [one.SerializeToString() for one in messages])
+
+    def send_bytes(self, messages: list[bytes]) -> None:
+        """The same with messages that are serialized."""
+        if not self.over:
+            self.stream.send(self.stream_id, messages)
 
     def finish(self, grpc: int = GRPC_OK, text: str = "") -> None:
         """End a call that streams, or any call with an error of gRPC's."""

@@ -8,6 +8,7 @@ from roquette.message.message_id import host_text, offset_message_id
 from roquette.message.properties import RESERVED, decode_properties
 from roquette.message.record_layout import StoredRecord
 from roquette.message.sysflag import COMPRESSED
+from roquette.proxy.encoding import LONGEST_MS
 from roquette.wire.proto.definition_pb2 import (
     DeadLetterQueue,
     Digest,
@@ -19,7 +20,6 @@ from roquette.wire.proto.definition_pb2 import (
     SystemProperties,
 )
 
-LONGEST_MS: Final = 253_402_300_799_999  # a Timestamp ends with the year 9999
 _MD5: Final = DigestType.MD5
 _GZIP: Final = Encoding.GZIP
 _IDENTITY: Final = Encoding.IDENTITY

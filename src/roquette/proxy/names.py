@@ -1,5 +1,8 @@
 """Names of topics and groups as clients write them: checked, and with their namespace."""
 
+from functools import lru_cache
+from typing import Final
+
 from roquette.message.names import (
     client_group_error,
     client_topic_error,
@@ -8,6 +11,8 @@ from roquette.message.names import (
 )
 from roquette.proxy.statuses import RpcError
 from roquette.wire.proto.definition_pb2 import Code, Resource
+
+KEPT: Final = 2_048  # names whose check is remembered
 
 
 def name_of(resource: Resource) -> str:
@@ -19,20 +24,28 @@ def name_of(resource: Resource) -> str:
 def topic_of(resource: Resource) -> str:
     """The name of a topic that clients may use; raises RpcError."""
     name = name_of(resource)
-    error = client_topic_error(name)
+    error = _topic_error(name)
     if error is not None:
         raise RpcError(Code.ILLEGAL_TOPIC, error)
-    if is_system_topic(name):
-        raise RpcError(Code.ILLEGAL_TOPIC, "cannot access system topic")
     return name
+
+
+@lru_cache(maxsize=KEPT)
+def _topic_error(name: str) -> str | None:
+    error = client_topic_error(name)
+    return "cannot access system topic" if error is None and is_system_topic(name) else error
 
 
 def group_of(resource: Resource) -> str:
     """The name of a consumer group that clients may use; raises RpcError."""
     name = name_of(resource)
-    error = client_group_error(name)
+    error = _group_error(name)
     if error is not None:
         raise RpcError(Code.ILLEGAL_CONSUMER_GROUP, error)
-    if is_system_group(name):
-        raise RpcError(Code.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
     return name
+
+
+@lru_cache(maxsize=KEPT)
+def _group_error(name: str) -> str | None:
+    error = client_group_error(name)
+    return "cannot use system consumer group" if error is None and is_system_group(name) else error

@@ -7,6 +7,7 @@ from roquette.base.clock import Clock
 from roquette.proxy.answers import Answer
 from roquette.proxy.backend import Backend
 from roquette.proxy.call import Call, Rpc
+from roquette.proxy.encoding import acknowledged
 from roquette.proxy.handles import ack, change, forward, living_handle, read_handle
 from roquette.proxy.names import group_of, topic_of
 from roquette.proxy.renewals import Renewals
@@ -160,6 +161,11 @@ class _Acks:
 
     def note(self, index: int, result: Status) -> None:
         """The result of one entry; the last one answers the call."""
+        entries = self._entries
+        if len(entries) == 1 and result is _OK:
+            only = entries[0]
+            self.call.reply_bytes(acknowledged(only.message_id, only.receipt_handle))
+            return
         self._results[index] = result
         self._left -= 1
         if self._left:

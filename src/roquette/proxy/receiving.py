@@ -17,7 +17,8 @@ from roquette.message.record_layout import StoredRecord
 from roquette.proxy.answers import Answer
 from roquette.proxy.backend import Ask, Backend, Topic
 from roquette.proxy.call import Call, Rpc
-from roquette.proxy.delivered import timestamp, to_message
+from roquette.proxy.delivered import to_message
+from roquette.proxy.encoding import delivered, delivery_time
 from roquette.proxy.handles import ack, forward, give_back, kind_of, read_handle
 from roquette.proxy.names import group_of, topic_of
 from roquette.proxy.receipts import check_invisible
@@ -42,7 +43,7 @@ TOO_LITTLE_TIME: Final = (
 )
 _TOLD_SINCE: Final = "5.0.3"  # the first clients that know ILLEGAL_POLLING_TIME
 _ext: Final = HeaderDecoder(PopMessageResponseHeader)
-_OK: Final = ReceiveMessageResponse(status=status(Code.OK, "OK"))
+_OK: Final = ReceiveMessageResponse(status=status(Code.OK, "OK")).SerializeToString()
 _NOTHING: Final = frozenset((ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND))
 
 
@@ -247,6 +248,7 @@ class Receiving(Part):
         space, mark, rest = poll.topic.partition("%")
         topic.resource_namespace, topic.name = (space, rest) if mark else ("", poll.topic)
         replies = [_OK]
+        encoded = topic.SerializeToString()
         unread = poll.call.over
         for record in decode_records(answer.body):
             named = decode_properties(record.properties)
@@ -265,16 +267,19 @@ class Receiving(Part):
             if unread:
                 give_back(self._backend, receipt, poll.topic, poll.group)
             elif self._is_wanted(poll, record, named, receipt):
-                message = to_message(record, topic, receipt, named)
-                replies.append(ReceiveMessageResponse(message=message))
+                said = delivered(record, encoded, receipt, named)
+                if said is None:
+                    message = to_message(record, topic, receipt, named)
+                    said = ReceiveMessageResponse(message=message).SerializeToString()
+                replies.append(said)
                 if poll.renews:
                     self._renewals.add(
                         poll.call.caller, poll.group, poll.topic, receipt, record.reconsume_times
                     )
         if len(replies) > 1:
             self._leave(poll)
-            replies.append(self._delivery_time())
-            poll.call.send(*replies)
+            replies.append(delivery_time(self._clock.now_ms()))
+            poll.call.send_bytes(replies)
             poll.call.finish()
         else:
             self._end(poll, Code.MESSAGE_NOT_FOUND, "no match message")
@@ -296,15 +301,13 @@ class Receiving(Part):
             return False
         return True
 
-    def _delivery_time(self) -> ReceiveMessageResponse:
-        return ReceiveMessageResponse(delivery_timestamp=timestamp(self._clock.now_ms()))
-
     def _end(self, poll: _Poll, code: int, text: str) -> None:
         self._leave(poll)
         self._fail(poll.call, code, text)
 
     def _fail(self, call: Call, code: int, text: str) -> None:
-        call.send(ReceiveMessageResponse(status=status(code, text)), self._delivery_time())
+        said = ReceiveMessageResponse(status=status(code, text)).SerializeToString()
+        call.send_bytes([said, delivery_time(self._clock.now_ms())])
         call.finish()
 
 

@@ -21,6 +21,9 @@ from roquette.proxy.call import Call, Rpc
 from roquette.proxy.messages import Converter, Outgoing
 from roquette.proxy.names import name_of, topic_of
 from roquette.proxy.queue_choice import QueueChoice
+from roquette.proxy.sent import Sent
+from roquette.proxy.sent import recalled as recalled_of
+from roquette.proxy.sent import sent as sent_of
 from roquette.proxy.service import Part, fail
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError, code_of, no_topic, status
@@ -54,23 +57,6 @@ _REPLY: Final = SendMessageResponse(
 ).SerializeToString()
 _READY_ENTRY: Final = SendResultEntry.FromString
 _READY_REPLY: Final = SendMessageResponse.FromString
-
-
-class _Sent(msgspec.Struct, rename="camel", gc=False):
-    """What an answer to a send says; numbers are words."""
-
-    msg_id: str = ""
-    queue_offset: str = "0"
-    transaction_id: str | None = None
-    recall_handle: str | None = None
-
-
-class _Recalled(msgspec.Struct, rename="camel", gc=False):
-    msg_id: str = ""
-
-
-_sent = msgspec.json.Decoder(_Sent).decode
-_recalled = msgspec.json.Decoder(_Recalled).decode
 
 
 class _Bundle:
@@ -223,7 +209,7 @@ class Sending(Part):
                 call.refuse(code_of(answer.code), answer.remark)
                 return
             try:
-                message_id = _recalled(answer.ext).msg_id if answer.ext else ""
+                message_id = recalled_of(answer.ext).msg_id if answer.ext else ""
             except _UNREADABLE:
                 call.refuse(Code.INTERNAL_SERVER_ERROR, UNREADABLE)
             else:
@@ -318,7 +304,7 @@ def _entries(bundle: _Bundle, answer: Answer) -> list[SendResultEntry]:
 
 def _fill(entries: Sequence[SendResultEntry], bundle: _Bundle, answer: Answer) -> None:
     """Write into entries, one for each message, where it is."""
-    sent = _sent(answer.ext) if answer.ext else _Sent()
+    sent = sent_of(answer.ext) if answer.ext else Sent()
     offset = int(sent.queue_offset)
     first, entry = bundle.messages[0], entries[0]
     entry.message_id = first.message_id

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
+from mypy_extensions import mypyc_attr
 
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
@@ -29,6 +30,7 @@ class Beat(NamedTuple):
     step: Callable[[], Awaitable[object] | None]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Part:
     """One thing the proxy does, with all that belongs to it; it overrides what it needs."""
 
@@ -79,7 +81,10 @@ class Proxy:
 
     def begin(self, call: Call, message: bytes) -> None:
         """Serve a call's first message; it is answered now or later."""
-        self.guarded(call, lambda: self._serve(call, message))
+        try:
+            self._serve(call, message)
+        except Exception as error:  # noqa: BLE001 - a defect of one call ends no server
+            self._break(call, error)
 
     def go_on(self, call: Call, message: bytes) -> None:
         """A further message of a call that listens."""
@@ -94,32 +99,38 @@ class Proxy:
             call.on_message(request)
 
     def _serve(self, call: Call, message: bytes) -> None:
-        request = call.rpc.request.FromString(message)
+        rpc = call.rpc
+        request = rpc.request.FromString(message)
         if not call.caller.client_id:
             raise RpcError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
         if self.gate is not None:
             self.gate(call, request)
-        call.rpc.serve(call, request)
+        rpc.serve(call, request)
 
     def guarded(self, call: Call, work: Callable[[], object]) -> None:
         """Do something for a call; an error ends it, and nothing else."""
         try:
             work()
-        except RpcError as error:
-            known = error
-            call.broken(lambda: fail(call, known))
-        except Refused as refusal:
-            refused = RpcError(code_of(refusal.code), refusal.remark)
-            call.broken(lambda: fail(call, refused))
-        except DecodeError:
+        except Exception as error:  # noqa: BLE001 - see `begin`
+            self._break(call, error)
+
+    def _break(self, call: Call, error: Exception) -> None:
+        """A call ends with an error."""
+        name = call.rpc.name
+        if isinstance(error, DecodeError):
             text = f"the message is not a {call.rpc.request.__name__}"
             call.broken(lambda: call.finish(GRPC_INTERNAL, text))
-        except Exception as error:
+            return
+        if isinstance(error, RpcError):
+            known = error
+        elif isinstance(error, Refused):
+            known = RpcError(code_of(error.code), error.remark)
+        else:
             self.crashed += 1
-            name = call.rpc.name
             self._noise.warning(f"rpc{name}", "rpc failed name=%s error=%r", name, error)
             log.debug("rpc failed", exc_info=error)
-            call.broken(lambda: fail(call, RpcError(Code.INTERNAL_SERVER_ERROR, FAILED)))
+            known = RpcError(Code.INTERNAL_SERVER_ERROR, FAILED)
+        call.broken(lambda: fail(call, known))
 
     def asked(
         self,

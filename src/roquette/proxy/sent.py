@@ -1,0 +1,24 @@
+"""What brokers answer to sends and recalls, as far as the proxy reads it. Interpreted: msgspec builds it from the JSON."""
+
+from typing import Final
+
+import msgspec
+
+
+class Sent(msgspec.Struct, rename="camel", gc=False):
+    """What an answer to a send says; numbers are words."""
+
+    msg_id: str = ""
+    queue_offset: str = "0"
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+
+
+class Recalled(msgspec.Struct, rename="camel", gc=False):
+    """What an answer to a recall says."""
+
+    msg_id: str = ""
+
+
+sent: Final = msgspec.json.Decoder(Sent).decode
+recalled: Final = msgspec.json.Decoder(Recalled).decode
