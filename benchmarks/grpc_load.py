@@ -286,9 +286,10 @@ def receiver(run: Run, client: Client, broker: str) -> None:
 
 async def hold(run: Run, clients: list[Client], broker: str) -> str:
     """Wait with `inflight` receives on each connection; answers of any kind count as errors."""
-    request = receive_request(run, 32, broker)
     early: list[object] = []
-    for client in clients:
+    for number, client in enumerate(clients):
+        run.group = f"held-{number % 20}"
+        request = receive_request(run, 32, broker)
         for _ in range(run.inflight):
             client.call(
                 b"ReceiveMessage",

@@ -45,6 +45,8 @@ class InsideAsk:
 class InsideBackend:
     """The dispatcher of the broker, as LOCAL has it."""
 
+    in_process = True
+
     def __init__(self, case: Case) -> None:
         self.core = case.broker.core
         self.dispatcher = case.broker._listeners._main

@@ -75,6 +75,48 @@ def test_received_messages_are_invisible_until_they_are_acknowledged(run_broker:
     run_broker(scenario)
 
 
+def test_acks_of_one_turn_are_one_request_and_each_is_answered(run_broker: Any) -> None:
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 6)
+        found = await consumers.receive()
+        handles = [message.system_properties.receipt_handle for message in found.messages]
+        assert len({handle.rsplit(" ", 2)[0] for handle in handles}) == 1
+        consumers.backend.asked.clear()
+
+        def ack(message: Any) -> Any:
+            request = s.AckMessageRequest()
+            request.group.name, request.topic.name = "g", "T"
+            entry = request.entries.add()
+            entry.message_id = message.system_properties.message_id
+            entry.receipt_handle = message.system_properties.receipt_handle
+            return consumers.start("AckMessage", request)
+
+        replies = [ack(message) for message in found.messages[:5]]
+        for reply in replies:
+            await reply.done.wait()
+        said = [s.AckMessageResponse.FromString(reply.messages[0]) for reply in replies]
+        assert [names(one) for one in said] == ["OK"] * 5
+        assert [one.entries[0].receipt_handle for one in said] == handles[:5]
+        assert consumers.backend.asked == [RequestCode.BATCH_ACK_MESSAGE]
+        await asyncio.sleep(13)
+        again = await consumers.receive()
+        assert again.bodies == [found.bodies[5]]
+        consumers.backend.asked.clear()
+        await ack(again.messages[0]).done.wait()
+        assert consumers.backend.asked == [RequestCode.ACK_MESSAGE]  # alone: its refusals say more
+        consumers.backend.refuse[RequestCode.BATCH_ACK_MESSAGE] = ResponseCode.SYSTEM_BUSY
+        await produce(case, b"x")
+        await produce(case, b"y")
+        more = await consumers.receive()
+        refused = [ack(message) for message in more.messages]
+        for reply in refused:
+            await reply.done.wait()
+        codes = [s.AckMessageResponse.FromString(one.messages[0]).status.code for one in refused]
+        assert codes == [d.Code.TOO_MANY_REQUESTS] * 2
+
+    run_broker(scenario)
+
+
 def test_a_receive_waits_and_is_woken_by_a_message(run_broker: Any) -> None:
     async def scenario(case: Case) -> None:
         consumers = await made(case, 0)

@@ -46,6 +46,8 @@ TOPICS = {
 
 
 class FakeBackend:
+    in_process = False
+
     """Answers each send as a broker would; `code` is what it answers with."""
 
     def __init__(self) -> None:

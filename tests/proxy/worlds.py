@@ -23,6 +23,8 @@ from roquette.wire.proto import service_pb2 as s
 
 
 class FakeBackend:
+    in_process = False
+
     """`groups` there are; `said` is what it was told of clients: the first word is what happened."""
 
     def __init__(self) -> None:

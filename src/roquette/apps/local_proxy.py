@@ -58,6 +58,10 @@ def _nothing(answer: Answer) -> None:
     return None
 
 
+def _unasked(opaque: int, code: int, ext: bytes, body: bytes, oneway: bool) -> None:
+    """Nobody asks the broker's own caller anything."""
+
+
 class _Inside:
     """A request that the dispatcher has, or None for one that was answered at once."""
 
@@ -84,6 +88,8 @@ class _NoTransport(asyncio.Transport):
 class LocalBackend:
     """The broker of this process."""
 
+    in_process = True
+
     def __init__(
         self,
         core: BrokerCore,
@@ -102,7 +108,7 @@ class LocalBackend:
             self._look, self._tasks, lambda: core.clock.steady_ms() / 1000
         )
         asks = Asks()
-        wire = InnerWire(asks.answered, lambda *asked: None, list)
+        wire = InnerWire(asks.answered, _unasked, list)
         peer = Peer(
             dispatcher, _NoTransport(), -1, core.address.store_host, str(core.address), wire
         )

@@ -36,7 +36,13 @@ class Topic(NamedTuple):
 
 
 class Backend(Protocol):
-    """Brokers behind the proxy. Every `then` is called at most once, in the loop's thread, perhaps at once."""
+    """Brokers behind the proxy. Every `then` is called at most once, in the loop's thread, perhaps at once.
+
+    Attributes:
+        in_process: the broker is one of ours, in this process.
+    """
+
+    in_process: bool
 
     def ask(
         self, caller: Caller, broker: str, code: int, header: Any, body: bytes, then: Then,

@@ -149,6 +149,8 @@ class ClusterBackend:
         proxy: whose clients are asked about transactions; set before `start`.
     """
 
+    in_process = False
+
     def __init__(
         self,
         config: ClusterConfig,

@@ -23,29 +23,30 @@ def name_of(resource: Resource) -> str:
 
 def topic_of(resource: Resource) -> str:
     """The name of a topic that clients may use; raises RpcError."""
-    name = name_of(resource)
-    error = _topic_error(name)
+    name, error = _topic(name_of(resource))
     if error is not None:
         raise RpcError(Code.ILLEGAL_TOPIC, error)
     return name
 
 
 @lru_cache(maxsize=KEPT)
-def _topic_error(name: str) -> str | None:
+def _topic(name: str) -> tuple[str, str | None]:
+    """The name, as one object for all who use it, and what is wrong with it."""
     error = client_topic_error(name)
-    return "cannot access system topic" if error is None and is_system_topic(name) else error
+    return name, "cannot access system topic" if error is None and is_system_topic(name) else error
 
 
 def group_of(resource: Resource) -> str:
     """The name of a consumer group that clients may use; raises RpcError."""
-    name = name_of(resource)
-    error = _group_error(name)
+    name, error = _group(name_of(resource))
     if error is not None:
         raise RpcError(Code.ILLEGAL_CONSUMER_GROUP, error)
     return name
 
 
 @lru_cache(maxsize=KEPT)
-def _group_error(name: str) -> str | None:
+def _group(name: str) -> tuple[str, str | None]:
     error = client_group_error(name)
-    return "cannot use system consumer group" if error is None and is_system_group(name) else error
+    if error is None and is_system_group(name):
+        error = "cannot use system consumer group"
+    return name, error

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from roquette.base.clock import Clock
+from roquette.proxy.ack_batches import AckBatches
 from roquette.proxy.answers import Answer
 from roquette.proxy.backend import Backend
 from roquette.proxy.call import Call, Rpc
@@ -46,6 +47,7 @@ class Receipts(Part):
         self._settings = settings
         self._clock = clock
         self._renewals = renewals
+        self._batches = AckBatches(backend) if backend.in_process else None
 
     def rpcs(self) -> Iterable[Rpc[Any]]:
         """The three."""
@@ -62,6 +64,11 @@ class Receipts(Part):
             ForwardMessageToDeadLetterQueueResponse,
             self._forward,
         )
+
+    def stop(self) -> None:
+        """The acks of this turn go before the end."""
+        if self._batches is not None:
+            self._batches.send()
 
     def _ack(self, call: Call, request: AckMessageRequest) -> None:
         topic, group = topic_of(request.topic), group_of(request.group)
@@ -93,7 +100,10 @@ class Receipts(Part):
                 self._renewals.changed(call.caller.client_id, group, text, valid_text)
                 acks.note(index, refusal(answer, "ack failed: status is abnormal"))
 
-            ack(self._backend, call.caller, handle, topic, group, answered)
+            if self._batches is not None:
+                self._batches.ack(call.caller, handle, topic, group, answered)
+            else:
+                ack(self._backend, call.caller, handle, topic, group, answered)
 
         self._renewals.take(call.caller.client_id, group, text, valid)
 

@@ -51,10 +51,12 @@ class _Poll:
     """One receive under way: what of its request is needed for its answer."""
 
     __slots__ = (
-        "ask", "broker", "call", "done", "group", "invisible_ms", "most_tries", "renews", "tags", "topic",
+        "ask", "broker", "call", "done", "group", "invisible_ms", "most_tries", "owner", "renews",
+        "tags", "topic",
     )  # fmt: skip
 
-    def __init__(self, call: Call, topic: str, group: str) -> None:
+    def __init__(self, owner: "Receiving", call: Call, topic: str, group: str) -> None:
+        self.owner = owner
         self.call = call
         self.topic = topic
         self.group = group
@@ -65,6 +67,18 @@ class _Poll:
         self.most_tries = 0
         self.ask: Ask | None = None
         self.done = False
+
+    # Methods, not closures: a held poll costs little.
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self.owner.leave(self)
+        if self.ask is not None:
+            self.ask.cancel()
+
+    def answered(self, answer: Answer) -> None:
+        """The broker has answered."""
+        self.owner.answered(self, answer)
 
 
 class Receiving(Part):
@@ -100,7 +114,7 @@ class Receiving(Part):
     def _begin(self, call: Call, request: ReceiveMessageRequest) -> None:
         polling_ms = self._polling_ms(call, request)
         queue = request.message_queue
-        poll = _Poll(call, topic_of(queue.topic), group_of(request.group))
+        poll = _Poll(self, call, topic_of(queue.topic), group_of(request.group))
         settings = self._settings
         if settings.enable_proxy_auto_renew and request.auto_renew:
             poll.invisible_ms = settings.default_invisible_time_mills
@@ -135,7 +149,7 @@ class Receiving(Part):
             self._renewals.seen(call.caller)
         wanted = queue.broker.name
         self._take_place(poll)
-        call.on_cancel = lambda: self._cancel(poll)
+        call.on_cancel = poll.cancel
         self._backend.topic(
             call.caller, poll.topic, lambda topic: self._found(poll, header, wanted, topic)
         )
@@ -170,7 +184,8 @@ class Receiving(Part):
         self._of_client[client] = of_client + 1
         self._of_group[group] = of_group + 1
 
-    def _leave(self, poll: _Poll) -> None:
+    def leave(self, poll: _Poll) -> None:
+        """A receive ends: it counts no more."""
         if poll.done:
             return
         poll.done = True
@@ -182,11 +197,6 @@ class Receiving(Part):
                 table[name] -= 1
             else:
                 del table[name]
-
-    def _cancel(self, poll: _Poll) -> None:
-        self._leave(poll)
-        if poll.ask is not None:
-            poll.ask.cancel()
 
     def _found(
         self, poll: _Poll, header: PopMessageRequestHeader, wanted: str, topic: Topic | None
@@ -220,10 +230,11 @@ class Receiving(Part):
         timeout = header.poll_time + 3_000
         poll.ask = self._backend.ask(
             poll.call.caller, poll.broker, RequestCode.POP_MESSAGE, header, b"",
-            lambda answer: self._answered(poll, answer), timeout,
+            poll.answered, timeout,
         )  # fmt: skip
 
-    def _answered(self, poll: _Poll, answer: Answer) -> None:
+    def answered(self, poll: _Poll, answer: Answer) -> None:
+        """The broker has answered a pop."""
         code = answer.code
         if code == ResponseCode.SUCCESS:
             try:
@@ -277,7 +288,7 @@ class Receiving(Part):
                         poll.call.caller, poll.group, poll.topic, receipt, record.reconsume_times
                     )
         if len(replies) > 1:
-            self._leave(poll)
+            self.leave(poll)
             replies.append(delivery_time(self._clock.now_ms()))
             poll.call.send_bytes(replies)
             poll.call.finish()
@@ -302,7 +313,7 @@ class Receiving(Part):
         return True
 
     def _end(self, poll: _Poll, code: int, text: str) -> None:
-        self._leave(poll)
+        self.leave(poll)
         self._fail(poll.call, code, text)
 
     def _fail(self, call: Call, code: int, text: str) -> None:
