@@ -133,6 +133,7 @@ BOUNDED: dict[str, str] = {
     "proxy/renewals.py:_entries _clients": "MOST, then receives are refused",
     "proxy/renewals.py:_changed": "MOST_CHANGED",
     "proxy/receiving.py:_of_client _of_group": "receives under way: grpcMaxStreams of a connection",
+    "proxy/ack_batches.py:_batches": "acks of one turn: the lanes' requests",
     "proxy/queue_choice.py:_turns": "MOST_TOPICS, then from the start",
     "proxy/lookups.py:_asked _known": "names that are looked up, WAITING callers; client/core/bounds.py TOPICS",
     # store: queues that are written, and what is found at start
