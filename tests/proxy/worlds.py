@@ -23,9 +23,9 @@ from roquette.wire.proto import service_pb2 as s
 
 
 class FakeBackend:
-    in_process = False
-
     """`groups` there are; `said` is what it was told of clients: the first word is what happened."""
+
+    in_process = False
 
     def __init__(self) -> None:
         self.groups: dict[str, SubscriptionGroupConfig] = {}
