@@ -93,6 +93,10 @@ ALLOWED: dict[tuple[str, str], str] = {
     ): "an entry that fails stops none behind it",
     ("client/pipeline.py", "except Exception"): "the boundary to the application's selector",
     ("client/handler.py", "except Exception"): "the boundary to the application's handler",
+    (
+        "client/interceptors.py",
+        "except Exception",
+    ): "the boundary to the application's interceptors",
     ("remoting/dispatcher.py", "except Exception"): "the boundary between a processor and the wire",
     ("wire/header_codec.py", "exec"): "header encoders are generated from our own Structs",
 }

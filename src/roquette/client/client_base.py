@@ -1,0 +1,134 @@
+"""The life of a client: what it is made of, its start and its end."""
+
+import asyncio
+import dataclasses
+from types import TracebackType
+from typing import Protocol, Self, Unpack
+
+from roquette.base.clock import Clock, SystemClock
+from roquette.base.entropy import Entropy
+from roquette.base.files import Files, OsFiles, home_directory
+from roquette.base.lifecycle import Tasks
+from roquette.client.access import AccessWords, access_of
+from roquette.client.config import ClientConfig
+from roquette.client.handler import inside_handler
+from roquette.client.interceptors import Interceptor, Interceptors
+from roquette.client.producer import Producer
+from roquette.client.pull_consumer import PullConsumer
+from roquette.client.push_consumer import PushConsumer
+from roquette.client.session import Session
+from roquette.errors import ClientClosed
+from roquette.message.names import DEFAULT_PRODUCER_GROUP
+from roquette.remoting.address import local_address
+
+
+class ClosesFirst(Protocol):
+    """What a client ends before its consumers leave their groups."""
+
+    async def aclose(self) -> None:
+        """End it; may be called twice."""
+        ...
+
+
+class ClientBase:
+    """What all calls of a client share; `Client` is what applications use."""
+
+    def __init__(
+        self,
+        name_servers: str = "",
+        *,
+        group: str = DEFAULT_PRODUCER_GROUP,
+        config: ClientConfig | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        files: Files | None = None,
+        **access: Unpack[AccessWords],
+    ) -> None:
+        settings = config or ClientConfig(name_servers=name_servers)
+        tls, credentials = access_of(access)
+        if tls is not None or credentials is not None:
+            settings = dataclasses.replace(
+                settings,
+                tls=tls or settings.tls,
+                credentials=credentials or settings.credentials,
+            )
+        if name_servers:
+            settings = dataclasses.replace(settings, name_servers=name_servers)
+        if settings.offset_root is None:
+            settings = dataclasses.replace(
+                settings, offset_root=f"{home_directory()}/.rocketmq_offsets"
+            )
+        self.config = settings
+        self._group = group
+        self._clock = clock or SystemClock()
+        self._entropy = entropy or Entropy()
+        self._files = files or OsFiles()
+        self._interceptors = Interceptors()
+        self._session: Session | None = None
+        self._producer: Producer | None = None
+        self._consumers: list[PushConsumer] = []
+        self._pull_consumers: list[PullConsumer] = []
+        self._first_closed: list[ClosesFirst] = []
+        self._tasks = Tasks()
+        self._closing: asyncio.Task[None] | None = None
+
+    async def start(self) -> Self:
+        """Begin; `async with` does it. No connection is made before the first call needs one."""
+        if self._session is None:
+            host = self.config.local_host or local_address()
+            session = Session(
+                self.config, clock=self._clock, entropy=self._entropy, local_host=host
+            )
+            self._producer = Producer(session, self._group)
+            self._session = session
+            await session.start()
+        return self
+
+    async def close(self) -> None:
+        """Leave all groups and close all connections; may be called twice.
+
+        Cancelled, it goes on without its caller; called by a handler it does not wait, or the handler would
+        wait for its own end.
+        """
+        session, self._session = self._session, None
+        if session is not None:
+            self._closing = self._tasks.start("close", self._close(session))
+        if self._closing is not None and not inside_handler():
+            await asyncio.shield(self._closing)
+
+    async def _close(self, session: Session) -> None:
+        for part in self._first_closed:
+            await part.aclose()  # or its consumer would wait for the message left without an answer
+        for consumer in self._consumers[::-1]:
+            await consumer.left()
+        for reader in self._pull_consumers:
+            await reader.close()
+        await session.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def intercept(self, interceptor: Interceptor) -> None:
+        """Call it around each message that is sent and each that is handled from now on."""
+        self._interceptors.add(interceptor)
+
+    @property
+    def session(self) -> Session:
+        """The shared connections and routes (for tools); raises ClientClosed."""
+        if self._session is None:
+            raise ClientClosed("the client is not started, or closed: use 'async with Client(...)'")
+        return self._session
+
+    @property
+    def _sender(self) -> Producer:
+        assert self.session is not None
+        assert self._producer is not None
+        return self._producer

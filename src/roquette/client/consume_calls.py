@@ -1,0 +1,124 @@
+"""How an application gets messages by its client: handlers, streams, readers."""
+
+from collections.abc import Mapping
+
+from roquette.client.arguments import (
+    ModelName,
+    StrategyName,
+    as_subscriptions,
+    check_count,
+    check_group,
+    consumer_options,
+)
+from roquette.client.client_base import ClientBase
+from roquette.client.consumer_options import StartFrom, StartPoint
+from roquette.client.handler import Handler
+from roquette.client.pull_consumer import PullConsumer
+from roquette.client.push_consumer import PushConsumer
+from roquette.client.stream import MessageStream
+
+
+class ConsumeCalls(ClientBase):
+    """Consuming: as a member of a group, or as a reader outside of it."""
+
+    async def subscribe(
+        self,
+        topic: str | Mapping[str, str],
+        *,
+        group: str,
+        handler: Handler,
+        tags: str = "*",
+        concurrency: int = 20,
+        start_from: StartPoint = StartFrom.LAST,
+        model: ModelName = "clustering",
+        orderly: bool = False,
+        max_reconsume_times: int = -1,
+        strategy: StrategyName = "AVG",
+    ) -> PushConsumer:
+        """Join a group and have messages handed to `handler`; `close` the returned consumer to leave.
+
+        Args:
+            topic: a topic, or topics with their tags: {"orders": "new || paid"}.
+            handler: returns None or True when done; False or an exception lets the message come again.
+            tags: "a || b" delivers messages with one of these tags only; "*" delivers all.
+            concurrency: how many messages are handled at the same time, of all queues together. 1 handles them one
+                after the other, yet promises no order when a message fails; that is `orderly`.
+            start_from: where a group that has no offset yet begins: StartFrom.LAST, StartFrom.FIRST, or at the first
+                message stored at a time (a datetime, or milliseconds since 1970). A group that has one goes on there.
+            model: "clustering" gives each message to one member, keeps offsets at the brokers and retries what
+                failed; "broadcasting" gives every member all messages, keeps offsets in a local file and retries nothing.
+            orderly: handle each queue's messages one at a time, in order, under the broker's lock of the queue. A
+                message that fails is tried again before the next one, which waits. `concurrency` queues run side by side.
+            max_reconsume_times: after how many failures a message goes to the dead-letter topic `%DLQ%<group>`. -1 is
+                Apache's default: 16 times, or, orderly, without end.
+            strategy: how queues are divided among the members; it must be the same in all of them. "AVG": contiguous
+                shares; "AVG_BY_CIRCLE": dealt in turn; "CONSISTENT_HASH": few queues move when members change.
+
+        Raises:
+            ConfigError: an option is wrong, or this client already has a consumer of the group.
+        """
+        options = consumer_options(
+            group,
+            as_subscriptions(topic, tags),
+            handler,
+            concurrency=concurrency,
+            start_from=start_from,
+            model=model,
+            orderly=orderly,
+            max_reconsume_times=max_reconsume_times,
+            strategy=strategy,
+        )
+        consumer = PushConsumer(self.session, self._sender, self._files, handler, options)
+        self._consumers.append(consumer)  # a close that comes while it joins must find it
+        try:
+            await consumer.start()
+        finally:
+            if not consumer.started:
+                self._consumers.remove(consumer)
+        return consumer
+
+    def consume(
+        self,
+        topic: str | Mapping[str, str],
+        *,
+        group: str,
+        tags: str = "*",
+        start_from: StartPoint = StartFrom.LAST,
+        model: ModelName = "clustering",
+        max_reconsume_times: int = -1,
+    ) -> MessageStream:
+        """An asynchronous iterator over messages: asking for the next one acknowledges the one before.
+
+        Leaving the loop by `break` or an error leaves the current message unacknowledged: it comes again.
+        """
+
+        async def join(handler: Handler) -> PushConsumer:
+            return await self.subscribe(
+                topic,
+                group=group,
+                handler=handler,
+                tags=tags,
+                concurrency=1,
+                start_from=start_from,
+                model=model,
+                max_reconsume_times=max_reconsume_times,
+            )
+
+        stream = MessageStream(join)
+        self._first_closed.append(stream)
+        return stream
+
+    async def pull_consumer(self, *, group: str, tags: str = "*", batch: int = 32) -> PullConsumer:
+        """A reader under your control: assign, seek, poll, commit.
+
+        Args:
+            group: whose offsets are read and committed; the reader does not join it.
+            tags: as in `subscribe`.
+            batch: the most messages one request asks for; a broker may give fewer (Apache's: 32).
+        """
+        check_group(group)
+        as_subscriptions("t", tags)
+        check_count("batch", batch)
+        consumer = PullConsumer(self.session, group=group, tags=tags, batch=batch)
+        self._pull_consumers.append(consumer)
+        return consumer

@@ -1,0 +1,101 @@
+"""What an application sends by its client."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from roquette.client.arguments import as_message, check_count
+from roquette.client.client_base import ClientBase
+from roquette.client.producer import Selector, SendReceipt
+from roquette.errors import MessageIllegal
+from roquette.message.message import Message, MessageQueue
+
+
+class SendCalls(ClientBase):
+    """Sending: one message, many at once, without waiting."""
+
+    async def send(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        key: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        shard_key: str | None = None,
+        delay_level: int = 0,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Send one message and wait until the broker has it.
+
+        Args:
+            key: one key or several, to find the message by. tag: what consumers filter by.
+            shard_key: messages with one shard key go to one queue, in order.
+            delay_level: 1..18 (1 s .. 2 h) delivers later.
+            queue, selector: choose the queue yourself.
+
+        Raises:
+            MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout
+        """
+        message = as_message(topic, body, key, tag, properties, shard_key, delay_level)
+        check_count("timeout_ms", 1 if timeout_ms is None else timeout_ms)
+        return await self._sender.send(
+            message, queue=queue, selector=selector, timeout_ms=timeout_ms
+        )
+
+    async def send_nowait(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        key: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        shard_key: str | None = None,
+        delay_level: int = 0,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+    ) -> "asyncio.Future[SendReceipt]":
+        """Send without waiting for the answer: the future gets it. Waits while too many are unanswered."""
+        message = as_message(topic, body, key, tag, properties, shard_key, delay_level)
+        return await self._sender.send_nowait(message, queue=queue, selector=selector)
+
+    async def send_oneway(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        key: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send without an answer: fastest, but whether it arrived stays unknown."""
+        await self._sender.send_oneway(
+            as_message(topic, body, key, tag, properties, None, 0), queue=queue
+        )
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[bytes | str | Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendReceipt]:
+        """Send many messages in few requests; a receipt for each.
+
+        Raises:
+            MessageIllegal: a message goes to another topic, or breaks a rule; nothing was sent.
+            ClientError: a part was not stored; `receipts` of the error are those of the parts before it.
+        """
+        if isinstance(messages, (str, bytes, bytearray)):
+            raise TypeError(f"a batch is a list of messages, not {type(messages).__name__}")
+        check_count("timeout_ms", 1 if timeout_ms is None else timeout_ms)
+        listed = [
+            as_message(m) if isinstance(m, Message) else as_message(topic, m) for m in messages
+        ]
+        if others := sorted({message.topic for message in listed} - {topic}):
+            raise MessageIllegal(f"a batch to {topic} has messages to {', '.join(others)}")
+        return await self._sender.send_batch(listed, queue=queue, timeout_ms=timeout_ms)
