@@ -81,6 +81,7 @@ READERS: dict[str, tuple[str, str]] = {
     "client/consume_loop.py": (SHOWN, "_pull"),
     "client/pipeline.py": (STORED, "_post"),
     "client/producer.py": (STORED, "_once _properties send_oneway"),
+    "client/send_calls.py": (SHOWN, "send send_nowait"),
     "client/pull_consumer.py": ("the version of a subscription", "_read"),
     "client/push_consumer.py": (
         "the version of a subscription; the start, which tools are shown",

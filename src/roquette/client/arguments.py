@@ -1,7 +1,7 @@
 """What applications give to the client's calls: checked, in words that say what is wrong, before anything happens."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from roquette.client.consumer_options import ConsumerOptions, Model, StartFrom, StartPoint
@@ -23,6 +23,7 @@ def as_message(
     properties: Mapping[str, str] | None = None,
     shard_key: str | None = None,
     delay_level: int = 0,
+    deliver_at_ms: int = 0,
 ) -> Message:
     """The words of a send call as a Message; a Message passes through.
 
@@ -30,7 +31,7 @@ def as_message(
         TypeError: a value has a wrong type, or words stand beside a Message that has its own.
     """
     if isinstance(topic, Message):
-        if body or key or tag or properties or shard_key or delay_level:
+        if body or key or tag or properties or shard_key or delay_level or deliver_at_ms:
             raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
         return topic
     if not isinstance(body, (bytes, bytearray, memoryview, str)):
@@ -43,7 +44,31 @@ def as_message(
         properties=dict(_mapping(properties)) if properties else {},
         delay_level=delay_level,
         sharding_key=shard_key,
+        deliver_at_ms=deliver_at_ms,
     )
+
+
+def deliver_at_ms(when: datetime | timedelta | None, now_ms: int) -> int:
+    """When to deliver, in milliseconds since 1970; 0: at once.
+
+    Raises:
+        TypeError: it is neither a time nor a span. ConfigError: a time has no zone, or is before 1970.
+    """
+    if when is None:
+        return 0
+    if isinstance(when, timedelta):
+        at_ms = now_ms + when // timedelta(milliseconds=1)
+    elif not isinstance(when, datetime):
+        raise TypeError(f"deliver_at={when!r:.80} is neither a datetime nor a timedelta")
+    elif when.tzinfo is None:
+        raise ConfigError(
+            f"deliver_at={when.isoformat()} has no time zone: say datetime.now(timezone.utc) + ..., or a timedelta"
+        )
+    else:
+        at_ms = int(when.timestamp() * 1000)
+    if at_ms <= 0:
+        raise ConfigError(f"deliver_at={when} is before 1970")
+    return at_ms
 
 
 def start_point(value: StartPoint) -> StartFrom | int:

@@ -57,6 +57,7 @@ from roquette.wire.headers import (
     PutKVConfigRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
+    RecallMessageRequestHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
     SendMessageRequestHeaderV2,
@@ -390,6 +391,12 @@ def send(header: SendMessageRequestHeaderV2, body: bytes) -> Call[None]:
     """Store a message, or a batch; what the answer's code says is the sender's business (STORED_CODES)."""
     code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
     return Call(code, nothing, header, body)
+
+
+def recall(group: str, topic: str, handle: str) -> Call[None]:
+    """Take back a message that waits to be delivered; `group` is its sender's."""
+    header = RecallMessageRequestHeader(producer_group=group, topic=topic, recall_handle=handle)
+    return Call(RequestCode.RECALL_MESSAGE, nothing, header)
 
 
 def send_back(header: ConsumerSendMsgBackRequestHeader) -> Call[None]:

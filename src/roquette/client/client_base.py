@@ -79,7 +79,7 @@ class ClientBase:
             session = Session(
                 self.config, clock=self._clock, entropy=self._entropy, local_host=host
             )
-            self._producer = Producer(session, self._group)
+            self._producer = Producer(session, self._group, self._interceptors)
             self._session = session
             await session.start()
         return self

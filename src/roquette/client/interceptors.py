@@ -3,9 +3,11 @@
 Apache: SendMessageHook, ConsumeMessageHook. Interceptors run on the client's loop and must not wait.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeVar
 
 from roquette.client.send_request import SendReceipt
 from roquette.message.message import Message, ReceivedMessage
@@ -38,6 +40,49 @@ class Interceptor(Protocol):
         ...
 
 
+class Begun:
+    """A send that interceptors have been told of; its end is the end of the `with` block."""
+
+    __slots__ = ("_answer", "_ended", "_receipt")
+
+    def __init__(self, ended: Sent | None) -> None:
+        self._ended = ended
+        self._answer: asyncio.Future[SendReceipt] | None = None
+        self._receipt: SendReceipt | None = None
+
+    def stored(self, receipt: SendReceipt) -> None:
+        """The broker has it, whatever becomes of the rest of a batch."""
+        if self._ended is not None:
+            self._receipt = receipt
+
+    def ends_with(self, answer: "asyncio.Future[SendReceipt]") -> None:
+        """Its end is that of the future."""
+        if self._ended is not None:
+            self._answer = answer
+            answer.add_done_callback(self._answered)
+
+    def _answered(self, answer: "asyncio.Future[SendReceipt]") -> None:
+        assert self._ended is not None
+        error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
+        self._ended(None if error is not None else answer.result(), error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._ended is not None and self._answer is None:
+            self._ended(self._receipt, None if self._receipt is not None else error)
+
+
+UNSEEN: Final = Begun(None)
+"""A send nobody is told of."""
+
+
 class Interceptors:
     """Those of one client, in order; their ends run in reverse. An error of theirs is logged and harms nothing.
 
@@ -54,8 +99,8 @@ class Interceptors:
         """Call this one, too, after those already there."""
         self._listed.append(interceptor)
 
-    def on_send(self, message: Message, group: str) -> Sent:
-        """Begin a send; call what is returned at its end."""
+    def begin(self, message: Message, group: str) -> Begun:
+        """Begin a send."""
         ends = [_guarded(each.on_send, message, group) for each in self._listed]
 
         def ended(receipt: SendReceipt | None, error: BaseException | None) -> None:
@@ -63,7 +108,7 @@ class Interceptors:
                 if end is not None:
                     _guarded(end, receipt, error)
 
-        return ended
+        return Begun(ended)
 
     def on_receive(self, message: ReceivedMessage, group: str) -> Handled:
         """Begin to handle a message; call what is returned at its end."""

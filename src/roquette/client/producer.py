@@ -6,12 +6,14 @@ Apache: DefaultMQProducerImpl.sendDefaultImpl and sendKernelImpl.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.latency import LatencyTable
 from roquette.client.core.queue_selector import RoundRobin, by_key
 from roquette.client.core.retry_policy import may_retry, was_not_taken
 from roquette.client.core.route_cache import TopicRoute
+from roquette.client.interceptors import UNSEEN, Begun, Interceptors
 from roquette.client.pipeline import Pipeline
 from roquette.client.send_request import Chooser, SendReceipt, SendRequest
 from roquette.client.session import Session
@@ -51,8 +53,9 @@ BATCH_BYTES = 1 << 20  # a batch request is split at about this size
 class Producer:
     """Sends for one producer group over a shared session."""
 
-    def __init__(self, session: Session, group: str) -> None:
+    def __init__(self, session: Session, group: str, interceptors: Interceptors) -> None:
         self.group = group
+        self._interceptors = interceptors
         self._session = session
         self._config = session.config
         self._latency = LatencyTable()
@@ -86,9 +89,12 @@ class Producer:
             MessageIllegal: the message breaks a rule before anything is sent.
             RouteNotFound, BrokerError, ConnectError, RequestTimeout: after every attempt failed.
         """
-        request = self._prepare(message)
-        choose = self._chooser(message, queue, selector)
-        return (await self._attempts(request, choose, timeout_ms=timeout_ms))[0]
+        with self._begin(message) as begun:
+            request = self._prepare(message)
+            choose = self._chooser(message, queue, selector)
+            receipt = (await self._attempts(request, choose, timeout_ms=timeout_ms))[0]
+            begun.stored(receipt)
+        return receipt
 
     async def send_nowait(
         self,
@@ -102,17 +108,21 @@ class Producer:
         Waits only while `max_in_flight` sends are unanswered. Messages to one queue leave in the order of the
         calls. Retries as `send` does; then order between messages is not kept.
         """
-        request = self._prepare(message)
-        return await self._pipeline.send(request, self._chooser(message, queue, selector))
+        with self._begin(message) as begun:
+            request = self._prepare(message)
+            answer = await self._pipeline.send(request, self._chooser(message, queue, selector))
+            begun.ends_with(answer)
+        return answer
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send without an answer: whether it arrived stays unknown."""
-        request = self._prepare(message)
-        route = await self._publish_route(message.topic)
-        target = self._chooser(message, queue, None)(route.publish, None)
-        address = route.master_of(target.broker_name) or self._session.master_of(target)
-        header = request.header(self.group, target, self._config, self._session.clock.now_ms())
-        await self._session.remoting.oneway(address, request.code, header, request.body)
+        with self._begin(message):
+            request = self._prepare(message)
+            route = await self._publish_route(message.topic)
+            target = self._chooser(message, queue, None)(route.publish, None)
+            address = route.master_of(target.broker_name) or self._session.master_of(target)
+            header = request.header(self.group, target, self._config, self._session.clock.now_ms())
+            await self._session.remoting.oneway(address, request.code, header, request.body)
 
     async def send_batch(
         self,
@@ -134,17 +144,31 @@ class Producer:
                 raise MessageIllegal(
                     "the messages of one batch must have the same topic and wait_store_ok"
                 )
-            if message.delay_level or message.topic.startswith(RETRY_PREFIX):
+            if (
+                message.delay_level
+                or message.deliver_at_ms
+                or message.topic.startswith(RETRY_PREFIX)
+            ):
                 raise MessageIllegal("a batch takes neither delayed messages nor a retry topic")
         receipts: list[SendReceipt] = []
-        choose = self._chooser(first, queue, None)
-        for part in self._parts(messages):
-            try:
-                receipts += await self._send_part(first.topic, part, choose, timeout_ms)
-            except ClientError as error:
-                error.receipts = tuple(receipts)
-                raise
+        with ExitStack() as stack:
+            begun = [stack.enter_context(self._begin(m)) for m in messages if self._interceptors]
+            choose = self._chooser(first, queue, None)
+            for part in self._parts(messages):
+                try:
+                    receipts += await self._send_part(first.topic, part, choose, timeout_ms)
+                except ClientError as error:
+                    error.receipts = tuple(receipts)
+                    raise
+                for each, receipt in zip(begun, receipts):
+                    each.stored(receipt)
         return receipts
+
+    def _begin(self, message: Message) -> Begun:
+        """Tell the interceptors of a message; not of those that our consumers give back."""
+        if not self._interceptors or message.topic.startswith(RETRY_PREFIX):
+            return UNSEEN
+        return self._interceptors.begin(message, self.group)
 
     def _parts(self, messages: Sequence[Message]) -> list[_Part]:
         """The messages as parts of about `BATCH_BYTES`, all of them checked before the first is sent."""

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
-from roquette.client.arguments import as_message, check_count
+from roquette.client import calls
+from roquette.client.arguments import as_message, check_count, deliver_at_ms
 from roquette.client.client_base import ClientBase
 from roquette.client.producer import Selector, SendReceipt
 from roquette.errors import MessageIllegal
@@ -23,6 +25,7 @@ class SendCalls(ClientBase):
         properties: Mapping[str, str] | None = None,
         shard_key: str | None = None,
         delay_level: int = 0,
+        deliver_at: datetime | timedelta | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -33,15 +36,35 @@ class SendCalls(ClientBase):
             key: one key or several, to find the message by. tag: what consumers filter by.
             shard_key: messages with one shard key go to one queue, in order.
             delay_level: 1..18 (1 s .. 2 h) delivers later.
+            deliver_at: deliver then (a datetime with a zone), or after so long (a timedelta); `recall` takes it back.
             queue, selector: choose the queue yourself.
 
         Raises:
             MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout
         """
-        message = as_message(topic, body, key, tag, properties, shard_key, delay_level)
+        at_ms = deliver_at_ms(deliver_at, self._clock.now_ms())
+        message = as_message(topic, body, key, tag, properties, shard_key, delay_level, at_ms)
         check_count("timeout_ms", 1 if timeout_ms is None else timeout_ms)
         return await self._sender.send(
             message, queue=queue, selector=selector, timeout_ms=timeout_ms
+        )
+
+    async def recall(self, receipt: SendReceipt) -> None:
+        """Take back a message that was sent with `deliver_at` and has not been delivered yet.
+
+        Raises:
+            MessageIllegal: the receipt is of no such message, or of a broker that gives no handles.
+            BrokerError: the broker refuses: the message is due, or its setting recallMessageEnable is off (the default).
+        """
+        if not receipt.recall_handle:
+            raise MessageIllegal(
+                f"message {receipt.message_id} cannot be recalled: its receipt has no recall handle"
+            )
+        topic = receipt.queue.topic
+        await self.session.route(topic)
+        address = self.session.master_of(receipt.queue)
+        await self.session.api.call(
+            address, calls.recall(self._group, topic, receipt.recall_handle)
         )
 
     async def send_nowait(
@@ -54,11 +77,13 @@ class SendCalls(ClientBase):
         properties: Mapping[str, str] | None = None,
         shard_key: str | None = None,
         delay_level: int = 0,
+        deliver_at: datetime | timedelta | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
     ) -> "asyncio.Future[SendReceipt]":
         """Send without waiting for the answer: the future gets it. Waits while too many are unanswered."""
-        message = as_message(topic, body, key, tag, properties, shard_key, delay_level)
+        at_ms = deliver_at_ms(deliver_at, self._clock.now_ms())
+        message = as_message(topic, body, key, tag, properties, shard_key, delay_level, at_ms)
         return await self._sender.send_nowait(message, queue=queue, selector=selector)
 
     async def send_oneway(

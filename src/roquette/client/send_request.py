@@ -31,6 +31,7 @@ class SendReceipt:
         status: SEND_OK, or which durability was not reached in time (the message is stored all the same).
         message_id: the unique id we gave it. `offset_message_id`: where it lies on its broker.
         queue_offset: its index in `queue`.
+        recall_handle: of a message delivered later: what `Client.recall` takes it back by; "" for others.
     """
 
     status: str
@@ -38,6 +39,7 @@ class SendReceipt:
     offset_message_id: str
     queue: MessageQueue
     queue_offset: int
+    recall_handle: str = ""
 
 
 class SendRequest:
@@ -109,6 +111,7 @@ class SendRequest:
                 offset_message_id=offset_ids[index] if index < len(offset_ids) else "",
                 queue=queue,
                 queue_offset=header.queue_offset + index,
+                recall_handle=header.recall_handle or "",
             )
             for index, message_id in enumerate(self.message_ids)
         ]

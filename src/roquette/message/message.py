@@ -34,6 +34,7 @@ class Message:
         properties: the application's own; names of `properties.RESERVED` are RocketMQ's.
         flag: a number RocketMQ only carries.
         delay_level: 1..18 delivers later (level 1 is 1 s, 18 is 2 h); 0 at once.
+        deliver_at_ms: deliver it then, in milliseconds since 1970; 0 at once.
         wait_store_ok: whether the answer waits for the broker's flush and replication.
         sharding_key: messages with one key go to one queue.
     """
@@ -47,6 +48,7 @@ class Message:
     delay_level: int = 0
     wait_store_ok: bool = True
     sharding_key: str | None = None
+    deliver_at_ms: int = 0
 
     def property_map(self) -> dict[str, str]:
         """All properties as they travel, RocketMQ's among them (Apache: Message's setters)."""
@@ -57,6 +59,8 @@ class Message:
             found[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
         if self.delay_level:
             found[names.DELAY] = str(self.delay_level)
+        if self.deliver_at_ms:
+            found[names.TIMER_DELIVER_MS] = str(self.deliver_at_ms)
         if self.sharding_key:
             found[names.SHARDING_KEY] = self.sharding_key
         found[names.WAIT] = "true" if self.wait_store_ok else "false"
@@ -71,6 +75,7 @@ class Message:
             and type(self.sharding_key) in _TEXT
             and type(self.flag) is int
             and type(self.delay_level) is int
+            and type(self.deliver_at_ms) is int
         ) and (wrong := self._wrong_field()):
             return wrong
         for key in self.keys:
@@ -89,6 +94,7 @@ class Message:
             ("sharding_key", self.sharding_key, _TEXT),
             ("flag", self.flag, (int,)),
             ("delay_level", self.delay_level, (int,)),
+            ("deliver_at_ms", self.deliver_at_ms, (int,)),
         ):
             if isinstance(value, bool) or not isinstance(value, kinds):
                 return f"{name}={value!r:.80} has a wrong type: {type(value).__name__}"
