@@ -24,7 +24,7 @@ CONTRACT: dict[str, set[str]] = {
     "access": {"base", "message", "wire", "remoting"},
     "nameserver": {"base", "message", "wire", "replication", "remoting", "access"},
     "broker": {"base", "message", "wire", "store", "filter", "replication", "remoting", "access"},
-    "client": {"base", "message", "wire", "remoting"},
+    "client": {"base", "message", "wire", "filter", "remoting"},
     "proxy": {"base", "message", "wire", "filter", "remoting", "access", "client"},
     "admin": {"base", "message", "wire", "replication", "remoting", "access", "client"},
     "spark": {"base", "message", "client", "admin", "store"},

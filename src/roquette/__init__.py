@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from roquette.client.client import Client
     from roquette.client.config import ClientConfig
     from roquette.client.consumer_options import StartFrom
+    from roquette.client.interceptors import Interceptor
     from roquette.client.producer import SendReceipt
+    from roquette.client.selection import Sql, sql
     from roquette.errors import (
         BrokerError,
         ClientClosed,
@@ -44,6 +46,7 @@ __all__ = [
     "ConfigError",
     "ConnectError",
     "Credentials",
+    "Interceptor",
     "Message",
     "MessageIllegal",
     "MessageQueue",
@@ -52,16 +55,21 @@ __all__ = [
     "RoquetteError",
     "RouteNotFound",
     "SendReceipt",
+    "Sql",
     "StartFrom",
     "TlsOptions",
     "TooManyRequests",
     "__version__",
+    "sql",
 ]
 
 _HOMES = {
     "Client": "client.client",
     "ClientConfig": "client.config",
     "SendReceipt": "client.producer",
+    "Interceptor": "client.interceptors",
+    "Sql": "client.selection",
+    "sql": "client.selection",
     "StartFrom": "client.consumer_options",
     "Credentials": "client.access",
     "TlsOptions": "client.access",

@@ -1,5 +1,6 @@
 """Messages that are delivered later, taken back, and seen by interceptors: in virtual time."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -151,5 +152,30 @@ def test_interceptors_see_a_batch_that_was_not_stored() -> None:
             ("sent", b"1", None),
             ("sent", b"2", None),
         ]
+
+    simulate(scenario)
+
+
+def test_interceptors_see_each_handled_message() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq, witness = await world(cluster), Witness()
+        mq.intercept(witness)
+        mq.intercept(Broken())
+        await mq.send("orders", b"1")
+        failures = [ValueError("no"), None]
+
+        async def handle(message: ReceivedMessage) -> None:
+            if error := failures.pop(0):
+                raise error
+
+        await mq.subscribe("orders", group="g", handler=handle, start_from=0)
+        await asyncio.sleep(30)
+        assert [entry for entry in witness.seen if entry[0] in ("receive", "handled")] == [
+            ("receive", b"1", "g", "yes"),
+            ("handled", b"1", False, "ValueError"),
+            ("receive", b"1", "g", "yes"),
+            ("handled", b"1", True, "NoneType"),
+        ]
+        assert sum(entry[0] == "send" for entry in witness.seen) == 1  # a retry is no send
 
     simulate(scenario)

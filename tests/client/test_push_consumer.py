@@ -10,8 +10,8 @@ from roquette import StartFrom
 from roquette.client import calls
 from roquette.client.calls import Call
 from roquette.client.client import Client
-from roquette.client.consume_loop import subscription
 from roquette.client.push_consumer import PushConsumer
+from roquette.client.selection import subscription
 from roquette.errors import BrokerError, ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate

@@ -7,6 +7,7 @@ from typing import Literal
 from roquette.client.consumer_options import ConsumerOptions, Model, StartFrom, StartPoint
 from roquette.client.core.rebalance import STRATEGIES
 from roquette.client.handler import Handler
+from roquette.client.selection import Selection, Sql, check_selection
 from roquette.errors import ConfigError
 from roquette.message.message import Message
 from roquette.message.names import client_group_error, client_topic_error
@@ -99,7 +100,7 @@ def _mapping(values: object) -> Mapping[str, str]:
 
 def consumer_options(
     group: str,
-    subscriptions: Mapping[str, str],
+    subscriptions: Mapping[str, Selection],
     handler: Handler,
     *,
     concurrency: int,
@@ -134,18 +135,25 @@ def consumer_options(
     )
 
 
-def as_subscriptions(topic: str | Mapping[str, str], tags: str) -> dict[str, str]:
-    """Topics with the tags that are wanted of each; raises ConfigError."""
-    found = dict(topic) if isinstance(topic, Mapping) else {topic: tags}
+def as_subscriptions(
+    topic: str | Mapping[str, Selection], tags: str, chosen: Sql | None = None
+) -> dict[str, Selection]:
+    """Topics with what is wanted of each; raises ConfigError."""
+    if chosen is not None and (not isinstance(chosen, Sql) or tags != "*"):
+        raise ConfigError(
+            "tags and a filter exclude each other: write TAGS IN ('a', 'b') into the filter"
+            if isinstance(chosen, Sql)
+            else f"filter={chosen!r} is not made by roquette.sql('...')"
+        )
+    if isinstance(topic, Mapping) and (chosen is not None or tags != "*"):
+        raise ConfigError("topics that are a mapping have their tags or filters in it")
+    found = dict(topic) if isinstance(topic, Mapping) else {topic: chosen or tags}
     if not found:
         raise ConfigError("no topic is given")
     for name, wanted in found.items():
         if not isinstance(name, str) or (error := client_topic_error(name)) is not None:
             raise ConfigError(error if isinstance(name, str) else f"topic {name!r} is no str")
-        if not isinstance(wanted, str):
-            raise ConfigError(
-                f"tags={wanted!r} of topic {name} are no str, such as '*' or 'a || b'"
-            )
+        check_selection(name, wanted)
     return found
 
 

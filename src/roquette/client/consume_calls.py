@@ -15,6 +15,7 @@ from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.client.handler import Handler
 from roquette.client.pull_consumer import PullConsumer
 from roquette.client.push_consumer import PushConsumer
+from roquette.client.selection import Selection, Sql
 from roquette.client.stream import MessageStream
 
 
@@ -23,11 +24,12 @@ class ConsumeCalls(ClientBase):
 
     async def subscribe(
         self,
-        topic: str | Mapping[str, str],
+        topic: str | Mapping[str, Selection],
         *,
         group: str,
         handler: Handler,
         tags: str = "*",
+        filter: Sql | None = None,
         concurrency: int = 20,
         start_from: StartPoint = StartFrom.LAST,
         model: ModelName = "clustering",
@@ -38,9 +40,11 @@ class ConsumeCalls(ClientBase):
         """Join a group and have messages handed to `handler`; `close` the returned consumer to leave.
 
         Args:
-            topic: a topic, or topics with their tags: {"orders": "new || paid"}.
+            topic: a topic, or topics with their tags or filters: {"orders": "new || paid", "stock": sql("left < 3")}.
             handler: returns None or True when done; False or an exception lets the message come again.
             tags: "a || b" delivers messages with one of these tags only; "*" delivers all.
+            filter: `roquette.sql("price > 3")` delivers messages whose properties match only; the broker needs
+                enablePropertyFilter=true.
             concurrency: how many messages are handled at the same time, of all queues together. 1 handles them one
                 after the other, yet promises no order when a message fails; that is `orderly`.
             start_from: where a group that has no offset yet begins: StartFrom.LAST, StartFrom.FIRST, or at the first
@@ -59,7 +63,7 @@ class ConsumeCalls(ClientBase):
         """
         options = consumer_options(
             group,
-            as_subscriptions(topic, tags),
+            as_subscriptions(topic, tags, filter),
             handler,
             concurrency=concurrency,
             start_from=start_from,
@@ -68,7 +72,9 @@ class ConsumeCalls(ClientBase):
             max_reconsume_times=max_reconsume_times,
             strategy=strategy,
         )
-        consumer = PushConsumer(self.session, self._sender, self._files, handler, options)
+        consumer = PushConsumer(
+            self.session, self._sender, self._files, handler, options, self._interceptors
+        )
         self._consumers.append(consumer)  # a close that comes while it joins must find it
         try:
             await consumer.start()
@@ -79,10 +85,11 @@ class ConsumeCalls(ClientBase):
 
     def consume(
         self,
-        topic: str | Mapping[str, str],
+        topic: str | Mapping[str, Selection],
         *,
         group: str,
         tags: str = "*",
+        filter: Sql | None = None,
         start_from: StartPoint = StartFrom.LAST,
         model: ModelName = "clustering",
         max_reconsume_times: int = -1,
@@ -98,6 +105,7 @@ class ConsumeCalls(ClientBase):
                 group=group,
                 handler=handler,
                 tags=tags,
+                filter=filter,
                 concurrency=1,
                 start_from=start_from,
                 model=model,
@@ -108,17 +116,19 @@ class ConsumeCalls(ClientBase):
         self._first_closed.append(stream)
         return stream
 
-    async def pull_consumer(self, *, group: str, tags: str = "*", batch: int = 32) -> PullConsumer:
+    async def pull_consumer(
+        self, *, group: str, tags: str = "*", filter: Sql | None = None, batch: int = 32
+    ) -> PullConsumer:
         """A reader under your control: assign, seek, poll, commit.
 
         Args:
             group: whose offsets are read and committed; the reader does not join it.
-            tags: as in `subscribe`.
+            tags, filter: as in `subscribe`.
             batch: the most messages one request asks for; a broker may give fewer (Apache's: 32).
         """
         check_group(group)
-        as_subscriptions("t", tags)
+        wanted = as_subscriptions("t", tags, filter)["t"]
         check_count("batch", batch)
-        consumer = PullConsumer(self.session, group=group, tags=tags, batch=batch)
+        consumer = PullConsumer(self.session, group=group, wanted=wanted, batch=batch)
         self._pull_consumers.append(consumer)
         return consumer

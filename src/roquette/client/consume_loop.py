@@ -5,17 +5,17 @@ import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from roquette.base.javatypes import java_hash
 from roquette.base.lifecycle import Health
 from roquette.client import calls
 from roquette.client.calls import Pulled, PullFilter
 from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.route_cache import TopicRoute
+from roquette.client.selection import matcher
 from roquette.client.session import Session
 from roquette.errors import BrokerError, ClientError, CorruptRecord
 from roquette.message.message import MessageQueue, ReceivedMessage, received
-from roquette.message.properties import RETRY_TOPIC
+from roquette.message.names import RETRY_PREFIX
 from roquette.message.record import decode_records
 from roquette.message.sysflag import COMPRESSED
 from roquette.wire.bodies import SubscriptionData
@@ -57,7 +57,7 @@ class PullLoop:
         self._config = session.config
         self._group = group
         self._subscriptions = subscriptions
-        self._wanted_tags = {t: frozenset(d.tags_set) or None for t, d in subscriptions.items()}
+        self._matchers = {topic: matcher(wanted) for topic, wanted in subscriptions.items()}
         self._orderly = options.orderly
         self._commits = options.model is Model.CLUSTERING
         self._receiver = receiver
@@ -158,7 +158,8 @@ class PullLoop:
             return
         messages: list[ReceivedMessage] = []
         unreadable: list[ReceivedMessage] = []
-        tags = self._wanted_tags[state.queue.topic]
+        retrying = state.queue.topic.startswith(RETRY_PREFIX)
+        matches = self._matchers[state.queue.topic]
         for record in decode_records(pulled.records):
             try:
                 message = received(record, state.queue.broker_name)
@@ -167,11 +168,10 @@ class PullLoop:
                 unreadable.append(received(record, state.queue.broker_name))
                 log.warning("body is unreadable queue=%s error=%s", state.queue, error)
                 continue
-            if tags is not None and message.tags not in tags:
-                continue  # brokers filter tags by hash; here the text decides
-            original = message.properties.get(RETRY_TOPIC)
-            if original is not None and message.topic != original:
-                message.topic = original  # a returned message shows the topic it was sent to
+            if matches is not None and not matches(record, message):
+                continue
+            if retrying:
+                message.topic = message.origin_topic  # a returned message shows what it was sent to
             messages.append(message)
         state.take(messages + unreadable, pulled.next_offset)
         self._receiver.submit(state, messages)
@@ -182,17 +182,3 @@ class PullLoop:
         """The broker says our offset is outside the queue: go on where it says (pullKernel's OFFSET_ILLEGAL)."""
         log.warning("offset moved queue=%s from=%d to=%d", state.queue, state.next_offset, offset)
         await self._receiver.move(state, offset)
-
-
-def subscription(topic: str, expression: str, now_ms: int) -> SubscriptionData:
-    """`*` or `a || b` as brokers want it (FilterAPI.buildSubscriptionData)."""
-    words = [word.strip() for word in expression.split("||")]
-    tags = [word for word in words if word] if expression.strip() not in ("", "*") else []
-    return SubscriptionData(
-        topic=topic,
-        sub_string=expression if tags else "*",
-        tags_set=tags,
-        code_set=[java_hash(tag) for tag in tags],
-        sub_version=now_ms,
-        expression_type="TAG",
-    )

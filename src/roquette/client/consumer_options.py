@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from roquette.client.core.rebalance import Strategy, averagely
+from roquette.client.selection import Selection
 
 
 class Model(enum.Enum):
@@ -36,12 +37,12 @@ class ConsumerOptions:
     """How one consumer consumes; `Client.subscribe` explains each option.
 
     Attributes:
-        subscriptions: topics, each with the tags that are wanted of it.
+        subscriptions: topics, each with what is wanted of it.
         start_from: a StartFrom, or milliseconds since 1970.
     """
 
     group: str
-    subscriptions: Mapping[str, str]
+    subscriptions: Mapping[str, Selection]
     model: Model = Model.CLUSTERING
     start_from: StartFrom | int = StartFrom.LAST
     concurrency: int = 20

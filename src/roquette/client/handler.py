@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Final
 
+from roquette.client.interceptors import Interceptors
 from roquette.message.message import ReceivedMessage
 
 log = logging.getLogger("roquette.client")
@@ -24,9 +25,10 @@ def inside_handler() -> bool:
 class HandlerRunner:
     """The handler of one consumer. `busy` counts the messages it is at work on."""
 
-    def __init__(self, handler: Handler, group: str) -> None:
+    def __init__(self, handler: Handler, group: str, interceptors: Interceptors) -> None:
         self._handler = handler
         self._group = group
+        self._interceptors = interceptors
         self.busy = 0
 
     def inside(self) -> bool:
@@ -38,6 +40,8 @@ class HandlerRunner:
         self.busy += 1
         outer = _RUNNING.set(self)
         raised: Exception | None = None
+        ok = False
+        ended = self._interceptors.on_receive(message, self._group) if self._interceptors else None
         try:
             result = self._handler(message)
             if isinstance(result, Awaitable):
@@ -47,14 +51,15 @@ class HandlerRunner:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise  # we are ended; else something the handler awaited was
-            ok = False
         except Exception as error:
             log.warning(
                 "handler failed group=%s id=%s error=%r", self._group, message.message_id, error
             )
             log.debug("handler failed", exc_info=error)
-            raised, ok = error, False
+            raised = error
         finally:
+            if ended is not None:
+                ended(ok, raised)
             _RUNNING.reset(outer)
             self.busy -= 1
         return ok, raised

@@ -10,7 +10,7 @@ from typing import Protocol
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.errors import CorruptRecord, Refused, RemoteProtocolError
 from roquette.message.message import MessageQueue, ReceivedMessage, received
-from roquette.message.properties import RETRY_TOPIC
+from roquette.message.names import RETRY_PREFIX
 from roquette.message.record import decode_records
 from roquette.remoting.outcomes import Outcome, Reply, Silent
 from roquette.remoting.request import RequestContext, Row
@@ -137,9 +137,8 @@ class OperatorRequests:
             message = received(record, header.broker_name or "")
         except (CorruptRecord, ValueError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the body is no record: {error}") from None
-        original = message.properties.get(RETRY_TOPIC)
-        if original is not None:
-            message.topic = original  # a returned message shows the topic it was sent to
+        if message.topic.startswith(RETRY_PREFIX):
+            message.topic = message.origin_topic  # a returned message shows what it was sent to
         return consumer.consume_directly(message)
 
 

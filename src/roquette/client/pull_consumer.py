@@ -3,18 +3,27 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from roquette.base.lifecycle import Health
 from roquette.client import calls
-from roquette.client.calls import PullFilter
-from roquette.client.consume_loop import subscription
+from roquette.client.calls import Call, PullFilter
+from roquette.client.selection import Matcher, Selection, matcher, subscription
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError, CorruptRecord, OffsetOutOfRange
 from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.record import decode_records
+from roquette.wire.bodies import SubscriptionData
 
 log = logging.getLogger("roquette.client")
+
+T = TypeVar("T")
+
+
+_Fetched = tuple[MessageQueue, int, list[ReceivedMessage], int]
+"""A queue, the generation of its reader, messages, and the offset behind them."""
 
 
 class PullConsumer:
@@ -22,23 +31,24 @@ class PullConsumer:
 
     Args:
         group: whose offsets `commit` and a first `assign` use; it never joins the group.
-        tags: `*` or `a || b`.
+        wanted: tags as `*` or `a || b`, or an expression.
 
     Attributes:
         unreadable: messages that were skipped, since their bodies cannot be decompressed.
     """
 
-    def __init__(self, session: Session, *, group: str, tags: str = "*", batch: int = 32) -> None:
+    def __init__(
+        self, session: Session, *, group: str, wanted: Selection = "*", batch: int = 32
+    ) -> None:
         self.group = group
         self.unreadable = 0
         self._session = session
-        self._tags = tags
+        self._wanted = wanted
         self._batch = batch
         self._positions: dict[MessageQueue, int] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._ready: asyncio.Queue[tuple[MessageQueue, int, list[ReceivedMessage], int]] = (
-            asyncio.Queue()
-        )
+        self._ready: asyncio.Queue[_Fetched] = asyncio.Queue()
+        self._paused: dict[MessageQueue, list[_Fetched]] = {}  # with what came meanwhile
         self._taken: dict[MessageQueue, asyncio.Event] = {}
         self._generation: dict[MessageQueue, int] = {}
         self._closed = False
@@ -70,6 +80,38 @@ class PullConsumer:
             f"read-{queue.topic}-{queue.queue_id}", partial(self._read, queue, [offset], generation)
         )
 
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Continue at the oldest message the broker has."""
+        self.seek(queue, await self._ask(queue, calls.min_offset(queue)))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Continue at what is sent from now on."""
+        self.seek(queue, await self._ask(queue, calls.max_offset(queue)))
+
+    async def seek_to_time(self, queue: MessageQueue, when: datetime | int) -> None:
+        """Continue at the first message stored at or after a time (milliseconds since 1970 when a number)."""
+        at_ms = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
+        self.seek(queue, await self._ask(queue, calls.offset_by_time(queue, at_ms)))
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on; None when it has committed nothing there."""
+        return await self._ask(queue, calls.committed_offset(self.group, queue, zero_if_new=False))
+
+    async def _ask(self, queue: MessageQueue, call: Call[T]) -> T:
+        await self._session.route(queue.topic)
+        return await self._session.api.call(self._session.master_of(queue), call)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """`poll` gives nothing of these queues until `resume`; what was fetched ahead waits."""
+        for queue in queues:
+            self._paused.setdefault(queue, [])
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with queues that were paused."""
+        for queue in queues:
+            for fetched in self._paused.pop(queue, ()):
+                self._ready.put_nowait(fetched)
+
     def position(self, queue: MessageQueue) -> int:
         """The offset the next `poll` of the queue continues with."""
         return self._positions[queue]
@@ -80,6 +122,8 @@ class PullConsumer:
 
     def _forget(self, queue: MessageQueue) -> None:
         self._positions.pop(queue, None)
+        if queue in self._paused:
+            self._paused[queue].clear()
         task = self._tasks.pop(queue, None)
         if task is not None:
             task.cancel()
@@ -93,9 +137,13 @@ class PullConsumer:
         while (left := deadline - loop.time()) > 0:
             try:
                 async with asyncio.timeout(left):
-                    queue, generation, messages, next_offset = await self._ready.get()
+                    fetched = await self._ready.get()
             except TimeoutError:
                 break
+            queue, generation, messages, next_offset = fetched
+            if queue in self._paused:
+                self._paused[queue].append(fetched)
+                continue
             if self._generation.get(queue) != generation or queue not in self._positions:
                 continue  # fetched before a seek
             self._positions[queue] = next_offset
@@ -114,13 +162,13 @@ class PullConsumer:
         self, queue: MessageQueue, at: list[int], generation: int, health: Health
     ) -> None:
         """`at`: the offset to go on from, kept over an error."""
-        wanted = subscription(queue.topic, self._tags, self._session.clock.now_ms())
-        tags = frozenset(wanted.tags_set) or None
+        wanted = subscription(queue.topic, self._wanted, self._session.clock.now_ms())
+        matches = matcher(wanted)
         taken = self._taken[queue]
         while True:
             route = self._session.known_route(queue.topic)
             try:
-                found, offset = await self._pull(queue, at[0], wanted.sub_string)
+                messages, offset = await self._pull(queue, at[0], wanted, matches)
             except (ClientError, CorruptRecord) as error:
                 self._session.noise.warning(
                     f"read-{queue.topic}", "pull failed queue=%s error=%s", queue, error
@@ -128,7 +176,6 @@ class PullConsumer:
                 pause_s = self._session.config.pull_retry_ms / 1000
                 await self._session.masters.moved(route, queue.topic, queue.broker_name, pause_s)
                 continue
-            messages = [m for m in found if tags is None or m.tags in tags]
             taken.clear()
             self._ready.put_nowait((queue, generation, messages, offset))
             at[0] = offset
@@ -136,7 +183,7 @@ class PullConsumer:
             await taken.wait()
 
     async def _pull(
-        self, queue: MessageQueue, offset: int, tags: str
+        self, queue: MessageQueue, offset: int, wanted: SubscriptionData, matches: Matcher | None
     ) -> tuple[list[ReceivedMessage], int]:
         session = self._session
         if session.known_route(queue.topic) is None:
@@ -146,7 +193,7 @@ class PullConsumer:
             queue,
             offset,
             self._batch,
-            PullFilter(tags),
+            PullFilter(wanted.sub_string, wanted.expression_type),
             hold_ms=session.config.pull_hold_ms,
         )
         pulled = await session.api.call(
@@ -158,7 +205,9 @@ class PullConsumer:
         messages: list[ReceivedMessage] = []
         for record in decode_records(pulled.records):
             try:
-                messages.append(received(record, queue.broker_name))
+                message = received(record, queue.broker_name)
+                if matches is None or matches(record, message):
+                    messages.append(message)
             except CorruptRecord as error:
                 self.unreadable += 1
                 words = "body is unreadable, the message is skipped queue=%s offset=%d error=%s"

@@ -13,16 +13,18 @@ from roquette.base.files import Files
 from roquette.base.lifecycle import Health
 from roquette.client import calls
 from roquette.client.concurrent import GIVE_UP_S, ConcurrentQueues
-from roquette.client.consume_loop import PullLoop, subscription
+from roquette.client.consume_loop import PullLoop
 from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.handler import Handler, HandlerRunner
+from roquette.client.interceptors import Interceptors
 from roquette.client.offset_store import OffsetStore
 from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
 from roquette.client.queue_locks import Membership, QueueLocks
+from roquette.client.selection import subscription
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -53,16 +55,17 @@ class PushConsumer:
         files: Files,
         handler: Handler,
         options: ConsumerOptions,
+        interceptors: Interceptors,
     ) -> None:
         self.group = group = options.group
         self.session = session
         self.options = options
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self._producer = producer
-        self._handler = HandlerRunner(handler, group)
+        self._handler = HandlerRunner(handler, group, interceptors)
         self._subscriptions = {
-            topic: subscription(topic, tags, session.clock.now_ms())
-            for topic, tags in options.subscriptions.items()
+            topic: subscription(topic, wanted, session.clock.now_ms())
+            for topic, wanted in options.subscriptions.items()
         }
         if options.model is Model.CLUSTERING:
             retry = retry_topic(group)

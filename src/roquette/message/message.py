@@ -1,6 +1,7 @@
 """What applications send and receive: `Message`, `MessageQueue`, `ReceivedMessage`."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from roquette.message.properties import decode_properties
 from roquette.message.record_layout import StoredRecord
 from roquette.message.sysflag import COMPRESSED
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT: Final = (str, type(None))
 MAX_BODY_SIZE: Final = 64 * 1024 * 1024  # of a decompressed body; producers' own limit is 4 MiB
 
@@ -135,6 +137,32 @@ class ReceivedMessage:
     body_crc: int
     store_size: int
     prepared_offset: int
+
+    @property
+    def sharding_key(self) -> str | None:
+        """The key that chose the queue, None when none did."""
+        return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def born_at(self) -> datetime:
+        """When its sender sent it, by the sender's clock; in UTC."""
+        return _time(self.born_timestamp_ms)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When its broker stored it, by the broker's clock; in UTC."""
+        return _time(self.store_timestamp_ms)
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic it was first sent to: of a dead letter or a retry not the topic it lies in."""
+        found = self.properties
+        return found.get(names.DLQ_ORIGIN_TOPIC) or found.get(names.RETRY_TOPIC) or self.topic
+
+
+def _time(ms: int) -> datetime:
+    """Whole milliseconds since 1970, without the rounding of a float."""
+    return _EPOCH + timedelta(milliseconds=ms)
 
 
 def received(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from roquette.base.clock import Clock
-from roquette.client.consume_loop import subscription
+from roquette.client.selection import subscription
 from roquette.proxy.backend import Backend
 from roquette.proxy.call import Call, Caller, Rpc
 from roquette.proxy.clients import MOST_NAMES, MOST_SETTINGS, Client, Clients, Wanted

@@ -1,0 +1,96 @@
+"""Which messages of a topic a consumer wants: tags, or an SQL92 expression over properties.
+
+Brokers leave out what is not wanted, by hashes of tags and as far as they can; here the text decides again.
+Apache: FilterAPI, MessageSelector.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from roquette.base.javatypes import java_hash
+from roquette.errors import ConfigError, ExpressionError
+from roquette.filter.sql_compile import compile_sql
+from roquette.message.message import ReceivedMessage
+from roquette.message.record_layout import StoredRecord
+from roquette.wire.bodies import SubscriptionData
+
+_SQL_IN_TAGS: Final = re.compile(
+    r"[<>=]|\s(and|or|not|in|like|is|between|contains|startswith|endswith)\b", re.IGNORECASE
+)
+
+
+class Sql(NamedTuple):
+    """An SQL92 expression over a message's properties; made by `sql`."""
+
+    expression: str
+
+
+def sql(expression: str) -> Sql:
+    """A filter such as `sql("price > 3 AND region IN ('eu', 'us')")`, for `filter=` of a consumer.
+
+    Properties are texts; a comparison with a number reads them as numbers, and what is not one does not match. Tags are
+    the property TAGS.
+
+    Raises:
+        ConfigError: it is no expression; the words say where.
+    """
+    if not isinstance(expression, str):
+        raise ConfigError(f"sql() takes a text, not {type(expression).__name__}")
+    try:
+        compile_sql(expression)
+    except ExpressionError as error:
+        raise ConfigError(f"filter {expression!r} is no SQL92 expression: {error}") from None
+    return Sql(expression)
+
+
+Selection = str | Sql
+"""What is wanted of a topic: tags as `*` or `a || b`, or an expression."""
+
+
+def check_selection(topic: str, wanted: object) -> Selection:
+    """Raises ConfigError: it is neither tags nor an expression."""
+    if isinstance(wanted, Sql):
+        return wanted
+    if not isinstance(wanted, str):
+        raise ConfigError(f"tags={wanted!r} of topic {topic} are no str, such as '*' or 'a || b'")
+    if _SQL_IN_TAGS.search(wanted):
+        raise ConfigError(
+            f"tags={wanted!r} of topic {topic} is an expression, not a list of tags: pass filter=roquette.sql({wanted!r})"
+        )
+    return wanted
+
+
+def subscription(topic: str, wanted: Selection, now_ms: int) -> SubscriptionData:
+    """The selection as brokers want it (FilterAPI.build, buildSubscriptionData)."""
+    if isinstance(wanted, Sql):
+        return SubscriptionData(
+            topic=topic,
+            sub_string=wanted.expression,
+            sub_version=now_ms,
+            expression_type="SQL92",
+        )
+    words = [word.strip() for word in wanted.split("||")]
+    tags = [word for word in words if word] if wanted.strip() not in ("", "*") else []
+    return SubscriptionData(
+        topic=topic,
+        sub_string=wanted if tags else "*",
+        tags_set=tags,
+        code_set=[java_hash(tag) for tag in tags],
+        sub_version=now_ms,
+        expression_type="TAG",
+    )
+
+
+Matcher = Callable[[StoredRecord, ReceivedMessage], bool]
+
+
+def matcher(wanted: SubscriptionData) -> Matcher | None:
+    """Whether a message that a broker gave is wanted; None: every one is."""
+    if wanted.expression_type == "SQL92":
+        chosen = compile_sql(wanted.sub_string)
+        return lambda record, message: chosen.matches(record.properties.encode())
+    if not wanted.tags_set:
+        return None
+    tags = frozenset(wanted.tags_set)
+    return lambda record, message: message.tags in tags
