@@ -114,6 +114,7 @@ BOUNDED: dict[str, str] = {
     "client/offset_store.py:_saved _begun": "queues of its subscriptions",
     "client/pull_consumer.py:_positions _tasks _taken _generation _paused": "queues of its subscriptions",
     "client/push_consumer.py:queues _subscriptions": "queues of its subscriptions",
+    "client/transactions.py:_checks": "topics the application named",
     "client/consume_loop.py:_matchers": "topics of its subscriptions",
     "client/queue_locks.py:_asked _waiting": "queues of its subscriptions",
     "client/retries.py:_going": "messages at work",

@@ -97,6 +97,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "client/interceptors.py",
         "except Exception",
     ): "the boundary to the application's interceptors",
+    ("client/transactions.py", "except Exception"): "the boundary to the application's check",
     ("remoting/dispatcher.py", "except Exception"): "the boundary between a processor and the wire",
     ("wire/header_codec.py", "exec"): "header encoders are generated from our own Structs",
 }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roquette.client.interceptors import Interceptor
     from roquette.client.producer import SendReceipt
     from roquette.client.selection import Sql, sql
+    from roquette.client.transactions import Transaction, TransactionState
     from roquette.errors import (
         BrokerError,
         ClientClosed,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         ConfigError,
         ConnectError,
         MessageIllegal,
+        NotDurable,
         RequestTimeout,
         RoquetteError,
         RouteNotFound,
@@ -50,6 +52,7 @@ __all__ = [
     "Message",
     "MessageIllegal",
     "MessageQueue",
+    "NotDurable",
     "ReceivedMessage",
     "RequestTimeout",
     "RoquetteError",
@@ -59,6 +62,8 @@ __all__ = [
     "StartFrom",
     "TlsOptions",
     "TooManyRequests",
+    "Transaction",
+    "TransactionState",
     "__version__",
     "sql",
 ]
@@ -68,6 +73,8 @@ _HOMES = {
     "ClientConfig": "client.config",
     "SendReceipt": "client.producer",
     "Interceptor": "client.interceptors",
+    "Transaction": "client.transactions",
+    "TransactionState": "client.transactions",
     "Sql": "client.selection",
     "sql": "client.selection",
     "StartFrom": "client.consumer_options",

@@ -130,6 +130,14 @@ class TooManyRequests(ClientError):
     retriable = True
 
 
+class NotDurable(ClientError):
+    """A message is stored, but not as safely as its broker promises: not on the disk, or not at a replica, in time."""
+
+    def __init__(self, status: str, broker_name: str) -> None:
+        super().__init__(f"stored by {broker_name}, but {status}")
+        self.status = status
+
+
 class ClientClosed(ClientError):
     """The client was closed while, or before, the call was made."""
 

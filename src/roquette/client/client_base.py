@@ -17,6 +17,7 @@ from roquette.client.producer import Producer
 from roquette.client.pull_consumer import PullConsumer
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.session import Session
+from roquette.client.transactions import Checks
 from roquette.errors import ClientClosed
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
 from roquette.remoting.address import local_address
@@ -64,6 +65,7 @@ class ClientBase:
         self._entropy = entropy or Entropy()
         self._files = files or OsFiles()
         self._interceptors = Interceptors()
+        self._checks = Checks()
         self._session: Session | None = None
         self._producer: Producer | None = None
         self._consumers: list[PushConsumer] = []
@@ -77,11 +79,16 @@ class ClientBase:
         if self._session is None:
             host = self.config.local_host or local_address()
             session = Session(
-                self.config, clock=self._clock, entropy=self._entropy, local_host=host
+                self.config,
+                clock=self._clock,
+                entropy=self._entropy,
+                local_host=host,
+                more_rows=[self._checks.row()],
             )
             self._producer = Producer(session, self._group, self._interceptors)
             self._session = session
             await session.start()
+            self._checks.serve(session, self._group)
         return self
 
     async def close(self) -> None:

@@ -5,8 +5,9 @@ Apache: DefaultMQProducerImpl.sendDefaultImpl and sendKernelImpl.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import Final
 
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.latency import LatencyTable
@@ -34,11 +35,14 @@ from roquette.message.names import (
 from roquette.message.properties import (
     MAX_RECONSUME_TIMES,
     NAME_SEPARATOR,
+    PGROUP,
     PROPERTY_SEPARATOR,
     RECONSUME_TIME,
+    TRAN_MSG,
     UNIQ_KEY,
     encode_properties,
 )
+from roquette.message.sysflag import TRANSACTION_PREPARED
 
 log = logging.getLogger("roquette.client")
 
@@ -47,6 +51,7 @@ Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 _Part = tuple[list[tuple[int, bytes, bytes]], list[str]]
 """Of a batch request: (flag, body, properties) of each message, and their ids."""
 
+NOTHING: Final[Mapping[str, str]] = {}
 BATCH_BYTES = 1 << 20  # a batch request is split at about this size
 
 
@@ -93,6 +98,17 @@ class Producer:
             request = self._prepare(message)
             choose = self._chooser(message, queue, selector)
             receipt = (await self._attempts(request, choose, timeout_ms=timeout_ms))[0]
+            begun.stored(receipt)
+        return receipt
+
+    async def send_half(self, message: Message) -> SendReceipt:
+        """Send a message that nobody sees until the transaction ends."""
+        with self._begin(message) as begun:
+            named = {TRAN_MSG: "true", PGROUP: self.group}
+            request = self._prepare(message, named)
+            request.sys_flag |= TRANSACTION_PREPARED
+            choose = self._chooser(message, None, None)
+            receipt = (await self._attempts(request, choose))[0]
             begun.stored(receipt)
         return receipt
 
@@ -198,16 +214,16 @@ class Producer:
 
     # one send, step by step
 
-    def _prepare(self, message: Message) -> SendRequest:
+    def _prepare(self, message: Message, named: Mapping[str, str] = NOTHING) -> SendRequest:
         body = self._checked_body(message)
-        properties, message_id = self._properties(message)
+        properties, message_id = self._properties(message, named)
         request = SendRequest(message.topic, body, properties, [message_id])
         request.flag = message.flag
         if len(body) > self._config.compress_over_bytes:
             packed = compress(body, self._config.compression, self._config.compression_level)
             if len(packed) < len(body):
                 request.body = packed
-                request.sys_flag = self._config.compression.sys_flag
+                request.sys_flag |= self._config.compression.sys_flag
         if message.topic.startswith(RETRY_PREFIX):
             request.reconsume = int(message.properties.get(RECONSUME_TIME, "0"))
             most = message.properties.get(MAX_RECONSUME_TIMES)
@@ -233,8 +249,8 @@ class Producer:
             )
         return body
 
-    def _properties(self, message: Message) -> tuple[str, str]:
-        properties = message.property_map()
+    def _properties(self, message: Message, named: Mapping[str, str] = NOTHING) -> tuple[str, str]:
+        properties = {**message.property_map(), **named} if named else message.property_map()
         message_id = properties.get(UNIQ_KEY)
         if message_id is None:
             message_id = self._ids.next_id(self._session.clock.now_ms())

@@ -32,6 +32,7 @@ class SendReceipt:
         message_id: the unique id we gave it. `offset_message_id`: where it lies on its broker.
         queue_offset: its index in `queue`.
         recall_handle: of a message delivered later: what `Client.recall` takes it back by; "" for others.
+        transaction_id: of a half message; "" for others.
     """
 
     status: str
@@ -40,6 +41,7 @@ class SendReceipt:
     queue: MessageQueue
     queue_offset: int
     recall_handle: str = ""
+    transaction_id: str = ""
 
 
 class SendRequest:
@@ -112,6 +114,7 @@ class SendRequest:
                 queue=queue,
                 queue_offset=header.queue_offset + index,
                 recall_handle=header.recall_handle or "",
+                transaction_id=header.transaction_id or "",
             )
             for index, message_id in enumerate(self.message_ids)
         ]

@@ -1,0 +1,63 @@
+"""Transactions of an application."""
+
+from collections.abc import Mapping, Sequence
+
+from roquette.client.arguments import as_message
+from roquette.client.client_base import ClientBase
+from roquette.client.transactions import Check, Transaction, check_transactional
+from roquette.errors import ConfigError
+from roquette.message.message import Message
+from roquette.message.names import client_topic_error
+
+
+class TransactionCalls(ClientBase):
+    """Transactions: a message and the application's own work succeed together."""
+
+    def transaction(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        key: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        shard_key: str | None = None,
+    ) -> Transaction:
+        """Send a message that is delivered only if the block succeeds.
+
+            async with mq.transaction("orders", body, key="7") as tx:
+                await database.save(order, tx.message_id)
+
+        The message is stored before the block begins, unseen. The end of the block commits it, an exception rolls it
+        back. When neither reaches the broker (the process died, the block was cancelled), the broker asks a producer of
+        this client's group: `on_check` must have been called for the topic, here or in another process of the group.
+
+        Args:
+            key, tag, properties, shard_key: as in `send`.
+
+        Raises:
+            ConfigError: the client has no producer group of its own, or the message has a delay.
+            MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout: at the block's begin; as `send`.
+            NotDurable: at the block's begin: it is not stored as safely as the broker promises. It is rolled back.
+        """
+        message = as_message(topic, body, key, tag, properties, shard_key)
+        check_transactional(message, self._group)
+        return Transaction(self.session, self._sender, message)
+
+    def on_check(self, topic: str, check: Check) -> None:
+        """Say what became of half messages to a topic whose producer said nothing.
+
+        Args:
+            check: gets the message; answers True (deliver it), False (drop it) or None (not known yet: the broker asks
+                again, 15 times by default). It is asked in any process of the group, also in one that did not send it: look
+                into the database, not into memory. A function or a coroutine function.
+
+        Raises:
+            ConfigError: `check` cannot be called, the topic has no legal name, or the client has no group of its own.
+        """
+        if (error := client_topic_error(topic)) is not None:
+            raise ConfigError(error)
+        if not callable(check):
+            raise ConfigError(f"check={check!r} cannot be called")
+        check_transactional(Message(topic, b""), self._group)
+        self._checks.add(topic, check)

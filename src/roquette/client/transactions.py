@@ -1,0 +1,264 @@
+"""Transactions: a half message that nobody sees until its producer says what became of it.
+
+Apache: DefaultMQProducerImpl.sendMessageInTransaction, endTransaction and checkTransactionState. What a producer does
+not say, or says in vain, a broker asks some producer of its group later: the checks of `Client.on_check`.
+"""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from roquette.base.lifecycle import Health
+from roquette.client.calls import Call, nothing
+from roquette.client.producer import Producer
+from roquette.client.send_request import SendReceipt
+from roquette.client.session import Session
+from roquette.errors import ClientError, ConfigError, CorruptRecord, NotDurable
+from roquette.message import properties as names
+from roquette.message.message import Message, ReceivedMessage, received
+from roquette.message.message_id import decode_offset_message_id
+from roquette.message.names import DEFAULT_PRODUCER_GROUP
+from roquette.message.record import decode_records
+from roquette.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
+from roquette.remoting.outcomes import Outcome, Silent
+from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.wire.codes import RequestCode
+from roquette.wire.header_codec import encode_ext
+from roquette.wire.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+
+log = logging.getLogger("roquette.client")
+
+Check = Callable[[ReceivedMessage], "Awaitable[bool | None] | bool | None"]
+"""What became of a half message: True: deliver it. False: drop it. None: not known yet, ask again."""
+
+MOST_CHECKS: Final = 64  # at the same time; the broker asks again for those that find no place
+_END_MS: Final = 3_000
+_AGAIN_S: Final = 1.0
+
+
+class TransactionState(enum.Enum):
+    """Where a transaction is.
+
+    Attributes:
+        OPEN: its half message is stored and nothing was said of it.
+        COMMITTED: the broker delivers the message. ROLLED_BACK: it drops it.
+        LEFT_TO_CHECK: what was said did not arrive, or nothing was; the broker will ask.
+    """
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    LEFT_TO_CHECK = "left to the check"
+
+
+_FLAGS: Final = {
+    TransactionState.COMMITTED: TRANSACTION_COMMIT,
+    TransactionState.ROLLED_BACK: TRANSACTION_ROLLBACK,
+}
+_ANSWERS: Final = {True: TRANSACTION_COMMIT, False: TRANSACTION_ROLLBACK, None: TRANSACTION_NOT}
+
+
+class Transaction:
+    """One message that is delivered only if what belongs to it has succeeded; made by `Client.transaction`.
+
+    Leaving the `async with` block commits it; an exception in the block rolls it back, and goes on. A block that is
+    cancelled leaves the message to the check: nobody knows how far its work came. So is one whose commit did not
+    reach the broker: that is logged, and no error, since the work itself is done.
+
+    Attributes:
+        state: where it is.
+    """
+
+    def __init__(self, session: Session, producer: Producer, message: Message) -> None:
+        self._session = session
+        self._producer = producer
+        self._message = message
+        self._receipt: SendReceipt | None = None
+        self.state = TransactionState.OPEN
+
+    @property
+    def receipt(self) -> SendReceipt:
+        """Of the half message."""
+        assert self._receipt is not None, "the transaction has not begun: use 'async with'"
+        return self._receipt
+
+    @property
+    def message_id(self) -> str:
+        """The message's id, the same that consumers and checks see."""
+        return self.receipt.message_id
+
+    async def __aenter__(self) -> Self:
+        self._receipt = receipt = await self._producer.send_half(self._message)
+        if receipt.status != "SEND_OK":  # so does Apache's client: nothing is built on it
+            await self.rollback()
+            raise NotDurable(receipt.status, receipt.queue.broker_name)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.state is not TransactionState.OPEN:
+            return
+        if error is None:
+            await self.commit()
+        elif isinstance(error, Exception):
+            await self.rollback()
+        else:
+            self.state = TransactionState.LEFT_TO_CHECK
+
+    async def commit(self) -> None:
+        """Let the message be delivered, now; the end of the block does it otherwise."""
+        await self._end(TransactionState.COMMITTED)
+
+    async def rollback(self) -> None:
+        """Drop the message, now."""
+        await self._end(TransactionState.ROLLED_BACK)
+
+    async def _end(self, wanted: TransactionState) -> None:
+        if self.state is not TransactionState.OPEN:
+            raise ConfigError(f"the transaction has ended: {self.state.value}")
+        self.state = TransactionState.LEFT_TO_CHECK
+        receipt = self.receipt
+        header = EndTransactionRequestHeader(
+            topic=self._message.topic,
+            producer_group=self._producer.group,
+            tran_state_table_offset=receipt.queue_offset,
+            commit_log_offset=decode_offset_message_id(receipt.offset_message_id)[1],
+            commit_or_rollback=_FLAGS[wanted],
+            msg_id=receipt.message_id,
+            transaction_id=receipt.transaction_id or receipt.message_id,
+        )
+        call = Call(RequestCode.END_TRANSACTION, nothing, header)
+        try:
+            address = self._session.master_of(receipt.queue)
+            await self._session.api.call(address, call, timeout_ms=_END_MS)
+        except ClientError as error:
+            log.warning(
+                "the end of a transaction did not arrive, the broker will ask for it id=%s wanted=%s error=%s",
+                receipt.message_id,
+                wanted.value,
+                error,
+            )
+        else:
+            self.state = wanted
+
+
+class Checks:
+    """The checks of one client, by topic, and what brokers ask them. `serve` them when there is a session."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Check] = {}
+        self._running = 0
+        self._session: Session | None = None
+        self._group = ""
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._checks
+
+    def row(self) -> Row:
+        """Its place in the table of what this client serves."""
+        return Row(
+            RequestCode.CHECK_TRANSACTION_STATE, self._asked, CheckTransactionStateRequestHeader, 0
+        )
+
+    def add(self, topic: str, check: Check) -> None:
+        """Answer for the half messages to a topic from now on."""
+        self._checks[topic] = check
+        if self._session is not None:
+            self._find(self._session, topic)
+
+    def serve(self, session: Session, group: str) -> None:
+        """Answer for a producer group."""
+        self._session, self._group = session, group
+        for topic in self._checks:
+            self._find(session, topic)
+
+    def _find(self, session: Session, topic: str) -> None:
+        """Heartbeats go to the brokers of known routes, and brokers ask whom heartbeats name."""
+        session.tasks.keep(f"check-{topic}", partial(self._found, session, topic))
+
+    async def _found(self, session: Session, topic: str, health: Health) -> None:
+        while True:
+            try:
+                await session.route(topic)
+                await session.heartbeat()
+                return
+            except ClientError as error:
+                session.noise.warning(
+                    f"check-{topic}", "no route to check topic=%s: %s", topic, error
+                )
+            await asyncio.sleep(_AGAIN_S)
+
+    def _asked(
+        self, ctx: RequestContext, header: CheckTransactionStateRequestHeader, body: bytes
+    ) -> Outcome:
+        """CHECK_TRANSACTION_STATE: one way; the answer is an END_TRANSACTION."""
+        session = self._session
+        try:
+            (record,) = decode_records(body)
+            message = received(record, "")
+        except (CorruptRecord, ValueError) as error:
+            log.warning("a half message cannot be read broker=%s error=%s", ctx.peer.remote, error)
+            return Silent()
+        topic = message.properties.get(names.REAL_TOPIC, message.topic)
+        check = self._checks.get(topic)
+        if session is None or check is None:
+            log.warning("nobody answers the check of a half message: call on_check(%r)", topic)
+        elif self._running < MOST_CHECKS:
+            self._running += 1
+            message.topic = topic
+            task = session.tasks.start("check", self._check(check, message, header, ctx.peer))
+            task.add_done_callback(self._ended)
+        return Silent()
+
+    def _ended(self, task: object) -> None:
+        self._running -= 1
+
+    async def _check(
+        self,
+        check: Check,
+        message: ReceivedMessage,
+        header: CheckTransactionStateRequestHeader,
+        peer: Peer,
+    ) -> None:
+        decision: bool | None = None
+        try:
+            answer = check(message)
+            decision = await answer if isinstance(answer, Awaitable) else answer
+        except Exception as error:
+            log.warning("check failed, the broker asks again id=%s", message.message_id)
+            log.debug("check failed", exc_info=error)
+        if decision not in (True, False, None):
+            log.warning("a check answers True, False or None, not %.80r", decision)
+            decision = None
+        end = EndTransactionRequestHeader(
+            topic=message.topic,
+            producer_group=message.properties.get(names.PGROUP, self._group),
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=_ANSWERS[decision],
+            from_transaction_check=True,
+            msg_id=message.message_id,
+            transaction_id=header.transaction_id,
+        )
+        try:
+            peer.notify(RequestCode.END_TRANSACTION, encode_ext(end))
+        except ClientError as error:
+            log.debug("the answer to a check did not leave: %s", error)
+
+
+def check_transactional(message: Message, group: str) -> None:
+    """Raises ConfigError: the message, or the group, is not one for transactions."""
+    if group == DEFAULT_PRODUCER_GROUP:
+        raise ConfigError(
+            "a transaction needs a producer group of its own, whose members answer checks: Client(..., group='shop')"
+        )
+    if message.delay_level or message.deliver_at_ms:
+        raise ConfigError("a message of a transaction cannot be delayed")
