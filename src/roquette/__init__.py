@@ -13,6 +13,7 @@ from roquette.base import form as _form
 
 if TYPE_CHECKING:
     from roquette.client.access import Credentials, TlsOptions
+    from roquette.client.app.application import App
     from roquette.client.client import Client
     from roquette.client.config import ClientConfig
     from roquette.client.consumer_options import StartFrom
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 _form.choose()
 
 __all__ = [
+    "App",
     "BrokerError",
     "Client",
     "ClientClosed",
@@ -69,6 +71,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "App": "client.app.application",
     "Client": "client.client",
     "ClientConfig": "client.config",
     "SendReceipt": "client.producer",

@@ -210,6 +210,34 @@ def dev(
     )
 
 
+@app.command()
+def run(
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is.")],
+    namesrv_addr: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--namesrv",
+            metavar='"NS1;NS2"',
+            help="Name servers instead of the App's own; if it has none, $NAMESRV_ADDR.",
+        ),
+    ] = None,
+    drain: Annotated[
+        float | None,
+        typer.Option(
+            "--drain",
+            metavar="SECONDS",
+            min=0.0,
+            help="How long handlers at work may go on after SIGTERM, instead of the App's own time.",
+        ),
+    ] = None,
+) -> None:
+    """Run an application's consumers until SIGTERM; exit status 1 when handlers had to be ended at work."""
+    from roquette.apps.run import run_main
+
+    raise typer.Exit(run_main(target, namesrv_addr, drain, dict(os.environ)))
+
+
 app.add_typer(up_app, name="up")
 register_people_verbs(app)
 register_pipelines(app)

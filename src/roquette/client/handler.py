@@ -23,13 +23,14 @@ def inside_handler() -> bool:
 
 
 class HandlerRunner:
-    """The handler of one consumer. `busy` counts the messages it is at work on."""
+    """The handler of one consumer. `busy` counts the messages it is at work on, `cut_off` those it was ended at."""
 
     def __init__(self, handler: Handler, group: str, interceptors: Interceptors) -> None:
         self._handler = handler
         self._group = group
         self._interceptors = interceptors
         self.busy = 0
+        self.cut_off = 0
 
     def inside(self) -> bool:
         """Whether this handler is what runs us, in its own task or in one that it started."""
@@ -50,6 +51,7 @@ class HandlerRunner:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
+                self.cut_off += 1
                 raise  # we are ended; else something the handler awaited was
         except Exception as error:
             log.warning(

@@ -24,6 +24,7 @@ from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
 from roquette.client.queue_locks import Membership, QueueLocks
+from roquette.client.retries import DEAD, hand_back
 from roquette.client.selection import subscription
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError
@@ -135,38 +136,39 @@ class PushConsumer:
         self._tasks += self._work.start(name)
         self.started = True
 
-    async def close(self) -> None:
-        """Stop pulling, let handlers at work finish (`CLOSE_S` at most), save offsets, leave the group.
+    async def close(self, limit_s: float = CLOSE_S) -> None:
+        """Stop pulling, let handlers at work finish (`limit_s` seconds at most), save offsets, leave the group.
 
         Cancelled, it goes on without its caller. A handler that closes its own consumer does not wait: the
         consumer closes when the handler has returned.
         """
         if self._handler.inside():
-            self._begin_leaving()
+            self._begin_leaving(limit_s)
         else:
-            await self.left()
+            await self.left(limit_s)
 
-    async def left(self) -> None:
-        """Wait until the group is left, whoever asks."""
-        await asyncio.shield(self._begin_leaving())
+    async def left(self, limit_s: float = CLOSE_S) -> int:
+        """Wait until the group is left, whoever asks; how many handlers were ended at work by then."""
+        await asyncio.shield(self._begin_leaving(limit_s))
+        return self._handler.cut_off + self._handler.busy
 
-    def _begin_leaving(self) -> "asyncio.Task[None]":
+    def _begin_leaving(self, limit_s: float) -> "asyncio.Task[None]":
         if self._leaving is None:
             self._closing = True
             for queue in self.queues.values():
                 self._work.drop(queue)  # at once: what handlers still do does not count as failed
-            self._leaving = self.session.tasks.start(f"leave-{self.group}", self._leave())
+            self._leaving = self.session.tasks.start(f"leave-{self.group}", self._leave(limit_s))
         return self._leaving
 
-    async def _leave(self) -> None:
+    async def _leave(self, limit_s: float) -> None:
         loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
         late = False
         if not self.options.orderly:
-            await self._work.close(GIVE_UP_S)
+            await self._work.close(min(GIVE_UP_S, limit_s))
             if late := self._handler.busy > 0:  # others wait no longer for our locks
                 await self.offsets.save(self._worked())
-        await self._work.close(CLOSE_S)
-        deadline = loop.time() + CLOSE_S
+        await self._work.close(max(deadline - loop.time(), 0.0))
         while self._handler.busy and loop.time() < deadline:
             await asyncio.sleep(0.01)
         worked = self._worked()
@@ -400,6 +402,13 @@ class PushConsumer:
 
     async def _handle(self, message: ReceivedMessage) -> bool:
         return (await self._handler.run(message))[0]
+
+    async def dead_letter(self, message: ReceivedMessage) -> bool:
+        """Send a message of ours to the dead letters now; False when the broker did not take it."""
+        if self.options.model is Model.BROADCASTING:
+            return True  # it has none
+        most = self.options.max_reconsume_times
+        return await hand_back(self.session, self._producer, self.group, message, most, DEAD)
 
     def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         """A message whose body cannot be decompressed goes to the dead letters (broadcasting: it is skipped)."""

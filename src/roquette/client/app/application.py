@@ -1,0 +1,174 @@
+"""An application of consumers: what it is made of, how a process of it begins and ends."""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar, Unpack
+
+from roquette.client.app.endpoint import ConsumerWords, Endpoint, Errors, Fate, Policy
+from roquette.client.app.process import LEAVE_S, run_until_told
+from roquette.client.app.values import Decode
+from roquette.client.client import Client
+from roquette.client.config import ClientConfig
+from roquette.client.push_consumer import PushConsumer
+from roquette.client.selection import Selection
+from roquette.errors import ConfigError
+
+log = logging.getLogger("roquette.client")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Lifespan = Callable[[Client], AbstractAsyncContextManager[Mapping[str, object] | None]]
+"""Entered before the consumers join, left after the last handler has ended; what it yields, handlers get by name."""
+
+
+class App:
+    """Consumers that start and end together.
+
+        app = roquette.App("127.0.0.1:9876")
+
+        @app.consumer("orders", group="billing")
+        async def bill(order: Order, mq: roquette.Client) -> None:
+            await mq.send("bills", ...)
+
+    `roquette run module:app` runs it as a process, `async with app.serving(client)` inside of a test.
+
+    Args:
+        name_servers, config: as of `Client`.
+        lifespan: `@asynccontextmanager async def lifespan(mq): ...; yield {"db": db}`; a handler gets what it names
+            behind a `*`: `async def bill(order: Order, *, db: Database)`.
+        drain_s: how long handlers at work may go on when the application is told to end (SIGTERM). It ends within
+            `drain_s` + 5 s, whatever they do while the loop runs; messages of handlers that were ended come again.
+    """
+
+    def __init__(
+        self,
+        name_servers: str = "",
+        *,
+        config: ClientConfig | None = None,
+        lifespan: Lifespan | None = None,
+        drain_s: float = 30.0,
+    ) -> None:
+        if isinstance(drain_s, bool) or not isinstance(drain_s, (int, float)) or drain_s < 0:
+            raise ConfigError(f"drain_s={drain_s!r} is no number of seconds")
+        self.name_servers = name_servers
+        self.drain_s = float(drain_s)
+        self.unfinished = 0  # handlers that had to be ended at work, of the last run
+        self._config = config
+        self._lifespan = lifespan
+        self._endpoints: list[Endpoint] = []
+
+    def consumer(
+        self,
+        topic: str | Mapping[str, Selection],
+        *,
+        group: str,
+        undecodable: Fate = "dead-letter",
+        dead_letter_on: Errors = (),
+        drop_on: Errors = (),
+        decode: Decode | None = None,
+        **words: Unpack[ConsumerWords],
+    ) -> Callable[[F], F]:
+        """Let the function handle the group's messages of a topic. A plain `def` runs in a thread.
+
+        Its parameters are served by their types: `ReceivedMessage`, `Client`, and one value of the body: bytes, str,
+        or of JSON dict, list, dataclass, TypedDict, msgspec.Struct, pydantic's models. It returns None or True when
+        done; False or an exception lets the message come again.
+
+        Args:
+            undecodable: what becomes of a message whose body is no such value: "dead-letter" (to `%DLQ%<group>` at
+                once), "drop", or "retry" like any failure.
+            dead_letter_on, drop_on: exceptions of the handler that trying again does not cure. Broadcasting has no
+                dead letters: such a message is logged and passed over.
+            decode: makes the value of a body; any exception of it means that it is none.
+            words: tags, filter, concurrency, start_from, model, orderly, max_reconsume_times, strategy, as of
+                `Client.subscribe`.
+
+        Raises:
+            ConfigError: a word or a parameter is wrong, or the application has a consumer of the group.
+        """
+        if unknown := sorted(set(words) - set(ConsumerWords.__annotations__)):
+            raise ConfigError(f"a consumer has no {', '.join(unknown)}")
+        policy = Policy(
+            undecodable=undecodable, dead_letter_on=dead_letter_on, drop_on=drop_on, decode=decode
+        )
+
+        def add(function: F) -> F:
+            if any(each.group == group for each in self._endpoints):
+                raise ConfigError(f"the application already has a consumer of group {group}")
+            self._endpoints.append(Endpoint(function, topic, group, policy, words))
+            return function
+
+        return add
+
+    @asynccontextmanager
+    async def serving(
+        self, client: Client | None = None, *, drain_s: float | None = None
+    ) -> AsyncIterator[Client]:
+        """The consumers have joined inside of the block; at its end their handlers come to theirs and they leave.
+
+        Args:
+            client: theirs, which stays open; None makes one.
+            drain_s: instead of the application's.
+        """
+        limit_s = self.drain_s if drain_s is None else drain_s
+        self.unfinished = 0
+        joined: list[PushConsumer] = []
+        async with AsyncExitStack() as stack:
+            if client is None:
+                client = await stack.enter_async_context(self._client())
+            things: Mapping[str, object] | None = {}
+            if self._lifespan is not None:
+                things = await stack.enter_async_context(self._lifespan(client))
+            try:
+                for each in self._endpoints:
+                    joined.append(await each.join(client, things or {}))
+                yield client
+            finally:
+                if joined:
+                    left = asyncio.gather(*(each.left(limit_s) for each in joined))
+                    self.unfinished = sum(await left)
+
+    def _client(self) -> Client:
+        if self._config is None:
+            return Client(self.name_servers)
+        return Client(self.name_servers, config=self._config)
+
+    def run(
+        self,
+        *,
+        name_servers: str = "",
+        drain_s: float | None = None,
+        ready: Callable[[], object] = int,
+    ) -> int:
+        """Serve until SIGTERM or SIGINT; a second one ends the process at once.
+
+        Args:
+            name_servers, drain_s: instead of the application's.
+            ready: called once all consumers have joined.
+
+        Returns:
+            The exit status 0. When handlers had to be ended at work the process ends here, with status 1.
+
+        Raises:
+            ConfigError, ClientError: it could not begin.
+        """
+        if not self._endpoints:
+            raise ConfigError("the application has no consumer: @app.consumer(topic, group=)")
+        if name_servers:
+            self.name_servers = name_servers
+            if self._config is not None:
+                self._config = dataclasses.replace(self._config, name_servers=name_servers)
+        limit_s = self.drain_s if drain_s is None else drain_s
+        threads = sum(e.threads for e in self._endpoints)
+
+        async def body(stop: asyncio.Event) -> int:
+            async with self.serving(drain_s=limit_s):
+                ready()
+                await stop.wait()
+                log.info("drains seconds=%s", limit_s)
+            return self.unfinished
+
+        return run_until_told(body, threads=threads, limit_s=limit_s + LEAVE_S)

@@ -1,0 +1,136 @@
+"""One consumer of an application: its handler, and what becomes of messages it cannot handle."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypedDict
+
+from roquette.base.executor import run_blocking
+from roquette.client.app.values import CannotDecode, Decode, Parameters
+from roquette.client.arguments import ModelName, StrategyName
+from roquette.client.client import Client
+from roquette.client.consumer_options import StartPoint
+from roquette.client.push_consumer import PushConsumer
+from roquette.client.selection import Selection, Sql
+from roquette.errors import ConfigError
+from roquette.message.message import ReceivedMessage
+
+log = logging.getLogger("roquette.client")
+
+Fate = Literal["dead-letter", "drop", "retry"]
+FATES = ("dead-letter", "drop", "retry")
+Errors = tuple[type[Exception], ...]
+
+
+class ConsumerWords(TypedDict, total=False):
+    """Words that go to `Client.subscribe` as they are."""
+
+    tags: str
+    filter: Sql | None
+    concurrency: int
+    start_from: StartPoint
+    model: ModelName
+    orderly: bool
+    max_reconsume_times: int
+    strategy: StrategyName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What becomes of a message that is not handled; `App.consumer` explains each.
+
+    Attributes:
+        decode: makes the value of a body; None: by the handler's annotation.
+    """
+
+    undecodable: Fate = "dead-letter"
+    dead_letter_on: Errors = ()
+    drop_on: Errors = ()
+    decode: Decode | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        if self.undecodable not in FATES:
+            raise ConfigError(f"undecodable={self.undecodable!r} is none of {', '.join(FATES)}")
+        for kind in (*self.dead_letter_on, *self.drop_on):
+            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+                raise ConfigError(f"{kind!r} is no class of exceptions")
+
+
+class Endpoint:
+    """A handler and how it is subscribed. `join` and `handle` are those of one run of the application."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        topic: str | Mapping[str, Selection],
+        group: str,
+        policy: Policy,
+        words: ConsumerWords,
+    ) -> None:
+        self.group = group
+        self.parameters = Parameters(function, policy.decode)
+        self.waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - a callable object's own method
+        )
+        self._function = function
+        self._topic = topic
+        self._policy = policy
+        self._words = words
+        self._client: Client | None = None
+        self._call = function
+        self._joined: asyncio.Future[PushConsumer] | None = None
+
+    @property
+    def threads(self) -> int:
+        """How many threads its handlers may take at the same time."""
+        return 0 if self.waits else self._words.get("concurrency", 20)
+
+    async def join(self, client: Client, things: Mapping[str, object]) -> PushConsumer:
+        """Join the group. Raises ConfigError and what `Client.subscribe` raises."""
+        if missing := self.parameters.missing(things):
+            raise ConfigError(
+                f"handler {self.parameters.name} asks for {', '.join(missing)}, which the lifespan does not give"
+            )
+        self._client = client
+        self._call = partial(self._function, **self.parameters.named(things))
+        self._joined = asyncio.get_running_loop().create_future()
+        try:
+            consumer = await client.subscribe(
+                self._topic, group=self.group, handler=self._handle, **self._words
+            )
+            self._joined.set_result(consumer)
+        finally:
+            self._joined.cancel()  # without effect on one that has its result
+        return consumer
+
+    async def _handle(self, message: ReceivedMessage) -> bool | None:
+        assert self._client is not None
+        policy = self._policy
+        try:
+            values = self.parameters.values(message, self._client)
+        except CannotDecode as error:
+            return await self._fate(policy.undecodable, message, error)
+        try:
+            if self.waits:
+                answer = await self._call(*values)
+            else:
+                answer = await run_blocking(copy_context().run, partial(self._call, *values))
+        except policy.drop_on as error:
+            return await self._fate("drop", message, error)
+        except policy.dead_letter_on as error:
+            return await self._fate("dead-letter", message, error)
+        return answer is not False
+
+    async def _fate(self, fate: Fate, message: ReceivedMessage, error: Exception) -> bool:
+        """Whether the message is done with."""
+        words = "message not handled fate=%s group=%s id=%s error=%r"
+        log.warning(words, fate, self.group, message.message_id, error)
+        if fate == "dead-letter":
+            assert self._joined is not None
+            return await (await asyncio.shield(self._joined)).dead_letter(message)
+        return fate == "drop"

@@ -1,0 +1,175 @@
+"""`roquette run module:app` as a process: told to end while handlers work, nothing is lost and it ends in time."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.interop import peers
+
+from roquette import Client
+
+PROGRAM = str(Path(sys.executable).parent / "roquette")
+APP = """
+import asyncio, time
+import roquette
+
+app = roquette.App(drain_s={drain})
+
+@app.consumer("orders", group="workers", start_from=roquette.StartFrom.FIRST, concurrency=8)
+async def work(name: str) -> None:
+    print("begins", name, flush=True)
+    await asyncio.sleep({seconds})
+    print("ends", name, flush=True)
+
+@app.consumer("blocking", group="threads", start_from=roquette.StartFrom.FIRST, concurrency=2)
+def block(name: str) -> None:
+    print("begins", name, flush=True)
+    time.sleep({seconds})
+    print("ends", name, flush=True)
+"""
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("app")
+    ports = ("--namesrv-port", str(peers.free_port()), "--broker-port", "0")
+    server = peers.Process([PROGRAM, "dev", *ports, "--store", str(folder / "store")], folder, {})
+    try:
+        line = server.line_with("ready ", 60)
+        yield line.split("namesrv=")[1].split()[0]
+    finally:
+        server.stop()
+
+
+class Running:
+    """The application as a process, and the lines it has printed."""
+
+    def __init__(self, folder: Path, name_server: str, *words: str, **values: float) -> None:
+        name = f"app_{len(list(folder.glob('app_*.py')))}"
+        (folder / f"{name}.py").write_text(APP.format(**{"drain": 30, "seconds": 1, **values}))
+        line = [PROGRAM, "run", f"{name}:app", "-n", name_server, *words]
+        self.child = subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.child.stdout is not None
+        for line in self.child.stdout:
+            self.lines.append(line.strip())
+
+    def names(self, word: str) -> list[str]:
+        return [line.split()[1] for line in self.lines if line.startswith(word + " ")]
+
+    def wait(self, word: str, count: int = 1) -> None:
+        end = time.monotonic() + 60
+        while len(self.names(word)) < count:
+            assert time.monotonic() < end and self.child.poll() is None, self.lines
+            time.sleep(0.02)
+
+    def end(self, *, twice: bool = False) -> tuple[int, float]:
+        """SIGTERM; the exit status, and seconds until it was there."""
+        began = time.monotonic()
+        self.child.send_signal(signal.SIGTERM)
+        if twice:
+            time.sleep(0.5)
+            self.child.send_signal(signal.SIGTERM)
+        try:
+            status = self.child.wait(60)
+        finally:
+            self.child.kill()
+        self._reader.join(5)
+        return status, time.monotonic() - began
+
+
+def send(name_server: str, topic: str, names: list[str]) -> None:
+    async def run() -> None:
+        async with Client(name_server) as mq:
+            for name in names:
+                await mq.send(topic, name)
+
+    asyncio.run(run())
+
+
+def test_sigterm_while_handlers_work_loses_nothing(name_server: str, tmp_path: Path) -> None:
+    names = [f"{number}" for number in range(COUNT)]
+    send(name_server, "orders", names)
+    first = Running(tmp_path, name_server)
+    first.wait("ends", 4)
+    status, seconds = first.end()
+
+    begun, ended = first.names("begins"), first.names("ends")
+    assert status == 0, first.lines
+    assert sorted(begun) == sorted(ended)  # what was at work came to its end
+    assert len(ended) < COUNT, "it was told too late"
+    assert seconds < 30 + 5
+
+    second = Running(tmp_path, name_server, seconds=0.01)
+    second.wait("ends", COUNT - len(ended))
+    time.sleep(0.5)
+    assert second.end()[0] == 0
+    assert sorted(second.names("ends") + ended, key=int) == names  # each of them once
+
+
+@pytest.mark.parametrize("topic", ["orders", "blocking"])
+def test_handlers_that_take_too_long_are_ended_and_the_status_tells(
+    topic: str, name_server: str, tmp_path: Path
+) -> None:
+    send(name_server, topic, ["long"])
+    first = Running(tmp_path, name_server, "--drain", "1", seconds=300)
+    first.wait("begins")
+    status, seconds = first.end()
+
+    assert status == 1, first.lines
+    assert seconds < 1 + 5 + 2, first.lines  # 2: a process of a busy machine ends
+    assert first.names("ends") == []
+
+    second = Running(tmp_path, name_server, seconds=0.01)
+    second.wait("ends")
+    assert second.names("ends") == ["long"]
+    assert second.end()[0] == 0
+
+
+def test_a_second_signal_ends_at_once(name_server: str, tmp_path: Path) -> None:
+    send(name_server, "orders", ["long"])
+    first = Running(tmp_path, name_server, seconds=300)
+    first.wait("begins")
+    status, seconds = first.end(twice=True)
+
+    assert status == 128 + signal.SIGTERM, first.lines
+    assert seconds < 10
+    second = Running(tmp_path, name_server, seconds=0.01)
+    second.wait("ends")
+    assert second.end()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nowhere:app", "there is no module nowhere"),
+        ("json:app", "json:app is no roquette.App"),
+        ("json", "is not module:name"),
+    ],
+)
+def test_a_wrong_name_is_one_line(target: str, words: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [PROGRAM, "run", target],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and words in done.stderr
+    assert done.stderr.count("\n") == 1
