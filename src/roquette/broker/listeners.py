@@ -98,6 +98,10 @@ class Listeners:
                 words = "no further port %d (grpcServerPort, remotingListenPort): %s"
                 log.warning(words, further, error)
 
+    def peers(self) -> list[Peer]:
+        """Who is connected, at both ports."""
+        return [peer for server in self._servers for peer in server.peers.values()]
+
     def http2(self) -> Callable[[], asyncio.Protocol] | None:
         """Makes the protocol of an HTTP/2 connection that came in at another port of this process."""
         speaks = self._speaks

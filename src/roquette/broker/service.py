@@ -179,6 +179,10 @@ class Broker:
             port, fast_port = await free_ports(config.bind_address)
         return Address(host=host, port=port, fast_port=fast_port, store_host=host_bytes(host, port))
 
+    def peers(self) -> list[Peer]:
+        """Who is connected."""
+        return self._listeners.peers()
+
     def http2(self) -> Callable[[], asyncio.Protocol] | None:
         """Makes the protocol of an HTTP/2 connection at another port of this process; None: it is not spoken here."""
         return self._listeners.http2()

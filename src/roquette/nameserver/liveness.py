@@ -52,6 +52,10 @@ class LiveBrokers:
     def __len__(self) -> int:
         return len(self._brokers)
 
+    def all(self) -> list[LiveBroker]:
+        """Every registered broker."""
+        return list(self._brokers.values())
+
     def find(self, cluster: str, address: str) -> LiveBroker | None:
         """A registered broker."""
         return self._brokers.get((cluster, address))

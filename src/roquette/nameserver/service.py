@@ -168,6 +168,10 @@ class NameServer:
         if server is not None and server.speaks is not None:
             server.speaks = replace(server.speaks, http2=lambda number, on_made, on_lost: http2())
 
+    def peers(self) -> list[Peer]:
+        """Who is connected."""
+        return [] if self._server is None else list(self._server.peers.values())
+
     def _nudge(self, connection: int) -> None:
         """Send a request that no broker serves: if the broker is gone, its machine resets the connection."""
         peer = None if self._server is None else self._server.peers.get(connection)

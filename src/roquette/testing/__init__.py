@@ -1,1 +1,30 @@
-"""The testing room."""
+"""The test kit: a broker inside the test, a clock that can be advanced, faults, and whole clusters in virtual time.
+
+The names below are the public interface; they are imported when first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from roquette.testing.cluster import SimCluster, simulate
+    from roquette.testing.embedded import EmbeddedBroker, EmbeddedClock, EmbeddedFaults
+    from roquette.testing.seeds import World, run_seed
+
+__all__ = [
+    "EmbeddedBroker",
+    "EmbeddedClock",
+    "EmbeddedFaults",
+    "SimCluster",
+    "World",
+    "run_seed",
+    "simulate",
+]
+
+_HOMES = {"SimCluster": "cluster", "simulate": "cluster", "World": "seeds", "run_seed": "seeds"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'roquette.testing' has no attribute {name!r}")
+    return getattr(import_module(f"roquette.testing.{_HOMES.get(name, 'embedded')}"), name)

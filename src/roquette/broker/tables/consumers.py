@@ -326,6 +326,12 @@ class ConsumerTable:
                 self._drop(group, peer.id)
         return names
 
+    def renew(self, now_ms: int) -> None:
+        """Every channel has just sent a heartbeat."""
+        for group in self._groups.values():
+            for channel in group.channels.values():
+                channel.last_update_ms = now_ms
+
     def expire(self, now_ms: int, after_ms: int = CHANNEL_EXPIRED_MS) -> list[tuple[str, Peer]]:
         """Remove channels without a heartbeat for `after_ms` (ConsumerManager.scanNotActiveChannel)."""
         removed: list[tuple[str, Peer]] = []

@@ -59,6 +59,12 @@ class LockTable:
             now_ms - owner[1] <= self._lease_ms for owner in self._locks.get(group, {}).values()
         )
 
+    def renew(self, now_ms: int) -> None:
+        """Every lock has just been renewed."""
+        for held in self._locks.values():
+            for queue, (client_id, _) in held.items():
+                held[queue] = (client_id, now_ms)
+
     def expire(self, now_ms: int) -> None:
         """Forget locks whose lease ended long ago, so that the table stays bounded."""
         for group, held in list(self._locks.items()):

@@ -73,6 +73,12 @@ class ProducerTable:
         for group in list(self._groups_of_peer.get(peer.id, ())):
             self._drop(group, peer.id)
 
+    def renew(self, now_ms: int) -> None:
+        """Every channel has just sent a heartbeat."""
+        for channels in self._groups.values():
+            for channel in channels.values():
+                channel.last_update_ms = now_ms
+
     def expire(self, now_ms: int) -> list[Peer]:
         """Remove channels without a heartbeat for 120 s; returns their peers."""
         gone = [

@@ -1,0 +1,411 @@
+"""A name server and a broker inside a test's own process, on a free port of the loopback, in a thread of their own.
+
+    with EmbeddedBroker() as broker:
+        with broker.sync_client() as mq:
+            mq.send("orders", b"a", deliver_at=timedelta(hours=3))
+            broker.clock.advance(hours=3)
+
+Any RocketMQ client can use it, in this process or another: `broker.name_servers` is its address. Its clock is its own:
+`clock.advance` makes hours pass for all that waits in it, while connections and clients notice nothing.
+"""
+
+import asyncio
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from roquette import sync
+from roquette.apps.features import broker_features
+from roquette.base.clock import LoopClock, SystemClock
+from roquette.base.entropy import Entropy
+from roquette.base.files import OsFiles
+from roquette.broker.config import BrokerConfig
+from roquette.broker.service import Broker
+from roquette.client.client import Client
+from roquette.client.config import ClientConfig
+from roquette.message.message import Message, ReceivedMessage
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.service import NameServer
+from roquette.store.config import StoreConfig
+from roquette.testing.seeds import stored
+
+T = TypeVar("T")
+
+LOOPBACK = "127.0.0.1"
+_STORE: dict[str, Any] = {
+    "segment_size": 8 << 20,
+    "queue_file_size": 20 * 2_000,
+    "max_hash_slots": 5_000,
+    "max_index_entries": 20_000,
+    "timer_log_file_size": 1 << 20,
+}
+_LOOK_S = 0.005  # between two looks of an assertion that waits
+
+
+class TravelLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time can jump ahead: then all timers on the way are due.
+
+    Attributes:
+        ahead: seconds.
+    """
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        """The machine's steady time, and what was jumped over."""
+        return super().time() + self.ahead
+
+
+class EmbeddedClock:
+    """The time of an embedded broker."""
+
+    def __init__(self, broker: "EmbeddedBroker") -> None:
+        self._broker = broker
+
+    def advance(
+        self,
+        span: timedelta | None = None,
+        *,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """Let time pass in the broker: delayed messages and retries on the way are delivered at once.
+
+        Raises:
+            ValueError: time does not go back.
+        """
+        span = span or timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if span < timedelta(0):
+            raise ValueError(f"time does not go back: {span}")
+        self._broker.jump(span.total_seconds())
+
+    def now(self) -> datetime:
+        """The broker's time, in UTC."""
+        return datetime.fromtimestamp(self._broker.now_ms() / 1000, UTC)
+
+
+class EmbeddedFaults:
+    """What can happen to an embedded broker."""
+
+    def __init__(self, broker: "EmbeddedBroker") -> None:
+        self._broker = broker
+
+    def disconnect(self) -> None:
+        """Break every connection; clients come back by themselves."""
+        self._broker.run(self._broker.drop_connections)
+
+    def kill(self) -> None:
+        """The broker is gone, as after a SIGKILL of its process; its name server stays. `restart` brings it back."""
+        self._broker.call(self._broker.stop_broker())
+
+    def restart(self) -> None:
+        """The broker again, with its messages, on the same port."""
+        self._broker.call(self._broker.start_broker())
+
+    def freeze(self, seconds: float) -> None:
+        """Nothing is answered for so long, of real time (at most 60 s), as after a SIGSTOP; returns at once."""
+        if not 0 <= seconds <= 60:
+            raise ValueError(f"{seconds} s is not 0 to 60 s")
+        self._broker.post(lambda: threading.Event().wait(seconds))
+
+    def duplicate(self, message: ReceivedMessage) -> None:
+        """Store a message again in its queue, under its own id: as a sender does whose answer was lost."""
+        again = Message(message.topic, message.body, properties=dict(message.properties))
+        with self._broker.sync_client() as mq:
+            mq.send(again, queue=message.queue)
+
+
+class EmbeddedBroker:
+    """A name server and a broker; also an asynchronous context manager.
+
+    Args:
+        port: of the broker; 0: a free one. namesrv_port: of the name server.
+        settings: fields of BrokerConfig, such as `auto_create_topic_enable=False`.
+
+    Attributes:
+        clock: makes time pass. faults: makes things go wrong.
+    """
+
+    def __init__(self, *, port: int = 0, namesrv_port: int = 0, **settings: Any) -> None:
+        self.clock = EmbeddedClock(self)
+        self.faults = EmbeddedFaults(self)
+        self._port = port
+        self._namesrv_port = namesrv_port
+        self._settings = settings
+        self._loop = TravelLoop()
+        self._thread: threading.Thread | None = None
+        self._folder = ""
+        self._world: LoopClock | None = None
+        self._names: NameServer | None = None
+        self._broker: Broker | None = None
+
+    # life
+
+    def start(self) -> Self:
+        """Begin; `with` does it. Returns when clients can send and consume."""
+        if self._thread is None:
+            self._folder = tempfile.mkdtemp(prefix="roquette-test-")
+            self._thread = threading.Thread(target=self._run, name="roquette-broker", daemon=True)
+            self._thread.start()
+            begun = False
+            try:
+                self.call(self._begin())
+                begun = True
+            finally:
+                if not begun:
+                    self.stop()
+        return self
+
+    def stop(self) -> None:
+        """End both servers and remove their files; may be called twice."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join(10)
+            self._loop.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    async def _begin(self) -> None:
+        start_ms = SystemClock().now_ms() - int(self._loop.time() * 1000)
+        self._world = LoopClock(self._loop, start_ms)
+        config = NamesrvConfig(
+            bind_address=LOOPBACK,
+            listen_port=self._namesrv_port,
+            kv_config_path=f"{self._folder}/namesrv/kvConfig.json",
+            controller_store_path=f"{self._folder}/namesrv/controller",
+        )
+        names = NameServer(config, files=OsFiles(), clock=self._world)
+        await names.start()
+        self._names = names
+        await self.start_broker()
+
+    async def start_broker(self) -> None:
+        """On the broker's loop."""
+        assert self._world is not None
+        if self._broker is not None:
+            return
+        values: dict[str, Any] = {
+            "broker_name": "broker-a",
+            "bind_address": LOOPBACK,
+            "broker_ip1": LOOPBACK,
+            "listen_port": self._port,
+            "namesrv_addr": self.name_servers,
+        }
+        broker = Broker(
+            BrokerConfig(**values | self._settings),
+            StoreConfig(root_dir=f"{self._folder}/store", **_STORE),
+            broker_features,
+            files=OsFiles(),
+            clock=self._world,
+            entropy=Entropy(),
+        )
+        await broker.start()
+        self._broker = broker
+        self._port = int(broker.address.rpartition(":")[2])
+
+    async def stop_broker(self) -> None:
+        """On the broker's loop."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            await broker.stop()
+
+    async def _end(self) -> None:
+        await self.stop_broker()
+        if self._names is not None:
+            await self._names.stop()
+
+    # on its thread
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the broker's loop and wait for its value."""
+        if self._thread is None:
+            work.close()
+            raise RuntimeError(
+                "the embedded broker is not started, or stopped: use 'with EmbeddedBroker()'"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def run(self, step: Callable[[], T]) -> T:
+        """Run a plain function on the broker's loop and wait for its value."""
+
+        async def once() -> T:
+            return step()
+
+        return self.call(once())
+
+    def post(self, step: Callable[[], object]) -> None:
+        """Run a plain function on the broker's loop soon."""
+        self._loop.call_soon_threadsafe(step)
+
+    @property
+    def broker(self) -> Broker:
+        """The broker itself, which only its own thread may touch (`run`)."""
+        if self._broker is None:
+            raise RuntimeError("the embedded broker is not started, or was killed")
+        return self._broker
+
+    # time
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, by the broker's clock."""
+        assert self._world is not None, "the embedded broker is not started"
+        return self._world.now_ms()
+
+    def jump(self, seconds: float) -> None:
+        """`clock.advance`."""
+
+        def step() -> None:
+            self._loop.ahead += seconds
+            self._stay_alive()
+
+        self.run(step)
+
+    def _stay_alive(self) -> None:
+        """What was connected before the jump is so after it."""
+        assert self._world is not None
+        assert self._names is not None
+        now_ms = self._world.steady_ms()
+        for live in self._names.core.routes.live.all():
+            live.updated_ms = now_ms
+        broker = self._broker
+        if broker is None:
+            return
+        tables = broker.tables
+        tables.consumers.renew(now_ms)
+        tables.producers.renew(now_ms)
+        tables.locks.renew(now_ms)
+        now_s = self._loop.time()
+        for peer in [*broker.peers(), *self._names.peers()]:
+            peer.last_active = now_s
+
+    def drop_connections(self) -> None:
+        """`faults.disconnect`."""
+        for peer in self.broker.peers():
+            peer.transport.abort()
+
+    # clients
+
+    @property
+    def name_servers(self) -> str:
+        """The name server's address, for any client: host:port."""
+        if self._names is None:
+            raise RuntimeError("the embedded broker is not started")
+        return f"{LOOPBACK}:{self._names.port}"
+
+    def config(self, **settings: Any) -> ClientConfig:
+        """Settings of a client of this broker; `settings` are fields of ClientConfig."""
+        values: dict[str, Any] = {"name_servers": self.name_servers, "local_host": LOOPBACK}
+        values["offset_root"] = f"{self._folder}/offsets"
+        return ClientConfig(**values | settings)
+
+    def client(self, *, group: str = "", **settings: Any) -> Client:
+        """A client of this broker, not started; `settings` are fields of ClientConfig."""
+        named: dict[str, Any] = {"group": group} if group else {}
+        return Client(config=self.config(**settings), **named)
+
+    def sync_client(self, *, group: str = "", **settings: Any) -> sync.Client:
+        """The same without asyncio."""
+        named: dict[str, Any] = {"group": group} if group else {}
+        return sync.Client(config=self.config(**settings), **named)
+
+    # looking
+
+    def messages(self, topic: str) -> list[ReceivedMessage]:
+        """All messages stored in a topic, by queue and offset; none when there is no such topic."""
+        return self.run(lambda: stored(self.broker, topic))
+
+    def unconsumed(self, topic: str, group: str) -> int:
+        """How many messages of a topic the group has not acknowledged yet, its retries among them."""
+        return self.run(lambda: self._lag(topic, group) + self._lag(f"%RETRY%{group}", group))
+
+    def _lag(self, topic: str, group: str) -> int:
+        store, offsets = self.broker.store, self.broker.tables.offsets
+        return sum(
+            store.max_offset(topic, queue_id)
+            - max(offsets.query(group, topic, queue_id), store.min_offset(topic, queue_id))
+            for queue_id in store.queues_of(topic)
+        )
+
+    def assert_delivered(self, topic: str, *, group: str, timeout: float = 5.0) -> None:
+        """Wait until a group has acknowledged every message of a topic, retries included.
+
+        Raises:
+            AssertionError: it has not within `timeout` seconds; the words say how many are left.
+        """
+        self._wait(
+            lambda: self.unconsumed(topic, group) == 0,
+            timeout,
+            lambda: (
+                f"group {group} has not acknowledged {self.unconsumed(topic, group)} messages of {topic}"
+            ),
+        )
+
+    def assert_dead_lettered(
+        self, group: str, *, body: bytes | str | None = None, count: int = 1, timeout: float = 5.0
+    ) -> list[ReceivedMessage]:
+        """Wait until a group has dead letters; returns them.
+
+        Args:
+            body: of the messages that are meant; None: all. count: how many there must be at least.
+
+        Raises:
+            AssertionError: there are fewer after `timeout` seconds; the words say which there are.
+        """
+        wanted = body.encode() if isinstance(body, str) else body
+
+        def found() -> list[ReceivedMessage]:
+            letters = self.messages(f"%DLQ%{group}")
+            return [letter for letter in letters if wanted is None or letter.body == wanted]
+
+        self._wait(
+            lambda: len(found()) >= count,
+            timeout,
+            lambda: (
+                f"group {group} has {len(found())} such dead letters, {count} are wanted; "
+                f"all: {[letter.body[:80] for letter in self.messages(f'%DLQ%{group}')]}"
+            ),
+        )
+        return found()
+
+    def _wait(self, done: Callable[[], bool], timeout: float, words: Callable[[], str]) -> None:
+        deadline = time.monotonic() + timeout
+        while not done():
+            if time.monotonic() >= deadline:
+                raise AssertionError(f"{words()} (after {timeout} s)")
+            threading.Event().wait(_LOOK_S)
