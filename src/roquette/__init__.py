@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from roquette.client.config import ClientConfig
     from roquette.client.consumer_options import StartFrom
     from roquette.client.interceptors import Interceptor
+    from roquette.client.pop import Job, Jobs
     from roquette.client.producer import SendReceipt
     from roquette.client.selection import Sql, sql
     from roquette.client.transactions import Transaction, TransactionState
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         ClientError,
         ConfigError,
         ConnectError,
+        JobExpired,
+        JobSettled,
         MessageIllegal,
         NotDurable,
         RequestTimeout,
@@ -51,6 +54,10 @@ __all__ = [
     "ConnectError",
     "Credentials",
     "Interceptor",
+    "Job",
+    "JobExpired",
+    "JobSettled",
+    "Jobs",
     "Message",
     "MessageIllegal",
     "MessageQueue",
@@ -76,6 +83,8 @@ _HOMES = {
     "ClientConfig": "client.config",
     "SendReceipt": "client.producer",
     "Interceptor": "client.interceptors",
+    "Job": "client.pop",
+    "Jobs": "client.pop",
     "Transaction": "client.transactions",
     "TransactionState": "client.transactions",
     "Sql": "client.selection",

@@ -142,6 +142,21 @@ class ClientClosed(ClientError):
     """The client was closed while, or before, the call was made."""
 
 
+class JobExpired(ClientError):
+    """A popped message's time was over before it was settled: it comes again, perhaps to another consumer."""
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(
+            f"the invisible time of message {message_id} is over: it comes again (extend it earlier, pop with a longer "
+            "time, or with renew=True)"
+        )
+        self.message_id = message_id
+
+
+class JobSettled(ClientError):
+    """A popped message was acknowledged, given back or buried before."""
+
+
 class RouteNotFound(ClientError):
     """No name server knows a route for the topic."""
 
