@@ -80,7 +80,8 @@ READERS: dict[str, tuple[str, str]] = {
     "client/blocking_sender.py": (STORED, "_header"),
     "client/consume_loop.py": (SHOWN, "_pull"),
     "client/pipeline.py": (STORED, "_post"),
-    "client/producer.py": (STORED, "_once _properties send_oneway"),
+    "client/producer.py": (STORED, "_once new_id send_oneway"),
+    "client/trace.py": (SHOWN, "handled on_receive on_send"),
     "client/send_calls.py": (SHOWN, "send send_nowait"),
     "client/pull_consumer.py": ("the version of a subscription", "_read"),
     "client/push_consumer.py": (

@@ -17,6 +17,7 @@ from roquette.client.producer import Producer
 from roquette.client.pull_consumer import PullConsumer
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.session import Session
+from roquette.client.trace import MessageTrace
 from roquette.client.transactions import Checks
 from roquette.errors import ClientClosed
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
@@ -65,6 +66,9 @@ class ClientBase:
         self._entropy = entropy or Entropy()
         self._files = files or OsFiles()
         self._interceptors = Interceptors()
+        self._trace = MessageTrace(settings.trace_topic)
+        if settings.trace:
+            self._interceptors.add(self._trace)
         self._checks = Checks()
         self._session: Session | None = None
         self._producer: Producer | None = None
@@ -88,6 +92,8 @@ class ClientBase:
             self._producer = Producer(session, self._group, self._interceptors)
             self._session = session
             await session.start()
+            if self.config.trace:
+                self._trace.begin(session)
             self._checks.serve(session, self._group)
         return self
 
@@ -110,6 +116,7 @@ class ClientBase:
             await consumer.left()
         for reader in self._pull_consumers:
             await reader.close()
+        await self._trace.aclose()
         await session.close()
 
     async def __aenter__(self) -> Self:

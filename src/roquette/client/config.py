@@ -6,6 +6,7 @@ from roquette.base.options import option, options_of
 from roquette.client.access import security_of
 from roquette.errors import ConfigError
 from roquette.message.compression import Compression
+from roquette.message.names import client_topic_error
 from roquette.remoting.certificates import TlsOptions
 from roquette.remoting.security import Security
 from roquette.wire.signature import Credentials
@@ -27,6 +28,8 @@ class ClientConfig:
         consume_timeout_ms: how long a handler may take before its message goes back to the broker (not orderly).
         tls: how connections use TLS; None: they are plain.
         credentials: sign every request; None: nothing is signed.
+        trace: tell what is sent and handled to a topic that Apache's tools read (mqadmin queryMsgTraceById).
+        trace_topic: that topic; None is RMQ_SYS_TRACE_TOPIC. The broker must have it, or make topics by itself.
         offset_root: where broadcasting consumers keep their offsets; None is ~/.rocketmq_offsets.
     """
 
@@ -66,6 +69,8 @@ class ClientConfig:
     lock_interval_ms: int = option(20_000, least=1)
     consume_timeout_ms: int = option(900_000, least=1)
     offset_root: str | None = None
+    trace: bool = False
+    trace_topic: str | None = None
 
     tls: TlsOptions | None = None
     credentials: Credentials | None = None
@@ -78,6 +83,11 @@ class ClientConfig:
         most = 9 if self.compression is Compression.ZLIB else 22
         if self.compression_level > most:
             raise ConfigError(f"compression_level={self.compression_level} is not 0 to {most}")
+
+        if self.trace_topic is not None and (error := client_topic_error(self.trace_topic)):
+            raise ConfigError(f"trace_topic={self.trace_topic!r}: {error}")
+        if self.trace_topic is not None and not self.trace:
+            raise ConfigError(f"trace_topic={self.trace_topic} is without effect unless trace=True")
 
     @property
     def security(self) -> Security:

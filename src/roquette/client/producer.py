@@ -4,6 +4,7 @@ Apache: DefaultMQProducerImpl.sendDefaultImpl and sendKernelImpl.
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -78,6 +79,10 @@ class Producer:
         """The highest delay level a message may have."""
         return self._config.max_delay_level
 
+    def new_id(self) -> str:
+        """A unique id, such as messages get."""
+        return self._ids.next_id(self._session.clock.now_ms())
+
     # what users call
 
     async def send(
@@ -103,8 +108,9 @@ class Producer:
 
     async def send_half(self, message: Message) -> SendReceipt:
         """Send a message that nobody sees until the transaction ends."""
+        named = {TRAN_MSG: "true", PGROUP: self.group}
+        message = dataclasses.replace(message, properties={**message.properties, **named})
         with self._begin(message) as begun:
-            named = {TRAN_MSG: "true", PGROUP: self.group}
             request = self._prepare(message, named)
             request.sys_flag |= TRANSACTION_PREPARED
             choose = self._chooser(message, None, None)
@@ -253,7 +259,7 @@ class Producer:
         properties = {**message.property_map(), **named} if named else message.property_map()
         message_id = properties.get(UNIQ_KEY)
         if message_id is None:
-            message_id = self._ids.next_id(self._session.clock.now_ms())
+            message_id = self.new_id()
             properties[UNIQ_KEY] = message_id
         for name, value in message.properties.items():
             if NAME_SEPARATOR in name + value or PROPERTY_SEPARATOR in name + value:
