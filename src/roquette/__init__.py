@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from roquette.client.pop import Job, Jobs
     from roquette.client.producer import SendReceipt
     from roquette.client.selection import Sql, sql
+    from roquette.client.telemetry import OpenTelemetry
     from roquette.client.transactions import Transaction, TransactionState
     from roquette.errors import (
         BrokerError,
@@ -62,6 +63,7 @@ __all__ = [
     "MessageIllegal",
     "MessageQueue",
     "NotDurable",
+    "OpenTelemetry",
     "ReceivedMessage",
     "RequestTimeout",
     "RoquetteError",
@@ -78,6 +80,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "OpenTelemetry": "client.telemetry",
     "App": "client.app.application",
     "Client": "client.client",
     "ClientConfig": "client.config",
