@@ -1,8 +1,8 @@
 """The blocking twin of the client: the same calls without `await`, over one event loop in a thread.
 
-Handlers of `subscribe` run one after the other in another thread.
+Handlers of `subscribe` run in a pool of threads, as many at a time as their `concurrency` says.
 """
 
-from roquette.client.blocking_client import Client
+from roquette.client.blocking_client import Client, PullConsumer, PushConsumer, Transaction
 
-__all__ = ["Client"]
+__all__ = ["Client", "PullConsumer", "PushConsumer", "Transaction"]

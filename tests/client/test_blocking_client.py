@@ -1,10 +1,12 @@
 """The client without `await`, against server processes of ours: what handlers may do, and ends at bad moments."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from tests.interop import peers
 from roquette import StartFrom
 from roquette.errors import ClientClosed, ClientError
 from roquette.message.message import ReceivedMessage
-from roquette.sync import Client
+from roquette.sync import Client, PushConsumer
 
 LIMIT_S = 60  # machines are slow when everything runs at once
 
@@ -40,7 +42,7 @@ def wait_for(event: threading.Event) -> None:
 @pytest.mark.parametrize("what", ["leave", "close", "close in a thread", "send"])
 def test_a_handler_may_use_its_own_client(name_server: str, what: str) -> None:
     handled, topic, group = threading.Event(), f"own-{len(what)}", f"g-{len(what)}"
-    leave: list[Callable[[], None]] = []
+    leave: list[PushConsumer] = []
     bodies: list[bytes] = []
 
     def handler(message: ReceivedMessage) -> None:
@@ -48,7 +50,7 @@ def test_a_handler_may_use_its_own_client(name_server: str, what: str) -> None:
             time.sleep(0.01)  # subscribe returns while a handler is at work
         if message.body == b"1":
             if what == "leave":
-                leave[0]()
+                leave[0].close()
             elif what == "send":
                 mq.send(topic, b"2")
             elif what == "close":
@@ -77,16 +79,20 @@ def test_a_handler_may_use_its_own_client(name_server: str, what: str) -> None:
     assert again == [b"last"]
 
 
-def test_handlers_run_one_after_the_other_and_the_client_goes_on_beside_them(
-    name_server: str,
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_as_many_handlers_run_as_concurrency_says_and_the_client_goes_on_beside_them(
+    name_server: str, concurrency: int
 ) -> None:
     inside: list[int] = []
     most: list[int] = []
-    enough, go_on = threading.Event(), threading.Event()
+    topic = f"serial-{concurrency}"
+    enough, all_in, go_on = threading.Event(), threading.Event(), threading.Event()
 
     def handler(message: ReceivedMessage) -> None:
         inside.append(1)
         most.append(len(inside))
+        if len(inside) == concurrency:
+            all_in.set()
         go_on.wait(LIMIT_S)
         inside.pop()
         if message.body == b"exit":
@@ -95,14 +101,15 @@ def test_handlers_run_one_after_the_other_and_the_client_goes_on_beside_them(
             enough.set()
 
     with Client(name_server) as mq:
-        mq.send_batch("serial", [b"a", b"exit", b"b", b"c"])
+        mq.send_batch(topic, [b"a", b"exit", b"b", b"c"])
         mq.subscribe(
-            "serial", group="serial", handler=handler, start_from=StartFrom.FIRST, concurrency=4
+            topic, group=topic, handler=handler, start_from=StartFrom.FIRST, concurrency=concurrency
         )
-        assert mq.send("serial", b"d").status == "SEND_OK"
+        wait_for(all_in)
+        assert mq.send(topic, b"d").status == "SEND_OK"
         go_on.set()
         wait_for(enough)
-    assert max(most) == 1
+    assert max(most) == concurrency
 
 
 @pytest.mark.parametrize("started", [False, True])
@@ -110,8 +117,8 @@ def test_a_client_that_is_not_open_says_so(name_server: str, started: bool) -> N
     mq = Client(name_server)
     if started:
         with mq:
-            leave = mq.subscribe("closed", group="closed", handler=lambda _: None)
-        leave()
+            consumer = mq.subscribe("closed", group="closed", handler=lambda _: None)
+        consumer.close()
         mq.close()
     calls: list[Callable[[], Any]] = [
         lambda: mq.send("closed", b"x"),
@@ -121,8 +128,6 @@ def test_a_client_that_is_not_open_says_so(name_server: str, started: bool) -> N
         lambda: mq.subscribe("closed", group="g", handler=lambda _: None),
         lambda: next(mq.consume("closed", group="g")),
     ]
-    if started:
-        calls.append(mq.start)
     for call in calls:
         with pytest.raises(ClientClosed, match="closed"):
             call()
@@ -173,3 +178,105 @@ def test_ctrl_c_ends_a_program_that_waits(name_server: str) -> None:
     assert out == b""
     assert errors.rstrip().endswith(b"KeyboardInterrupt")
     assert child.returncode == -signal.SIGINT
+
+
+def test_a_closed_client_begins_anew(name_server: str) -> None:
+    mq = Client(name_server)
+    for turn in range(3):
+        with mq:
+            assert mq.send("anew", f"{turn}").status == "SEND_OK"
+            assert mq.start() is mq
+
+
+def test_sends_are_pipelined_and_readers_pause(name_server: str) -> None:
+    with Client(name_server) as mq:
+        answers = [mq.send_nowait("piped", f"{number}") for number in range(100)]
+        receipts = [answer.result(LIMIT_S) for answer in answers]
+        assert all(receipt.status == "SEND_OK" for receipt in receipts)
+        queue = receipts[0].queue
+        reader = mq.pull_consumer(group="piped")
+        reader.assign([queue])
+        reader.pause(queue)
+        assert reader.poll(0.2) == []
+        reader.resume(queue)
+        assert reader.poll(LIMIT_S)
+        assert mq.offset_by_time(queue, 0) == 0
+        assert reader.position(queue) > 0
+        reader.close()
+        reader.close()
+
+
+def test_transactions_and_checks(name_server: str) -> None:
+    with Client(name_server, group="shop") as mq:
+        mq.on_check("traded", lambda message: True)
+        with mq.transaction("traded", b"1") as tx:
+            assert tx.message_id
+        with pytest.raises(ZeroDivisionError), mq.transaction("traded", b"2"):
+            raise ZeroDivisionError
+        for message in mq.consume("traded", group="g", start_from=StartFrom.FIRST):
+            assert message.body == b"1"
+            break
+
+
+def test_many_threads_send_by_one_client(name_server: str) -> None:
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(20):
+                mq.send("threads", f"{number} {turn}")
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failed.append(error)
+
+    with Client(name_server) as mq:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT_S)
+        assert sum(mq.max_offset(queue) for queue in mq.queues("threads")) == 160
+    assert not failed
+
+
+FORKING = """
+import os, sys
+import roquette, roquette.sync
+with roquette.sync.Client(sys.argv[1]) as mq:
+    mq.send("forked", b"parent")
+    child = os.fork()
+    if child == 0:
+        try:
+            mq.send("forked", b"child")
+        except roquette.ClientClosed as error:
+            assert "make a client in the child" in str(error), error
+            mq.close()
+            with roquette.sync.Client(sys.argv[1]) as own:
+                own.send("forked", b"own")
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    mq.send("forked", b"parent again")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_told_and_makes_its_own(name_server: str) -> None:
+    command = [sys.executable, "-c", FORKING, name_server]
+    done = subprocess.run(command, timeout=LIMIT_S, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unclosed_client_warns(name_server: str) -> None:
+    mq = Client(name_server).start()
+    ending = mq.close
+    with pytest.warns(ResourceWarning, match="unclosed client"):
+        mq.__del__()
+    ending()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mq.__del__()
+
+
+def test_wrong_words_are_errors_of_the_type_checker_and_of_python(name_server: str) -> None:
+    with Client(name_server) as mq, pytest.raises(TypeError, match="kye"):
+        mq.send("typed", b"x", kye="1")  # type: ignore[call-arg]

@@ -118,10 +118,11 @@ async def run_blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 
 class LoopThread:
-    """An event loop in a thread of its own, for callers that have none; and a thread for what they call back."""
+    """An event loop in a thread of its own, for callers that have none; and `beside` threads for what it calls back."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, beside: int = 1) -> None:
         self._name = name
+        self._workers = beside
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._beside: WorkerThreads | None = None
@@ -154,9 +155,9 @@ class LoopThread:
         return self.call(once())
 
     async def beside(self, call: Callable[..., T], *args: Any) -> T:
-        """Run what may block, and may call back, in the one thread for it, in the context it is called from."""
+        """Run what may block, and may call back, in a thread for that, in the context it is called from."""
         if self._beside is None:
-            self._beside = WorkerThreads(self._loop, 1, name=f"{self._name}-handlers")
+            self._beside = WorkerThreads(self._loop, self._workers, name=f"{self._name}-handlers")
         return await self._beside.submit(copy_context().run, call, *args)
 
     def stop(self) -> None:

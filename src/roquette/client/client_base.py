@@ -2,12 +2,15 @@
 
 import asyncio
 import dataclasses
+import warnings
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self, Unpack
+from typing import Final, Protocol, Self, Unpack
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles, home_directory
+from roquette.base.forks import fork_count
 from roquette.base.lifecycle import Tasks
 from roquette.client.access import AccessWords, access_of
 from roquette.client.config import ClientConfig
@@ -22,6 +25,11 @@ from roquette.client.transactions import Checks
 from roquette.errors import ClientClosed
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
 from roquette.remoting.address import local_address
+
+FORKED: Final = (
+    "this process was forked off the one that started the client, whose connections and threads stayed there: "
+    "make a client in the child"
+)
 
 
 class ClosesFirst(Protocol):
@@ -71,6 +79,7 @@ class ClientBase:
             self._interceptors.add(self._trace)
         self._checks = Checks()
         self._session: Session | None = None
+        self._forks = fork_count()
         self._producer: Producer | None = None
         self._consumers: list[PushConsumer] = []
         self._pull_consumers: list[PullConsumer] = []
@@ -119,6 +128,10 @@ class ClientBase:
         await self._trace.aclose()
         await session.close()
 
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if getattr(self, "_session", None) is not None and self._forks == fork_count():
+            warn(f"unclosed client {self!r}", ResourceWarning, source=self)
+
     async def __aenter__(self) -> Self:
         return await self.start()
 
@@ -137,6 +150,8 @@ class ClientBase:
     @property
     def session(self) -> Session:
         """The shared connections and routes (for tools); raises ClientClosed."""
+        if self._forks != fork_count():
+            raise ClientClosed(FORKED)
         if self._session is None:
             raise ClientClosed("the client is not started, or closed: use 'async with Client(...)'")
         return self._session

@@ -1,0 +1,228 @@
+"""What the generated blocking client stands on: an event loop in a thread, and a pool of threads for handlers."""
+
+import asyncio
+import concurrent.futures
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from threading import Thread
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
+
+from roquette.base.clock import Clock
+from roquette.base.entropy import Entropy
+from roquette.base.executor import LoopThread, start_thread
+from roquette.base.files import Files
+from roquette.base.forks import fork_count
+from roquette.client.access import AccessWords
+from roquette.client.client import Client as AsyncClient
+from roquette.client.client_base import FORKED
+from roquette.client.config import ClientConfig
+from roquette.client.handler import inside_handler
+from roquette.client.interceptors import Interceptor
+from roquette.client.stream import MessageStream
+from roquette.client.transactions import Check
+from roquette.errors import ClientClosed
+from roquette.message.message import ReceivedMessage
+from roquette.message.names import DEFAULT_PRODUCER_GROUP
+
+T = TypeVar("T")
+P = TypeVar("P")
+
+BlockingHandler = Callable[[ReceivedMessage], bool | None]
+"""Returns None or True when done; False or an exception lets the message come again later."""
+
+BlockingCheck = Callable[[ReceivedMessage], bool | None]
+"""What became of a half message: True: deliver it. False: drop it. None: not known yet, ask again."""
+
+HANDLERS: Final = (
+    20  # threads of one client: as many as a subscription's `concurrency` is by default
+)
+_NOT_OPEN: Final = "the client is not started, or closed: use 'with Client(...)'"
+
+
+class BlockingBase:
+    """The life of a blocking client. A closed one may be started again."""
+
+    def __init__(
+        self,
+        name_servers: str = "",
+        *,
+        group: str = DEFAULT_PRODUCER_GROUP,
+        config: ClientConfig | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        files: Files | None = None,
+        **access: Unpack[AccessWords],
+    ) -> None:
+        def make() -> AsyncClient:
+            return AsyncClient(
+                name_servers,
+                group=group,
+                config=config,
+                clock=clock,
+                entropy=entropy,
+                files=files,
+                **access,
+            )
+
+        self._make = make
+        self._client = make()  # what is wrong with the arguments is said here
+        self._thread = LoopThread("roquette-client", HANDLERS)
+        self._started = False
+        self._ending: Thread | None = None
+        self._forks = fork_count()
+        self._interceptors: list[Interceptor] = []
+        self._checks: dict[str, Check] = {}
+
+    def start(self) -> Self:
+        """Begin; `with` does it. A closed client begins anew, without the subscriptions it had."""
+        if self._started:
+            return self
+        if self._ending is not None:
+            if inside_handler():
+                raise ClientClosed("the client was closed: a handler of it cannot start it again")
+            self._ending.join()
+            self._ending = None
+            self._client = self._make()
+            for interceptor in self._interceptors:
+                self._client.intercept(interceptor)
+            for topic, check in self._checks.items():
+                self._client.on_check(topic, check)
+            self._thread = LoopThread("roquette-client", HANDLERS)
+        self._forks = fork_count()
+        self._thread.start()
+        self._thread.call(self._client.start())
+        self._started = True
+        return self
+
+    def close(self) -> None:
+        """Leave all groups, close all connections, end the threads.
+
+        Called by a handler it does not wait, or the handler would wait for its own end: the client closes
+        when the handler has returned.
+        """
+        if self._started:
+            self._started = False
+            if self._forks != fork_count():
+                return  # all of it is the parent's
+            self._ending = start_thread("roquette-client-end", self._end)
+        if self._ending is not None and not inside_handler():
+            self._ending.join()
+
+    def _end(self) -> None:
+        self._thread.call(self._client.close())
+        self._thread.stop()
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if getattr(self, "_started", False) and self._forks == fork_count():
+            warn(f"unclosed client {self!r}", ResourceWarning, source=self)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def intercept(self, interceptor: Interceptor) -> None:
+        """Call it around each message that is sent and each that is handled from now on; on the client's own thread."""
+        self._interceptors.append(interceptor)
+        self._client.intercept(interceptor)
+
+    # for the generated calls
+
+    def _check_open(self) -> None:
+        if not self._started:
+            raise ClientClosed(_NOT_OPEN)
+        if self._forks != fork_count():
+            raise ClientClosed(FORKED)
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run what is asynchronous, and wait for it."""
+        self._check_open()
+        return self._thread.call(work())
+
+    def _run(self, step: Callable[[], T]) -> T:
+        """Run a plain function on the client's loop, and wait for it."""
+        self._check_open()
+        return self._thread.run(step)
+
+    def _submit(
+        self, work: Callable[[], Coroutine[Any, Any, "asyncio.Future[T]"]]
+    ) -> "concurrent.futures.Future[T]":
+        """Begin something, and wait until it has begun; its end is the future's."""
+        ended: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def end(answer: "asyncio.Future[T]") -> None:
+            error = ClientClosed("cancelled") if answer.cancelled() else answer.exception()
+            if not ended.set_running_or_notify_cancel():
+                return
+            if error is not None:
+                ended.set_exception(error)
+            else:
+                ended.set_result(answer.result())
+
+        async def begin() -> None:
+            (await work()).add_done_callback(end)
+
+        self._call(begin)
+        return ended
+
+    def _beside(
+        self, handler: Callable[[ReceivedMessage], bool | None]
+    ) -> Callable[[ReceivedMessage], Awaitable[bool | None]]:
+        """A handler that runs in the pool, for the loop."""
+        if not callable(handler):
+            return handler  # the asynchronous client says what is wrong
+
+        def run(message: ReceivedMessage) -> Awaitable[bool | None]:
+            return self._thread.beside(_handle, handler, message)
+
+        return run
+
+    def _keep_check(self, topic: str, check: BlockingCheck) -> Check:
+        self._checks[topic] = kept = self._beside(check)
+        return kept
+
+    def _messages(self, open_stream: Callable[[], MessageStream]) -> Iterator[ReceivedMessage]:
+        self._check_open()
+        stream = self._thread.run(open_stream)
+        try:
+            while True:
+                yield self._call(stream.__anext__)
+        except StopAsyncIteration:  # the client was closed meanwhile
+            return
+        finally:
+            if self._started:
+                self._thread.call(stream.aclose())
+
+
+class Twin(Generic[P]):
+    """A blocking twin of something that a client made."""
+
+    def __init__(self, client: BlockingBase, twin: P) -> None:
+        self._owner = client
+        self._twin = twin
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return self._owner._call(work)
+
+    def _run(self, step: Callable[[], T]) -> T:
+        return self._owner._run(step)
+
+    def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._owner._started:  # or the client has closed it
+            self._call(work)
+
+
+def _handle(
+    handler: Callable[[ReceivedMessage], bool | None], message: ReceivedMessage
+) -> bool | None:
+    try:
+        return handler(message)
+    except (SystemExit, KeyboardInterrupt) as error:  # they would end the thread for all handlers
+        raise RuntimeError(f"the handler raised {error!r}") from error

@@ -1,0 +1,180 @@
+"""Write src/roquette/client/blocking_client.py: the calls of the asynchronous client, with their signatures, without await.
+
+    PYTHONPATH=src python tools/make_sync.py
+
+Run it after changing a public method of `roquette.client.client.Client`, `PushConsumer`, `PullConsumer` or `Transaction`;
+tests/client/test_make_sync.py fails until it was. A method is copied by its kind: a coroutine function is called and waited
+for, a plain one runs on the client's loop. What needs more than that stands in `SPECIAL`.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+CLIENT = ROOT / "src" / "roquette" / "client"
+OUT = CLIENT / "blocking_client.py"
+
+CALLS = (
+    ("send_calls", "SendCalls"),
+    ("transaction_calls", "TransactionCalls"),
+    ("consume_calls", "ConsumeCalls"),
+    ("look_calls", "LookCalls"),
+)
+TWINS = (
+    ("push_consumer", "PushConsumer", ("close",)),
+    ("pull_consumer", "PullConsumer", None),
+    ("transactions", "Transaction", ("receipt", "message_id", "commit", "rollback")),
+)
+# How a call's words reach its twin, and what it returns, where that is not the same.
+SPECIAL: dict[str, dict[str, str]] = {
+    "send_nowait": {
+        "template": "return self._submit(lambda: self._client.{call})",
+        "returns": "concurrent.futures.Future[SendReceipt]",
+    },
+    "subscribe": {
+        "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
+        "handler": "self._beside(handler)",
+        "returns": "PushConsumer",
+    },
+    "consume": {
+        "template": "return self._messages(lambda: self._client.{call})",
+        "returns": "Iterator[ReceivedMessage]",
+    },
+    "pull_consumer": {
+        "template": "return PullConsumer(self, self._call(lambda: self._client.{call}))",
+        "returns": "PullConsumer",
+    },
+    "transaction": {
+        "template": "return Transaction(self, self._run(lambda: self._client.{call}))",
+        "returns": "Transaction",
+    },
+    "on_check": {
+        "template": "kept = self._keep_check(topic, check)\n        self._run(lambda: self._client.{call})",
+        "check": "kept",
+    },
+}
+TYPES = {"Handler": "BlockingHandler", "Check": "BlockingCheck"}
+WORDS = (("async with ", "with "), ("async for ", "for "), ("await ", ""))
+HEAD = '''"""The client for programs without an event loop. Written by tools/make_sync.py: change the asynchronous client instead."""
+
+import concurrent.futures
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+from roquette.client import pull_consumer, push_consumer, transactions
+from roquette.client.arguments import ModelName, StrategyName
+from roquette.client.blocking_base import BlockingBase, BlockingCheck, BlockingHandler, Twin
+from roquette.client.consumer_options import StartFrom, StartPoint
+from roquette.client.producer import Selector, SendReceipt
+from roquette.client.push_consumer import CLOSE_S
+from roquette.client.selection import Selection, Sql
+from roquette.message.message import Message, MessageQueue, ReceivedMessage
+
+'''
+CLIENT_HEAD = '''
+class Client(BlockingBase):
+    """`roquette.Client` without `await`: for any thread, also for its own handlers, which run in a pool of threads.
+
+        with Client("127.0.0.1:9876") as mq:
+            mq.send("orders", b"...")
+            for message in mq.consume("orders", group="billing"):
+                ...
+
+    Arguments are those of the asynchronous client. A forked child must make a client of its own.
+    """
+'''
+ENTERS = """
+    def __enter__(self) -> Self:
+        self._call(self._twin.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._call(lambda: self._twin.__aexit__(kind, error, trace))
+"""
+
+
+def class_of(module: str, name: str) -> ast.ClassDef:
+    """The class as it is written."""
+    tree = ast.parse((CLIENT / f"{module}.py").read_text("utf-8"))
+    return next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+
+
+def public(node: ast.ClassDef) -> list[Any]:
+    """Its public methods, in order."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [n for n in node.body if isinstance(n, kinds) and not n.name.startswith("_")]
+
+
+def docstring(node: Any, indent: str) -> str:
+    """Of a method, without the words of asyncio."""
+    text = ast.get_docstring(node, clean=False) or ""
+    for word, other in WORDS:
+        text = text.replace(word, other)
+    return f'{indent}"""{text}"""\n'
+
+
+def method(node: Any, target: str) -> str:
+    """A method of the twin."""
+    special = SPECIAL.get(node.name, {}) if target == "self._client" else {}
+    arguments = ast.unparse(node.args)
+    for name, other in TYPES.items():
+        arguments = arguments.replace(f": {name}", f": {other}")
+    returns = special.get("returns") or ast.unparse(node.returns)
+    words = [special.get(a.arg, a.arg) for a in node.args.args[1:]]
+    words += [f"*{node.args.vararg.arg}"] if node.args.vararg else []
+    words += [f"{a.arg}={special.get(a.arg, a.arg)}" for a in node.args.kwonlyargs]
+    call = f"{node.name}({', '.join(words)})"
+    waits = isinstance(node, ast.AsyncFunctionDef)
+    decorated = [ast.unparse(d) for d in node.decorator_list]
+    lines = "".join(f"    @{d}\n" for d in decorated)
+    lines += f"    def {node.name}({arguments}) -> {returns}:\n" + docstring(node, "        ")
+    if "template" in special:
+        return lines + "        " + special["template"].format(call=call) + "\n\n"
+    if decorated == ["property"]:
+        return lines + f"        return {target}.{node.name}\n\n"
+    how = "_call" if waits else "_run"
+    if node.name == "close":
+        how = "_close"
+    value = "" if returns == "None" else "return "
+    step = f"lambda: {target}.{call}" if words else f"{target}.{node.name}"
+    return lines + f"        {value}self.{how}({step})\n\n"
+
+
+def text() -> str:
+    """The module, formatted."""
+    found = HEAD
+    for module, name, chosen in TWINS:
+        node = class_of(module, name)
+        about = (ast.get_docstring(node) or "").partition("\n")[0]
+        found += f'\nclass {name}(Twin[{module}.{name}]):\n    """{about}"""\n\n'
+        methods = [m for m in public(node) if chosen is None or m.name in chosen]
+        found += "".join(method(m, "self._twin") for m in methods)
+        if any(
+            m.name == "__aenter__" for m in ast.walk(node) if isinstance(m, ast.AsyncFunctionDef)
+        ):
+            found += ENTERS
+        found += "\n"
+    found += CLIENT_HEAD + "\n"
+    for module, name in CALLS:
+        found += "".join(method(m, "self._client") for m in public(class_of(module, name)))
+    ruff = [str(Path(sys.executable).parent / "ruff")]
+    for words in (["check", "--fix-only", "-q", "--select", "F401,I"], ["format", "-q"]):
+        command = [*ruff, *words, "--stdin-filename", str(OUT), "-"]
+        found = subprocess.run(
+            command, input=found, capture_output=True, text=True, check=True, cwd=ROOT
+        ).stdout
+    return found
+
+
+if __name__ == "__main__":
+    OUT.write_text(text(), "utf-8")
