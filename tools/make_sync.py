@@ -21,11 +21,14 @@ CALLS = (
     ("send_calls", "SendCalls"),
     ("transaction_calls", "TransactionCalls"),
     ("consume_calls", "ConsumeCalls"),
+    ("pop_calls", "PopCalls"),
     ("look_calls", "LookCalls"),
 )
 TWINS = (
     ("push_consumer", "PushConsumer", ("close",)),
     ("pull_consumer", "PullConsumer", None),
+    ("pop", "Job", ("expires_in", "ack", "extend", "retry", "bury")),
+    ("pop", "Jobs", ()),
     ("transactions", "Transaction", ("receipt", "message_id", "commit", "rollback")),
 )
 # How a call's words reach its twin, and what it returns, where that is not the same.
@@ -51,6 +54,10 @@ SPECIAL: dict[str, dict[str, str]] = {
         "template": "return Transaction(self, self._run(lambda: self._client.{call}))",
         "returns": "Transaction",
     },
+    "pop": {
+        "template": "return Jobs(self, self._run(lambda: self._client.{call}))",
+        "returns": "Jobs",
+    },
     "on_check": {
         "template": "kept = self._keep_check(topic, check)\n        self._run(lambda: self._client.{call})",
         "check": "kept",
@@ -66,7 +73,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-from roquette.client import pull_consumer, push_consumer, transactions
+from roquette.client import pop, pull_consumer, push_consumer, transactions
 from roquette.client.arguments import ModelName, StrategyName
 from roquette.client.blocking_base import BlockingBase, BlockingCheck, BlockingHandler, Twin
 from roquette.client.consumer_options import StartFrom, StartPoint
@@ -88,6 +95,25 @@ class Client(BlockingBase):
     Arguments are those of the asynchronous client. A forked child must make a client of its own.
     """
 '''
+MORE = {
+    "Job": '''
+    @property
+    def message(self) -> ReceivedMessage:
+        """The message."""
+        return self._twin.message
+
+''',
+    "Jobs": """
+    def __iter__(self) -> Iterator[Job]:
+        while True:
+            try:
+                job = self._call(self._twin.__anext__)
+            except StopAsyncIteration:  # closed
+                return
+            yield Job(self._owner, job)
+
+""",
+}
 ENTERS = """
     def __enter__(self) -> Self:
         self._call(self._twin.__aenter__)
@@ -141,7 +167,7 @@ def method(node: Any, target: str) -> str:
     if "template" in special:
         return lines + "        " + special["template"].format(call=call) + "\n\n"
     if decorated == ["property"]:
-        return lines + f"        return {target}.{node.name}\n\n"
+        return lines + f"        return self._run(lambda: {target}.{node.name})\n\n"
     how = "_call" if waits else "_run"
     if node.name == "close":
         how = "_close"
@@ -158,7 +184,7 @@ def text() -> str:
         about = (ast.get_docstring(node) or "").partition("\n")[0]
         found += f'\nclass {name}(Twin[{module}.{name}]):\n    """{about}"""\n\n'
         methods = [m for m in public(node) if chosen is None or m.name in chosen]
-        found += "".join(method(m, "self._twin") for m in methods)
+        found += "".join(method(m, "self._twin") for m in methods) + MORE.get(name, "")
         if any(
             m.name == "__aenter__" for m in ast.walk(node) if isinstance(m, ast.AsyncFunctionDef)
         ):

@@ -3,6 +3,13 @@
 Handlers of `subscribe` run in a pool of threads, as many at a time as their `concurrency` says.
 """
 
-from roquette.client.blocking_client import Client, PullConsumer, PushConsumer, Transaction
+from roquette.client.blocking_client import (
+    Client,
+    Job,
+    Jobs,
+    PullConsumer,
+    PushConsumer,
+    Transaction,
+)
 
-__all__ = ["Client", "PullConsumer", "PushConsumer", "Transaction"]
+__all__ = ["Client", "Job", "Jobs", "PullConsumer", "PushConsumer", "Transaction"]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.interop import peers
 
+import roquette
 from roquette import StartFrom
 from roquette.errors import ClientClosed, ClientError
 from roquette.message.message import ReceivedMessage
@@ -280,3 +281,25 @@ def test_an_unclosed_client_warns(name_server: str) -> None:
 def test_wrong_words_are_errors_of_the_type_checker_and_of_python(name_server: str) -> None:
     with Client(name_server) as mq, pytest.raises(TypeError, match="kye"):
         mq.send("typed", b"x", kye="1")  # type: ignore[call-arg]
+
+
+def test_jobs_are_popped(name_server: str) -> None:
+    with Client(name_server) as mq:
+        mq.send_batch("popped", [b"1", b"2"])
+        done: list[bytes] = []
+        with mq.pop("popped", group="p", start_from=StartFrom.FIRST, batch=1) as jobs:
+            for job in jobs:
+                assert job.expires_in > 0
+                job.extend(90)
+                done.append(job.message.body)
+                job.ack()
+                if len(done) == 2:
+                    break
+        assert sorted(done) == [b"1", b"2"]
+
+
+def test_the_blocking_client_has_every_call() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert public(roquette.Client) - public(Client) == {"session"}

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-from roquette.client import pull_consumer, push_consumer, transactions
+from roquette.client import pop, pull_consumer, push_consumer, transactions
 from roquette.client.arguments import ModelName, StrategyName
 from roquette.client.blocking_base import BlockingBase, BlockingCheck, BlockingHandler, Twin
 from roquette.client.consumer_options import StartFrom, StartPoint
@@ -84,18 +84,82 @@ class PullConsumer(Twin[pull_consumer.PullConsumer]):
         self._close(self._twin.close)
 
 
+class Job(Twin[pop.Job]):
+    """A popped message: `ack` it when it is done; else it comes again, at the latest when its time is over."""
+
+    @property
+    def expires_in(self) -> float:
+        """Seconds until the message comes again; below 0: it may be with somebody else already."""
+        return self._run(lambda: self._twin.expires_in)
+
+    def ack(self) -> None:
+        """The message is done. Returns when the broker has confirmed it; acks that wait together go together.
+
+        Cancelled, it is sent all the same. Acknowledging it twice does nothing.
+
+        Raises:
+            JobExpired: its time is over: it comes again. JobSettled: it was given back.
+            ClientError: the broker refused, or did not answer; it may be tried again while there is time.
+        """
+        self._call(self._twin.ack)
+
+    def extend(self, seconds: float) -> None:
+        """Hide the message for so long from now. Raises what `ack` does."""
+        self._call(lambda: self._twin.extend(seconds))
+
+    def retry(self, after: float = 0.0) -> None:
+        """It failed: let it come again after so many seconds, with one try more. Raises what `ack` does.
+
+        Popped in order, the messages behind it wait.
+        """
+        self._call(lambda: self._twin.retry(after))
+
+    def bury(self) -> None:
+        """Put it into the group's dead-letter topic `%DLQ%<group>` and acknowledge it. Raises what `ack` does."""
+        self._call(self._twin.bury)
+
+    @property
+    def message(self) -> ReceivedMessage:
+        """The message."""
+        return self._twin.message
+
+
+class Jobs(Twin[pop.Jobs]):
+    """An asynchronous iterator over popped messages; several tasks may iterate over it at the same time."""
+
+    def __iter__(self) -> Iterator[Job]:
+        while True:
+            try:
+                job = self._call(self._twin.__anext__)
+            except StopAsyncIteration:  # closed
+                return
+            yield Job(self._owner, job)
+
+    def __enter__(self) -> Self:
+        self._call(self._twin.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._call(lambda: self._twin.__aexit__(kind, error, trace))
+
+
 class Transaction(Twin[transactions.Transaction]):
     """One message that is delivered only if what belongs to it has succeeded; made by `Client.transaction`."""
 
     @property
     def receipt(self) -> SendReceipt:
         """Of the half message."""
-        return self._twin.receipt
+        return self._run(lambda: self._twin.receipt)
 
     @property
     def message_id(self) -> str:
         """The message's id, the same that consumers and checks see."""
-        return self._twin.message_id
+        return self._run(lambda: self._twin.message_id)
 
     def commit(self) -> None:
         """Let the message be delivered, now; the end of the block does it otherwise."""
@@ -396,6 +460,60 @@ class Client(BlockingBase):
             self._call(
                 lambda: self._client.pull_consumer(
                     group=group, tags=tags, filter=filter, batch=batch
+                )
+            ),
+        )
+
+    def pop(
+        self,
+        topic: str,
+        *,
+        group: str,
+        invisible: float = 60.0,
+        batch: int = 16,
+        tags: str = "*",
+        filter: Sql | None = None,
+        start_from: StartFrom = StartFrom.LAST,
+        orderly: bool = False,
+        renew: bool = False,
+        max_reconsume_times: int = -1,
+    ) -> Jobs:
+        """Take messages one by one, each to be acknowledged within a time; else it comes again.
+
+            with mq.pop("orders", group="billing", invisible=60.0) as jobs:
+                for job in jobs:
+                    work(job.message)
+                    job.ack()
+
+        It needs no membership of the group, and shares it with consumers of any language that pop.
+
+        Args:
+            invisible: how long, in seconds, nobody else gets a message that was handed to us; `job.extend` prolongs it.
+            batch: the most messages one request takes from a broker, 1 to 32. They wait here with their time running:
+                `batch` times what one message takes must be less than `invisible`.
+            tags, filter: as in `subscribe`.
+            start_from: where a group that has no offset yet begins: StartFrom.LAST or StartFrom.FIRST.
+            orderly: each queue's messages in order; a queue gives nothing more until all that it gave are settled.
+            renew: prolong, by `invisible`, each job that the application holds and has not settled.
+            max_reconsume_times: after how many failures a message goes to `%DLQ%<group>` unseen; -1: 16.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+        return Jobs(
+            self,
+            self._run(
+                lambda: self._client.pop(
+                    topic,
+                    group=group,
+                    invisible=invisible,
+                    batch=batch,
+                    tags=tags,
+                    filter=filter,
+                    start_from=start_from,
+                    orderly=orderly,
+                    renew=renew,
+                    max_reconsume_times=max_reconsume_times,
                 )
             ),
         )
