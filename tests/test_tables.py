@@ -118,6 +118,7 @@ BOUNDED: dict[str, str] = {
     "client/pop_acks.py:_waiting _singly": "jobs the application has; brokers",
     "client/push_consumer.py:queues _subscriptions": "queues of its subscriptions",
     "client/transactions.py:_checks": "topics the application named",
+    "client/blocking_base.py:_checks": "topics the application named",
     "client/trace.py:_waiting": "WAITING",
     "client/consume_loop.py:_matchers": "topics of its subscriptions",
     "client/queue_locks.py:_asked _waiting": "queues of its subscriptions",

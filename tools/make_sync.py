@@ -1,4 +1,4 @@
-"""Write src/roquette/client/blocking_client.py: the calls of the asynchronous client, with their signatures, without await.
+"""Write src/roquette/client/blocking_client.py and blocking_twins.py: the calls of the asynchronous client, with their signatures, without await.
 
     PYTHONPATH=src python tools/make_sync.py
 
@@ -15,7 +15,6 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 CLIENT = ROOT / "src" / "roquette" / "client"
-OUT = CLIENT / "blocking_client.py"
 
 CALLS = (
     ("send_calls", "SendCalls"),
@@ -83,6 +82,8 @@ from roquette.client.selection import Selection, Sql
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 
 '''
+TWIN_NAMES = """from roquette.client.blocking_twins import Job, Jobs, PullConsumer, PushConsumer, Transaction
+"""
 CLIENT_HEAD = '''
 class Client(BlockingBase):
     """`roquette.Client` without `await`: for any thread, also for its own handlers, which run in a pool of threads.
@@ -176,26 +177,32 @@ def method(node: Any, target: str) -> str:
     return lines + f"        {value}self.{how}({step})\n\n"
 
 
-def text() -> str:
-    """The module, formatted."""
-    found = HEAD
+def texts() -> dict[Path, str]:
+    """The modules, formatted."""
+    twins = HEAD
     for module, name, chosen in TWINS:
         node = class_of(module, name)
         about = (ast.get_docstring(node) or "").partition("\n")[0]
-        found += f'\nclass {name}(Twin[{module}.{name}]):\n    """{about}"""\n\n'
+        twins += f'\nclass {name}(Twin[{module}.{name}]):\n    """{about}"""\n\n'
         methods = [m for m in public(node) if chosen is None or m.name in chosen]
-        found += "".join(method(m, "self._twin") for m in methods) + MORE.get(name, "")
+        twins += "".join(method(m, "self._twin") for m in methods) + MORE.get(name, "")
         if any(
             m.name == "__aenter__" for m in ast.walk(node) if isinstance(m, ast.AsyncFunctionDef)
         ):
-            found += ENTERS
-        found += "\n"
-    found += CLIENT_HEAD + "\n"
+            twins += ENTERS
+        twins += "\n"
+    calls = HEAD + TWIN_NAMES + CLIENT_HEAD + "\n"
     for module, name in CALLS:
-        found += "".join(method(m, "self._client") for m in public(class_of(module, name)))
-    ruff = [str(Path(sys.executable).parent / "ruff")]
+        calls += "".join(method(m, "self._client") for m in public(class_of(module, name)))
+    return {CLIENT / "blocking_twins.py": tidy(twins), CLIENT / "blocking_client.py": tidy(calls)}
+
+
+def tidy(found: str) -> str:
+    """Without imports that are not used, and formatted."""
+    ruff = str(Path(sys.executable).parent / "ruff")
+    name = str(CLIENT / "blocking_client.py")
     for words in (["check", "--fix-only", "-q", "--select", "F401,I"], ["format", "-q"]):
-        command = [*ruff, *words, "--stdin-filename", str(OUT), "-"]
+        command = [ruff, *words, "--stdin-filename", name, "-"]
         found = subprocess.run(
             command, input=found, capture_output=True, text=True, check=True, cwd=ROOT
         ).stdout
@@ -203,4 +210,5 @@ def text() -> str:
 
 
 if __name__ == "__main__":
-    OUT.write_text(text(), "utf-8")
+    for path, text in texts().items():
+        path.write_text(text, "utf-8")

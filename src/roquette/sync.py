@@ -3,8 +3,8 @@
 Handlers of `subscribe` run in a pool of threads, as many at a time as their `concurrency` says.
 """
 
-from roquette.client.blocking_client import (
-    Client,
+from roquette.client.blocking_client import Client
+from roquette.client.blocking_twins import (
     Job,
     Jobs,
     PullConsumer,
