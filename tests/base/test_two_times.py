@@ -81,7 +81,7 @@ READERS: dict[str, tuple[str, str]] = {
     "client/consume_loop.py": (SHOWN, "_pull"),
     "client/pipeline.py": (STORED, "_post"),
     "client/producer.py": (STORED, "_once new_id send_oneway"),
-    "client/trace.py": (SHOWN, "handled on_receive on_send"),
+    "client/trace.py": (SHOWN, "handled on_receive on_send recalled transaction_ended"),
     "client/send_calls.py": (SHOWN, "send send_nowait"),
     "client/pull_consumer.py": ("the version of a subscription", "_read"),
     "client/push_consumer.py": (

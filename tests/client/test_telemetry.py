@@ -115,6 +115,24 @@ def test_a_handler_runs_in_a_span_below_that_of_the_send() -> None:
     scene(case)
 
 
+def test_a_popped_job_has_a_span_that_ends_in_any_task(caplog: pytest.LogCaptureFixture) -> None:
+    async def case(mq: Client, seen: Seen) -> None:
+        await mq.send("orders", b"x", tag="x")
+        async with mq.pop("orders", group="g") as jobs:
+            async for job in jobs:
+                assert trace.get_current_span() is trace.INVALID_SPAN
+                await job.ack()
+                if job.message.body == b"x":
+                    break
+        await _pause()
+        (sent,) = seen.spans("send orders")
+        below = [s for s in seen.spans("process orders") if s.parent is not None]
+        assert [span.parent.span_id for span in below] == [sent.context.span_id]
+
+    scene(case)
+    assert "detach" not in caplog.text
+
+
 def test_metrics_count_and_time_sends_and_handlers() -> None:
     async def case(mq: Client, seen: Seen) -> None:
         for _ in range(3):

@@ -1,12 +1,14 @@
 """Message trace in virtual time: the records, their batches, and that nothing waits for them."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 
-from roquette import Client, ClientConfig, ConfigError, Message, ReceivedMessage
+from roquette import BrokerError, Client, ClientConfig, ConfigError, Message, ReceivedMessage
 from roquette.client.trace import WAITING, MessageTrace, batches, encoded
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -93,6 +95,45 @@ def test_sends_and_handled_messages_are_told_to_the_topic(topic: str | None) -> 
         assert any({"k1", "k2", sent.message_id} <= set(m.keys) for m in messages)
 
     scene(topic, case)
+
+
+def test_ends_of_transactions_and_recalls_are_told() -> None:
+    async def case(first: Client, cluster: SimCluster) -> None:
+        await first.send("orders", b"0")
+        mq = await cluster.client("10.0.2.2", group="shop", trace=True)
+        mq.on_check("orders", lambda message: message.keys == ("yes",))
+        ids = []
+        for key in ("committed", "rolled", "yes", "no"):
+            with contextlib.suppress(ZeroDivisionError, asyncio.CancelledError):
+                async with mq.transaction("orders", b"x", key=key, tag="t") as tx:
+                    ids.append(tx.message_id)
+                    if key == "rolled":
+                        raise ZeroDivisionError
+                    if key != "committed":
+                        raise asyncio.CancelledError
+        later = await mq.send("orders", b"later", deliver_at=timedelta(hours=1))
+        with pytest.raises(BrokerError):  # recallMessageEnable is off
+            await mq.recall(later)
+        await asyncio.sleep(300)
+        await mq.close()
+        records, _ = await told(cluster, "RMQ_SYS_TRACE_TOPIC")
+        ends = {r[7]: r for r in records if r[0] == "EndTransaction"}
+        assert [ends[key][5] for key in ("committed", "rolled", "yes", "no")] == ids
+        assert ends["committed"][2:5] + ends["committed"][6:7] + ends["committed"][8:] == [
+            *("DefaultRegion", "shop", "orders", "t", f"{A}:10911", "2", ids[0]),
+            *("COMMIT_MESSAGE", "false"),
+        ]
+        said = [ends[key][11:] for key in ("rolled", "yes", "no")]
+        assert said == [
+            ["ROLLBACK_MESSAGE", "false"],
+            ["COMMIT_MESSAGE", "true"],
+            ["ROLLBACK_MESSAGE", "true"],
+        ]
+        assert {r[11] for r in records if r[0] == "Pub" and r[5] in ids} == {"1"}
+        (recall,) = [r for r in records if r[0] == "Recall"]
+        assert recall[2:] == ["DefaultRegion", "shop", "orders", later.message_id, "false"]
+
+    scene(None, case)
 
 
 def test_a_broker_that_takes_no_trace_harms_no_send() -> None:

@@ -45,6 +45,8 @@ def test_mqadmin_shows_what_our_client_sent_and_handled(
 ) -> None:
     name_server, java = servers
 
+    half: list[str] = []
+
     async def run() -> SendReceipt:
         config = ClientConfig(
             name_servers=name_server,
@@ -64,6 +66,8 @@ def test_mqadmin_shows_what_our_client_sent_and_handled(
             )
             async with asyncio.timeout(60):
                 await got.wait()
+            async with mq.transaction("traced", b"2", key="k") as tx:
+                half.append(tx.message_id)
         return sent
 
     sent = asyncio.run(run())
@@ -76,5 +80,7 @@ def test_mqadmin_shows_what_our_client_sent_and_handled(
             break
         time.sleep(0.5)
 
-    assert re.search(r"^Pub +tracer +[\d.]+ .* \d+ms +success", printed, re.MULTILINE), printed
+    printed_half = java.mqadmin("queryMsgTraceById", "-n", name_server, "-i", half[0], "-t", topic)
+    for each in (printed, printed_half):  # the second is in a batch with an EndTransaction
+        assert re.search(r"^Pub +tracer +[\d.]+ .* \d+ms +success", each, re.MULTILINE), each
     assert re.search(rf"^Sub +g_{topic} +[\d.]+ .* \d+ms +success", printed, re.MULTILINE), printed

@@ -77,7 +77,7 @@ class ClientBase:
         self._trace = MessageTrace(settings.trace_topic)
         if settings.trace:
             self._interceptors.add(self._trace)
-        self._checks = Checks()
+        self._checks = Checks(self._trace)
         self._session: Session | None = None
         self._forks = fork_count()
         self._producer: Producer | None = None

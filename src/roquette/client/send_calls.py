@@ -60,12 +60,16 @@ class SendCalls(ClientBase):
             raise MessageIllegal(
                 f"message {receipt.message_id} cannot be recalled: its receipt has no recall handle"
             )
-        topic = receipt.queue.topic
+        topic, recalled = receipt.queue.topic, False
         await self.session.route(topic)
         address = self.session.master_of(receipt.queue)
-        await self.session.api.call(
-            address, calls.recall(self._group, topic, receipt.recall_handle)
-        )
+        try:
+            await self.session.api.call(
+                address, calls.recall(self._group, topic, receipt.recall_handle)
+            )
+            recalled = True
+        finally:
+            self._trace.recalled(receipt, self._group, recalled)
 
     async def send_nowait(
         self,

@@ -7,6 +7,7 @@ import asyncio
 from importlib import import_module
 from typing import Any, Final
 
+from roquette.client.handler import inside_handler
 from roquette.client.interceptors import Handled, Sent
 from roquette.client.send_request import SendReceipt
 from roquette.errors import ConfigError
@@ -22,7 +23,8 @@ class OpenTelemetry:
         mq.intercept(roquette.OpenTelemetry())
 
     Senders put W3C's traceparent, tracestate and baggage (or what the global propagator writes) into the message's
-    properties; the span around a handler is their child, and current in the handler.
+    properties; the span around a handler is their child, and current in the handler. Loops over messages (`consume`,
+    `pop`) have such a span, too, but it is not current in the loop: `context_of(message)` is the sender's context.
 
     Args:
         tracer_provider, meter_provider: instead of the global ones.
@@ -50,7 +52,7 @@ class OpenTelemetry:
         self._handled = _histogram(meter, "messaging.process.duration")
 
     def context_of(self, message: ReceivedMessage) -> Any:
-        """The context its sender put into a message: for loops over messages, which are no handlers."""
+        """The context that its sender put into a message."""
         return self._propagate.extract(message.properties)
 
     def on_send(self, message: Message, group: str) -> Sent | None:
@@ -100,12 +102,17 @@ class OpenTelemetry:
             kind=self._trace.SpanKind.CONSUMER,
             attributes=attributes,
         )
-        token = self._context.attach(self._trace.set_span_in_context(span, context))
+        task, token = asyncio.current_task(), None
+        if (
+            inside_handler()
+        ):  # a popped job is not the work of the task that was given it: it ends anywhere
+            token = self._context.attach(self._trace.set_span_in_context(span, context))
         loop = asyncio.get_running_loop()
         began_s = loop.time()
 
         def handled(accepted: bool, error: BaseException | None) -> None:
-            self._context.detach(token)
+            if token is not None and asyncio.current_task() is task:
+                self._context.detach(token)
             self._end(span, labels, error, accepted=accepted)
             self._consumed.add(1, labels)
             self._handled.record(loop.time() - began_s, labels)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -35,11 +36,29 @@ BATCH_CHARACTERS: Final = 128_000
 KEY_CHARACTERS: Final = 16_000
 PAUSE_S: Final = 1.0
 CLOSE_S: Final = 3.0
-NORMAL, HALF, DELAYED = 0, 1, 3  # ordinals of Apache's MessageType
+NORMAL, HALF, COMMIT, DELAYED = 0, 1, 2, 3  # ordinals of Apache's MessageType
 SUCCESS, EXCEPTION, FAILED = 0, 2, 4  # ordinals of Apache's ConsumeReturnType
 
 Record = tuple[tuple[object, ...], str, str]
 """Its fields, and what it is found by: a message id, and keys with blanks between ("null" if none)."""
+
+
+_STATES: Final = {True: "COMMIT_MESSAGE", False: "ROLLBACK_MESSAGE", None: "UNKNOW"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndOfTransaction:
+    """What a producer says of one of its half messages; `commit` is None when it does not know yet."""
+
+    group: str
+    topic: str
+    message_id: str
+    tag: str | None
+    keys: tuple[str, ...]
+    store_host: str
+    transaction_id: str
+    commit: bool | None
+    from_check: bool
 
 
 def encoded(fields: tuple[object, ...]) -> str:
@@ -118,7 +137,7 @@ class MessageTrace:
             keys = names.KEY_SEPARATOR.join(message.keys) or "null"
             fields = (
                 *("Pub", at_ms, REGION, group, message.topic, receipt.message_id),
-                *(message.tags, keys, _store_host(receipt), len(message.body)),
+                *(message.tags, keys, store_host(receipt), len(message.body)),
                 *(clock.steady_ms() - began_ms, _kind(message), receipt.offset_message_id),
                 receipt.status == "SEND_OK",
             )
@@ -148,6 +167,28 @@ class MessageTrace:
             self._tell(((*after, clock.now_ms(), group), *found))
 
         return handled
+
+    # what is no send and no handler
+
+    def transaction_ended(self, end: EndOfTransaction) -> None:
+        """A producer ends a transaction, or answers a check."""
+        if self._session is None:
+            return
+        keys = names.KEY_SEPARATOR.join(end.keys) or "null"
+        fields = (
+            *("EndTransaction", self._session.clock.now_ms(), REGION, end.group, end.topic),
+            *(end.message_id, end.tag, keys, end.store_host, COMMIT, end.transaction_id),
+            *(_STATES[end.commit], end.from_check),
+        )
+        self._tell((fields, end.message_id, keys))
+
+    def recalled(self, receipt: SendReceipt, group: str, success: bool) -> None:
+        """A message was taken back, or could not be."""
+        if self._session is None:
+            return
+        at_ms, topic = self._session.clock.now_ms(), receipt.queue.topic
+        fields = ("Recall", at_ms, REGION, group, topic, receipt.message_id, success)
+        self._tell((fields, receipt.message_id, "null"))
 
     # sending
 
@@ -194,11 +235,12 @@ class MessageTrace:
         self._session.noise.warning("trace", words, self.topic, self.dropped, error)
 
 
-def _store_host(receipt: SendReceipt) -> str:
+def store_host(receipt: SendReceipt) -> str:
+    """The address of the broker that stored a message; "null" where it gives other ids."""
     try:
         return host_text(decode_offset_message_id(receipt.offset_message_id)[0])
     except ValueError:
-        return "null"  # a broker that gives other ids
+        return "null"
 
 
 def _kind(message: Message) -> int:

@@ -42,7 +42,7 @@ class TransactionCalls(ClientBase):
         """
         message = as_message(topic, body, key, tag, properties, shard_key)
         check_transactional(message, self._group)
-        return Transaction(self.session, self._sender, message)
+        return Transaction(self.session, self._sender, message, self._trace)
 
     def on_check(self, topic: str, check: Check) -> None:
         """Say what became of half messages to a topic whose producer said nothing.

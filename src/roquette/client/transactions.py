@@ -17,6 +17,7 @@ from roquette.client.calls import Call, nothing
 from roquette.client.producer import Producer
 from roquette.client.send_request import SendReceipt
 from roquette.client.session import Session
+from roquette.client.trace import EndOfTransaction, MessageTrace, store_host
 from roquette.errors import ClientError, ConfigError, CorruptRecord, NotDurable
 from roquette.message import properties as names
 from roquette.message.message import Message, ReceivedMessage, received
@@ -73,7 +74,10 @@ class Transaction:
         state: where it is.
     """
 
-    def __init__(self, session: Session, producer: Producer, message: Message) -> None:
+    def __init__(
+        self, session: Session, producer: Producer, message: Message, trace: MessageTrace
+    ) -> None:
+        self._trace = trace
         self._session = session
         self._producer = producer
         self._message = message
@@ -136,6 +140,19 @@ class Transaction:
             transaction_id=receipt.transaction_id or receipt.message_id,
         )
         call = Call(RequestCode.END_TRANSACTION, nothing, header)
+        self._trace.transaction_ended(
+            EndOfTransaction(
+                group=self._producer.group,
+                topic=self._message.topic,
+                message_id=receipt.message_id,
+                tag=self._message.tags,
+                keys=self._message.keys,
+                store_host=store_host(receipt),
+                transaction_id=header.transaction_id or receipt.message_id,
+                commit=wanted is TransactionState.COMMITTED,
+                from_check=False,
+            )
+        )
         try:
             address = self._session.master_of(receipt.queue)
             await self._session.api.call(address, call, timeout_ms=_END_MS)
@@ -153,7 +170,8 @@ class Transaction:
 class Checks:
     """The checks of one client, by topic, and what brokers ask them. `serve` them when there is a session."""
 
-    def __init__(self) -> None:
+    def __init__(self, trace: MessageTrace) -> None:
+        self._trace = trace
         self._checks: dict[str, Check] = {}
         self._running = 0
         self._session: Session | None = None
@@ -252,6 +270,19 @@ class Checks:
             peer.notify(RequestCode.END_TRANSACTION, encode_ext(end))
         except ClientError as error:
             log.debug("the answer to a check did not leave: %s", error)
+        self._trace.transaction_ended(
+            EndOfTransaction(
+                group=end.producer_group,
+                topic=message.topic,
+                message_id=message.message_id,
+                tag=message.tags,
+                keys=message.keys,
+                store_host=message.store_host,
+                transaction_id=header.transaction_id or message.message_id,
+                commit=decision,
+                from_check=True,
+            )
+        )
 
 
 def check_transactional(message: Message, group: str) -> None:
