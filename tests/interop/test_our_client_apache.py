@@ -17,12 +17,15 @@ import roquette.sync
 from roquette import (
     Client,
     ClientConfig,
+    Job,
+    Jobs,
     Message,
     MessageIllegal,
     MessageQueue,
     ReceivedMessage,
     RouteNotFound,
     StartFrom,
+    sql,
 )
 from roquette.message.names import dlq_topic
 
@@ -610,5 +613,92 @@ def test_java_tools_would_see_our_client(cluster: Cluster) -> None:
             header, body = await asyncio.to_thread(peers.call, broker, 307, asked) or ({}, b"")
             assert header["code"] == 0, header
             assert b'"mqTable"' in body
+
+    run(case())
+
+
+POP = {
+    "group": "G_pop",
+    "start_from": StartFrom.FIRST,
+    "invisible": 20.0,
+}
+
+
+@pytest.fixture(scope="module", params=["apache", "roquette"])
+def popping(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Cluster]:
+    """A broker that pops at its usual delays; Apache's needs its timer for that."""
+    folder = tmp_path_factory.mktemp(f"pop-{request.param}")
+    namesrv = peers.start_namesrv(request.param, folder / "namesrv")
+    try:
+        settings = {"enablePropertyFilter": "true"}
+        if request.param == "apache":
+            settings["timerWheelEnable"] = "true"
+        broker = peers.start_broker(
+            request.param, folder / "broker", namesrv.address, settings=settings
+        )
+        try:
+            yield Cluster(request.param, namesrv.address, folder)
+        finally:
+            broker.discard()
+    finally:
+        namesrv.discard()
+
+
+async def jobs_of(jobs: Jobs, count: int) -> list[Job]:
+    found = []
+    async with asyncio.timeout(SOON_S):
+        while len(found) < count:
+            found.append(await anext(jobs))
+    return found
+
+
+def test_pop_acknowledge_extend_and_give_back(popping: Cluster) -> None:
+    async def case() -> None:
+        topic = name("pop")
+        async with popping.client() as mq:
+            await create(mq, topic)
+            sent = {f"{n}".encode() for n in range(12)} | {b"first"}
+            for body in sorted(sent - {b"first"}):
+                await mq.send(topic, body)
+            async with mq.pop(topic, **POP, batch=8) as jobs:
+                found = await jobs_of(jobs, 13)
+                assert {job.message.body for job in found} == sent
+                await asyncio.gather(*[job.ack() for job in found[:9]])  # in batches
+                await found[9].ack()
+                await found[10].retry(after=1)
+                await found[11].extend(2)
+                await found[12].bury()
+                again = await jobs_of(jobs, 2)
+                assert {job.message.body for job in again} == {
+                    job.message.body for job in found[10:12]
+                }
+                assert {job.message.topic for job in again} == {topic}
+                assert {job.message.reconsume_times for job in again} == {1}
+                await asyncio.gather(*[job.ack() for job in again])
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(5):
+                        await anext(jobs)
+            dead = await read_all(mq, dlq_topic("G_pop"), 1)
+            assert [m.body for m in dead] == [found[12].message.body]
+
+    run(case())
+
+
+def test_pop_in_order_and_by_an_expression(popping: Cluster) -> None:
+    async def case() -> None:
+        topic = name("pop")
+        async with popping.client() as mq:
+            queues = await create(mq, topic)
+            queue = queues[0]
+            for n in range(6):
+                await mq.send(topic, f"{n}", queue=queue, properties={"n": f"{n}"})
+            options = POP | {"group": "G_order", "filter": sql("n >= 0")}
+            async with mq.pop(topic, **options, batch=3, orderly=True) as jobs:
+                seen = []
+                while len(seen) < 6:
+                    for job in await jobs_of(jobs, 1):
+                        seen.append(job.message.body)
+                        await job.ack()
+                assert seen == [f"{n}".encode() for n in range(6)]
 
     run(case())

@@ -9,14 +9,16 @@ from roquette.client.arguments import (
     check_count,
     check_group,
     consumer_options,
+    start_point,
 )
 from roquette.client.client_base import ClientBase
 from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.client.handler import Handler
-from roquette.client.pull_consumer import PullConsumer
+from roquette.client.pull_consumer import PullConsumer, ReadOptions
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.selection import Selection, Sql
 from roquette.client.stream import MessageStream
+from roquette.errors import ConfigError
 
 
 class ConsumeCalls(ClientBase):
@@ -117,18 +119,43 @@ class ConsumeCalls(ClientBase):
         return stream
 
     async def pull_consumer(
-        self, *, group: str, tags: str = "*", filter: Sql | None = None, batch: int = 32
+        self,
+        *,
+        group: str,
+        tags: str = "*",
+        filter: Sql | None = None,
+        batch: int = 32,
+        start_from: StartPoint = StartFrom.LAST,
+        auto_commit_s: float = 0.0,
+        max_messages: int = 10_000,
+        max_bytes: int = 64 << 20,
     ) -> PullConsumer:
-        """A reader under your control: assign, seek, poll, commit.
+        """A reader under your control: assign queues or subscribe to topics; seek, pause, poll, commit.
 
         Args:
-            group: whose offsets are read and committed; the reader does not join it.
+            group: whose offsets are read and committed; the reader joins it by `PullConsumer.subscribe` only.
             tags, filter: as in `subscribe`.
             batch: the most messages one request asks for; a broker may give fewer (Apache's: 32).
+            start_from: where a group that has no offset yet begins after `PullConsumer.subscribe`.
+            auto_commit_s: how often, in seconds, to commit what is done: messages before those of the last `poll`. 0:
+                only `commit` does (Apache's: 5).
+            max_messages, max_bytes: how much of all queues together is fetched ahead; a queue may pass them by one batch.
         """
         check_group(group)
         wanted = as_subscriptions("t", tags, filter)["t"]
         check_count("batch", batch)
-        consumer = PullConsumer(self.session, group=group, wanted=wanted, batch=batch)
+        check_count("max_messages", max_messages)
+        check_count("max_bytes", max_bytes)
+        if not isinstance(auto_commit_s, int | float) or auto_commit_s < 0:
+            raise ConfigError(f"auto_commit_s={auto_commit_s!r} is not a number of seconds")
+        options = ReadOptions(
+            wanted=wanted,
+            batch=batch,
+            start_from=start_point(start_from),
+            auto_commit_s=auto_commit_s,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+        )
+        consumer = PullConsumer(self.session, group, options)
         self._pull_consumers.append(consumer)
         return consumer

@@ -2,17 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
 from roquette.base.lifecycle import Health
 from roquette.client import calls
+from roquette.client.arguments import StrategyName, as_subscriptions
 from roquette.client.calls import Call, PullFilter
+from roquette.client.consumer_options import StartFrom
+from roquette.client.core.rebalance import STRATEGIES
+from roquette.client.pull_group import Changed, PullGroup
 from roquette.client.selection import Matcher, Selection, matcher, subscription
 from roquette.client.session import Session
-from roquette.errors import ClientClosed, ClientError, CorruptRecord, OffsetOutOfRange
+from roquette.errors import ClientClosed, ClientError, ConfigError, CorruptRecord, OffsetOutOfRange
 from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.record import decode_records
 from roquette.wire.bodies import SubscriptionData
@@ -26,25 +31,37 @@ _Fetched = tuple[MessageQueue, int, list[ReceivedMessage], int]
 """A queue, the generation of its reader, messages, and the offset behind them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How a reader reads; `Client.pull_consumer` explains each option."""
+
+    wanted: Selection = "*"
+    batch: int = 32
+    start_from: StartFrom | int = StartFrom.LAST
+    auto_commit_s: float = 0.0
+    max_messages: int = 10_000
+    max_bytes: int = 64 << 20
+
+
 class PullConsumer:
-    """Reads the queues it is told to read. One batch per queue is fetched ahead.
+    """Reads the queues it is told to read, or, after `subscribe`, its share of topics as a member of its group.
+
+    One batch of each queue is fetched ahead, while all of them together are within `max_messages` and `max_bytes`.
 
     Args:
-        group: whose offsets `commit` and a first `assign` use; it never joins the group.
-        wanted: tags as `*` or `a || b`, or an expression.
+        group: whose offsets are read and committed; only `subscribe` joins it.
 
     Attributes:
         unreadable: messages that were skipped, since their bodies cannot be decompressed.
     """
 
-    def __init__(
-        self, session: Session, *, group: str, wanted: Selection = "*", batch: int = 32
-    ) -> None:
+    def __init__(self, session: Session, group: str, options: ReadOptions) -> None:
         self.group = group
         self.unreadable = 0
         self._session = session
-        self._wanted = wanted
-        self._batch = batch
+        self._options = options
+        self._wanted = options.wanted
+        self._batch = options.batch
         self._positions: dict[MessageQueue, int] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
         self._ready: asyncio.Queue[_Fetched] = asyncio.Queue()
@@ -52,9 +69,105 @@ class PullConsumer:
         self._taken: dict[MessageQueue, asyncio.Event] = {}
         self._generation: dict[MessageQueue, int] = {}
         self._closed = False
+        self._ahead = self._ahead_bytes = 0
+        self._room = asyncio.Event()
+        self._done: dict[MessageQueue, int] = {}  # what may be committed unasked
+        self._saved: dict[MessageQueue, int] = {}
+        self._last: tuple[MessageQueue, int] | None = None  # what the last poll gave, and its end
+        self._member: PullGroup | None = None
+        self._joining = False
+        self._watching: list[asyncio.Task[None]] = []
+        self._committing = asyncio.Lock()
+        if options.auto_commit_s:
+            self._watching.append(
+                session.tasks.every(f"commit-{group}", options.auto_commit_s, self._commit_done)
+            )
+
+    async def subscribe(
+        self,
+        *topics: str,
+        strategy: StrategyName = "AVG",
+        on_change: Changed | None = None,
+    ) -> None:
+        """Join the group and read our share of these topics, as it changes with members and queues.
+
+        Args:
+            strategy: as in `Client.subscribe`.
+            on_change: called with the queues gained and those lost, after the change.
+
+        Raises:
+            ConfigError: it is subscribed, or reads queues by `assign`; or this client has a consumer of the group.
+            RouteNotFound: no name server knows a topic.
+        """
+        if self._closed:
+            raise ClientClosed("the pull consumer is closed")
+        if self._joining or self._positions:
+            raise ConfigError("a reader either assigns queues itself or subscribes, once")
+        if strategy not in STRATEGIES:
+            raise ConfigError(f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}")
+        wanted = as_subscriptions(dict.fromkeys(topics, self._wanted), "*")
+        now_ms = self._session.clock.now_ms()
+        subscriptions = {t: subscription(t, chosen, now_ms) for t, chosen in wanted.items()}
+        member = PullGroup(
+            self._session,
+            self.group,
+            subscriptions,
+            self._options.start_from,
+            STRATEGIES[strategy],
+            self,
+        )
+        member.changed = on_change
+        self._joining = True
+        try:
+            await member.start()
+            self._member = member
+        finally:
+            if self._member is None:
+                self._joining = False
+                for queue in self.assigned():
+                    self._forget(queue)
+        if self._closed:
+            await member.close()
+
+    def watch(self, topic: str, on_change: Changed) -> None:
+        """Call `on_change` with queues that a topic gained and lost, seen every `poll_routes_ms` (Apache: 30 s)."""
+        work = partial(self._watch, topic, on_change)
+        self._watching.append(self._session.tasks.keep(f"watch-{topic}", work))
+
+    async def _watch(self, topic: str, on_change: Changed, health: Health) -> None:
+        known: list[MessageQueue] | None = None
+        while True:
+            try:
+                now = (await self._session.route(topic)).subscribe
+            except ClientError as error:
+                log.debug("no route yet topic=%s error=%s", topic, error)
+            else:
+                if known is not None and now != known:
+                    before, after = set(known), set(now)
+                    on_change(sorted(after - before), sorted(before - after))
+                known = now
+            health.worked()
+            await asyncio.sleep(self._session.config.poll_routes_ms / 1000)
+
+    async def give_up(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop reading some queues; with automatic commits, what is done of them is committed first."""
+        queues = list(queues)
+        for queue in queues:
+            self._forget(queue)
+        if self._options.auto_commit_s:
+            await self._commit_done()
+        for queue in queues:
+            self._done.pop(queue, None)
+            self._saved.pop(queue, None)
+
+    def offsets(self) -> dict[MessageQueue, int]:
+        """The positions of all queues."""
+        return dict(self._positions)
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read exactly these queues, each from the group's offset, or from its first message without one."""
+        if self._joining:
+            raise ConfigError("a reader that has subscribed is given its queues")
         wanted = list(queues)
         for queue in [q for q in self._positions if q not in wanted]:
             self._forget(queue)
@@ -74,6 +187,9 @@ class PullConsumer:
             raise OffsetOutOfRange(f"offset {offset} of {queue} is negative")
         self._forget(queue)
         self._positions[queue] = offset
+        self._done[queue] = offset
+        if self._last is not None and self._last[0] == queue:
+            self._last = None
         generation = self._generation[queue] = self._generation.get(queue, 0) + 1
         self._taken[queue] = asyncio.Event()
         self._tasks[queue] = self._session.tasks.keep(
@@ -90,8 +206,12 @@ class PullConsumer:
 
     async def seek_to_time(self, queue: MessageQueue, when: datetime | int) -> None:
         """Continue at the first message stored at or after a time (milliseconds since 1970 when a number)."""
+        self.seek(queue, await self.offset_for_time(queue, when))
+
+    async def offset_for_time(self, queue: MessageQueue, when: datetime | int) -> int:
+        """The offset of the first message stored at or after a time; the end of the queue when there is none."""
         at_ms = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
-        self.seek(queue, await self._ask(queue, calls.offset_by_time(queue, at_ms)))
+        return await self._ask(queue, calls.offset_by_time(queue, at_ms))
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Where the group goes on; None when it has committed nothing there."""
@@ -110,6 +230,7 @@ class PullConsumer:
         """Go on with queues that were paused."""
         for queue in queues:
             for fetched in self._paused.pop(queue, ()):
+                self._count(fetched, 1)
                 self._ready.put_nowait(fetched)
 
     def position(self, queue: MessageQueue) -> int:
@@ -132,6 +253,11 @@ class PullConsumer:
         """The next messages of any assigned queue, in its order; empty when none came in time."""
         if self._closed:
             raise ClientClosed("the pull consumer is closed")
+        if self._last is not None:
+            queue, offset = self._last
+            if queue in self._positions:
+                self._done[queue] = offset
+            self._last = None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while (left := deadline - loop.time()) > 0:
@@ -141,6 +267,7 @@ class PullConsumer:
             except TimeoutError:
                 break
             queue, generation, messages, next_offset = fetched
+            self._count(fetched, -1)
             if queue in self._paused:
                 self._paused[queue].append(fetched)
                 continue
@@ -149,14 +276,39 @@ class PullConsumer:
             self._positions[queue] = next_offset
             self._taken[queue].set()
             if messages:
+                self._last = queue, next_offset
                 return messages
+            self._done[queue] = next_offset  # nothing of it was wanted
         return []
 
-    async def commit(self) -> None:
-        """Store the positions as the group's offsets."""
-        for queue, offset in list(self._positions.items()):
-            address = self._session.master_of(queue)
-            await self._session.api.call(address, calls.commit(self.group, queue, offset))
+    def _count(self, fetched: _Fetched, sign: int) -> None:
+        """What is fetched ahead and not paused: there is more of it, or less."""
+        self._ahead += sign * len(fetched[2])
+        self._ahead_bytes += sign * sum(len(message.body) for message in fetched[2])
+        self._room.set()
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store offsets of the group, and return when the brokers have them: those given, or all positions.
+
+        Raises:
+            ClientError: a broker does not take one.
+        """
+        async with self._committing:
+            for queue, offset in list((self._positions if offsets is None else offsets).items()):
+                await self._ask(queue, calls.commit(self.group, queue, offset))
+                self._saved[queue] = offset
+
+    async def _commit_done(self) -> None:
+        async with self._committing:
+            for queue, offset in list(self._done.items()):
+                if self._saved.get(queue) == offset:
+                    continue
+                try:
+                    await self._ask(queue, calls.commit(self.group, queue, offset))
+                    self._saved[queue] = offset
+                except ClientError as error:
+                    words = "commit failed queue=%s error=%s"
+                    self._session.noise.warning(f"commit-{queue.broker_name}", words, queue, error)
 
     async def _read(
         self, queue: MessageQueue, at: list[int], generation: int, health: Health
@@ -166,6 +318,10 @@ class PullConsumer:
         matches = matcher(wanted)
         taken = self._taken[queue]
         while True:
+            most = self._options
+            while self._ahead >= most.max_messages or self._ahead_bytes >= most.max_bytes:
+                self._room.clear()
+                await self._room.wait()
             route = self._session.known_route(queue.topic)
             try:
                 messages, offset = await self._pull(queue, at[0], wanted, matches)
@@ -177,7 +333,9 @@ class PullConsumer:
                 await self._session.masters.moved(route, queue.topic, queue.broker_name, pause_s)
                 continue
             taken.clear()
-            self._ready.put_nowait((queue, generation, messages, offset))
+            fetched = queue, generation, messages, offset
+            self._count(fetched, 1)
+            self._ready.put_nowait(fetched)
             at[0] = offset
             health.worked()
             await taken.wait()
@@ -215,9 +373,18 @@ class PullConsumer:
         return messages, pulled.next_offset
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Stop reading and leave the group; with automatic commits, what is done is committed.
+
+        Messages of the last `poll` count as done when `commit` was called, or another `poll`.
+        """
         self._closed = True
-        tasks = list(self._tasks.values())
-        for queue in list(self._positions):
+        tasks = [*self._tasks.values(), *self._watching]
+        for task in self._watching:
+            task.cancel()
+        for queue in self.assigned():
             self._forget(queue)
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._options.auto_commit_s:
+            await self._commit_done()
+        if self._member is not None:
+            await self._member.close()

@@ -11,7 +11,6 @@ from typing import Final
 
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health
-from roquette.client import calls
 from roquette.client.concurrent import GIVE_UP_S, ConcurrentQueues
 from roquette.client.consume_loop import PullLoop
 from roquette.client.consumer_options import ConsumerOptions, Model
@@ -19,6 +18,7 @@ from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.handler import Handler, HandlerRunner
 from roquette.client.interceptors import Interceptors
+from roquette.client.members import members_of
 from roquette.client.offset_store import OffsetStore
 from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
@@ -326,7 +326,7 @@ class PushConsumer:
                 continue
             queues = route.subscribe
             if self.options.model is Model.CLUSTERING:
-                members = await self._members(topic)
+                members = await members_of(self.session, self.group, topic)
                 if self.session.client_id not in members:
                     continue  # not known there yet: keep what we have until the next turn
                 queues = self.options.strategy(self.session.client_id, members, queues)
@@ -339,20 +339,6 @@ class PushConsumer:
             await self._take_up(topic, queues)
         if gone:
             log.info("queues given up group=%s count=%d", self.group, len(gone))
-
-    async def _members(self, topic: str) -> list[str]:
-        route = self.session.known_route(topic)
-        for name in sorted(route.addresses) if route is not None else ():
-            address = route.address_for_read(name) if route is not None else None
-            if address is None:
-                continue
-            try:
-                members = await self.session.api.call(address, calls.members(self.group))
-            except ClientError:
-                continue
-            if members:
-                return members
-        return []
 
     async def _take_up(self, topic: str, wanted: list[MessageQueue]) -> None:
         leaving = self._work.leaving()
