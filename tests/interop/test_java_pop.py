@@ -1,5 +1,6 @@
 """Apache's Java client 5.5.0 pops: receipts, redelivery, invisible times, order, the push consumer in POP mode."""
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from tests.interop.conftest import SETTINGS, Cluster, flavours
 from tests.interop.driver import Driver, JavaError
 from tests.interop.peers import start_broker, start_namesrv
 
+from roquette import Client, Jobs
 from roquette.broker.pop import receipt
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
@@ -224,6 +226,43 @@ def test_a_push_consumer_pops(bench: Bench) -> None:
     assert all("POP_CK" in m["properties"] for m in found)
     for name in (first, second):
         bench("popStop", name=name)
+    assert bench("pop", poll=500)["status"] == "POLLING_NOT_FOUND"
+
+
+def test_a_push_consumer_and_ours_pop_of_one_group(bench: Bench) -> None:
+    pop_mode(bench)
+    java = consumer(bench, "1")
+    seen: Counter[str] = Counter()
+    rounds: list[int] = []
+
+    def of_java() -> Counter[str]:
+        return bodies(bench("popSeen", name=java)["messages"])
+
+    async def ours() -> None:
+        async with (
+            Client(bench.cluster.namesrv.address) as mq,
+            mq.pop(bench.topic, group=bench.group, batch=1) as jobs,
+        ):
+            reading = asyncio.create_task(read(jobs))
+            await asyncio.sleep(1.0)
+            async with asyncio.timeout(90):
+                while not (seen and await asyncio.to_thread(of_java)):
+                    await asyncio.to_thread(bench.send, 10)
+                    rounds.append(10)
+                    await asyncio.sleep(0.2)
+                while (await asyncio.to_thread(of_java) + seen).total() < sum(rounds):
+                    await asyncio.sleep(0.1)
+            reading.cancel()
+
+    async def read(jobs: Jobs) -> None:
+        async for job in jobs:
+            seen[job.message.body.decode()] += 1
+            await job.ack()
+
+    asyncio.run(ours())
+    theirs = of_java()
+    bench("popStop", name=java)
+    assert theirs + seen == {f"m-{i}": len(rounds) for i in range(10)}
     assert bench("pop", poll=500)["status"] == "POLLING_NOT_FOUND"
 
 
