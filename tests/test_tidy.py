@@ -99,6 +99,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "except Exception",
     ): "the boundary to the application's interceptors",
     ("client/transactions.py", "except Exception"): "the boundary to the application's check",
+    ("client/pull_group.py", "except Exception"): "the boundary to the application's listener",
     ("remoting/dispatcher.py", "except Exception"): "the boundary between a processor and the wire",
     ("wire/header_codec.py", "exec"): "header encoders are generated from our own Structs",
 }

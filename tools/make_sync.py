@@ -78,6 +78,7 @@ from roquette.client.blocking_base import BlockingBase, BlockingCheck, BlockingH
 from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.client.producer import Selector, SendReceipt
 from roquette.client.push_consumer import CLOSE_S
+from roquette.client.pull_group import Changed
 from roquette.client.selection import Selection, Sql
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 

@@ -83,7 +83,7 @@ READERS: dict[str, tuple[str, str]] = {
     "client/producer.py": (STORED, "_once new_id send_oneway"),
     "client/trace.py": (SHOWN, "handled on_receive on_send recalled transaction_ended"),
     "client/send_calls.py": (SHOWN, "send send_nowait"),
-    "client/pull_consumer.py": ("the version of a subscription", "_read"),
+    "client/pull_consumer.py": ("the version of a subscription", "_read subscribe"),
     "client/push_consumer.py": (
         "the version of a subscription; the start, which tools are shown",
         "__init__",

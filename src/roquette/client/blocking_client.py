@@ -277,20 +277,40 @@ class Client(BlockingBase):
         )
 
     def pull_consumer(
-        self, *, group: str, tags: str = "*", filter: Sql | None = None, batch: int = 32
+        self,
+        *,
+        group: str,
+        tags: str = "*",
+        filter: Sql | None = None,
+        batch: int = 32,
+        start_from: StartPoint = StartFrom.LAST,
+        auto_commit_s: float = 0.0,
+        max_messages: int = 10000,
+        max_bytes: int = 64 << 20,
     ) -> PullConsumer:
-        """A reader under your control: assign, seek, poll, commit.
+        """A reader under your control: assign queues or subscribe to topics; seek, pause, poll, commit.
 
         Args:
-            group: whose offsets are read and committed; the reader does not join it.
+            group: whose offsets are read and committed; the reader joins it by `PullConsumer.subscribe` only.
             tags, filter: as in `subscribe`.
             batch: the most messages one request asks for; a broker may give fewer (Apache's: 32).
+            start_from: where a group that has no offset yet begins after `PullConsumer.subscribe`.
+            auto_commit_s: how often, in seconds, to commit what is done: messages before those of the last `poll`. 0:
+                only `commit` does (Apache's: 5).
+            max_messages, max_bytes: how much of all queues together is fetched ahead; a queue may pass them by one batch.
         """
         return PullConsumer(
             self,
             self._call(
                 lambda: self._client.pull_consumer(
-                    group=group, tags=tags, filter=filter, batch=batch
+                    group=group,
+                    tags=tags,
+                    filter=filter,
+                    batch=batch,
+                    start_from=start_from,
+                    auto_commit_s=auto_commit_s,
+                    max_messages=max_messages,
+                    max_bytes=max_bytes,
                 )
             ),
         )

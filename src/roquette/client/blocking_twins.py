@@ -1,13 +1,15 @@
 """The client for programs without an event loop. Written by tools/make_sync.py: change the asynchronous client instead."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 from roquette.client import pop, pull_consumer, push_consumer, transactions
+from roquette.client.arguments import StrategyName
 from roquette.client.blocking_base import Twin
 from roquette.client.producer import SendReceipt
+from roquette.client.pull_group import Changed
 from roquette.client.push_consumer import CLOSE_S
 from roquette.message.message import MessageQueue, ReceivedMessage
 
@@ -25,7 +27,34 @@ class PushConsumer(Twin[push_consumer.PushConsumer]):
 
 
 class PullConsumer(Twin[pull_consumer.PullConsumer]):
-    """Reads the queues it is told to read. One batch per queue is fetched ahead."""
+    """Reads the queues it is told to read, or, after `subscribe`, its share of topics as a member of its group."""
+
+    def subscribe(
+        self, *topics: str, strategy: StrategyName = "AVG", on_change: Changed | None = None
+    ) -> None:
+        """Join the group and read our share of these topics, as it changes with members and queues.
+
+        Args:
+            strategy: as in `Client.subscribe`.
+            on_change: called on the client's loop, after the change, with the queues gained and those lost; it must not wait.
+
+        Raises:
+            ConfigError: it is subscribed, or reads queues by `assign`; or this client has a consumer of the group.
+            RouteNotFound: no name server knows a topic.
+        """
+        self._call(lambda: self._twin.subscribe(*topics, strategy=strategy, on_change=on_change))
+
+    def watch(self, topic: str, on_change: Changed) -> None:
+        """Call `on_change`, on the client's loop, with queues a topic gained and lost, seen every `poll_routes_ms`."""
+        self._run(lambda: self._twin.watch(topic, on_change))
+
+    def give_up(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop reading some queues; with automatic commits, what is done of them is committed first."""
+        self._call(lambda: self._twin.give_up(queues))
+
+    def offsets(self) -> dict[MessageQueue, int]:
+        """The positions of all queues."""
+        return self._run(self._twin.offsets)
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read exactly these queues, each from the group's offset, or from its first message without one."""
@@ -46,6 +75,10 @@ class PullConsumer(Twin[pull_consumer.PullConsumer]):
     def seek_to_time(self, queue: MessageQueue, when: datetime | int) -> None:
         """Continue at the first message stored at or after a time (milliseconds since 1970 when a number)."""
         self._call(lambda: self._twin.seek_to_time(queue, when))
+
+    def offset_for_time(self, queue: MessageQueue, when: datetime | int) -> int:
+        """The offset of the first message stored at or after a time; the end of the queue when there is none."""
+        return self._call(lambda: self._twin.offset_for_time(queue, when))
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Where the group goes on; None when it has committed nothing there."""
@@ -71,12 +104,19 @@ class PullConsumer(Twin[pull_consumer.PullConsumer]):
         """The next messages of any assigned queue, in its order; empty when none came in time."""
         return self._call(lambda: self._twin.poll(timeout_s))
 
-    def commit(self) -> None:
-        """Store the positions as the group's offsets."""
-        self._call(self._twin.commit)
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store offsets of the group, and return when the brokers have them: those given, or all positions.
+
+        Raises:
+            ClientError: a broker does not take one.
+        """
+        self._call(lambda: self._twin.commit(offsets))
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading and leave the group; with automatic commits, what is done is committed.
+
+        Messages of the last `poll` count as done when `commit` was called, or another `poll`.
+        """
         self._close(self._twin.close)
 
 

@@ -93,7 +93,7 @@ class PullConsumer:
 
         Args:
             strategy: as in `Client.subscribe`.
-            on_change: called with the queues gained and those lost, after the change.
+            on_change: called on the client's loop, after the change, with the queues gained and those lost; it must not wait.
 
         Raises:
             ConfigError: it is subscribed, or reads queues by `assign`; or this client has a consumer of the group.
@@ -130,7 +130,7 @@ class PullConsumer:
             await member.close()
 
     def watch(self, topic: str, on_change: Changed) -> None:
-        """Call `on_change` with queues that a topic gained and lost, seen every `poll_routes_ms` (Apache: 30 s)."""
+        """Call `on_change`, on the client's loop, with queues a topic gained and lost, seen every `poll_routes_ms`."""
         work = partial(self._watch, topic, on_change)
         self._watching.append(self._session.tasks.keep(f"watch-{topic}", work))
 
