@@ -98,6 +98,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "client/interceptors.py",
         "except Exception",
     ): "the boundary to the application's interceptors",
+    ("client/requests.py", "except Exception"): "the boundary to the application's server",
     ("client/transactions.py", "except Exception"): "the boundary to the application's check",
     ("client/pull_group.py", "except Exception"): "the boundary to the application's listener",
     ("remoting/dispatcher.py", "except Exception"): "the boundary between a processor and the wire",

@@ -19,6 +19,7 @@ CLIENT = ROOT / "src" / "roquette" / "client"
 CALLS = (
     ("send_calls", "SendCalls"),
     ("transaction_calls", "TransactionCalls"),
+    ("request_calls", "RequestCalls"),
     ("consume_calls", "ConsumeCalls"),
     ("pop_calls", "PopCalls"),
     ("look_calls", "LookCalls"),
@@ -37,6 +38,11 @@ SPECIAL: dict[str, dict[str, str]] = {
         "returns": "concurrent.futures.Future[SendReceipt]",
     },
     "subscribe": {
+        "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
+        "handler": "self._beside(handler)",
+        "returns": "PushConsumer",
+    },
+    "serve": {
         "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
         "handler": "self._beside(handler)",
         "returns": "PushConsumer",
@@ -62,7 +68,7 @@ SPECIAL: dict[str, dict[str, str]] = {
         "check": "kept",
     },
 }
-TYPES = {"Handler": "BlockingHandler", "Check": "BlockingCheck"}
+TYPES = {"Handler": "BlockingHandler", "Check": "BlockingCheck", "Server": "BlockingServer"}
 WORDS = (("async with ", "with "), ("async for ", "for "), ("await ", ""))
 HEAD = '''"""The client for programs without an event loop. Written by tools/make_sync.py: change the asynchronous client instead."""
 
@@ -74,7 +80,13 @@ from typing import Self
 
 from roquette.client import pop, pull_consumer, push_consumer, transactions
 from roquette.client.arguments import ModelName, StrategyName
-from roquette.client.blocking_base import BlockingBase, BlockingCheck, BlockingHandler, Twin
+from roquette.client.blocking_base import (
+    BlockingBase,
+    BlockingCheck,
+    BlockingHandler,
+    BlockingServer,
+    Twin,
+)
 from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.client.producer import Selector, SendReceipt
 from roquette.client.push_consumer import CLOSE_S

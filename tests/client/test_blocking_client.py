@@ -303,3 +303,10 @@ def test_the_blocking_client_has_every_call() -> None:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert public(roquette.Client) - public(Client) == {"session"}
+
+
+def test_requests_are_answered(name_server: str) -> None:
+    with Client(name_server) as server, Client(name_server) as mq:
+        mq.send("asked", b"a topic")
+        server.serve("asked", group="answerers", handler=lambda m: m.body.upper())
+        assert mq.request("asked", b"question", timeout=20).body == b"QUESTION"

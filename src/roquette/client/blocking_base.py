@@ -19,6 +19,7 @@ from roquette.client.client_base import FORKED
 from roquette.client.config import ClientConfig
 from roquette.client.handler import inside_handler
 from roquette.client.interceptors import Interceptor
+from roquette.client.requests import Answer
 from roquette.client.stream import MessageStream
 from roquette.client.transactions import Check
 from roquette.errors import ClientClosed
@@ -33,6 +34,9 @@ BlockingHandler = Callable[[ReceivedMessage], bool | None]
 
 BlockingCheck = Callable[[ReceivedMessage], bool | None]
 """What became of a half message: True: deliver it. False: drop it. None: not known yet, ask again."""
+
+BlockingServer = Callable[[ReceivedMessage], Answer]
+"""Answers a request: the reply's body, or None for no reply."""
 
 HANDLERS: Final = (
     20  # threads of one client: as many as a subscription's `concurrency` is by default
@@ -173,13 +177,13 @@ class BlockingBase:
         return ended
 
     def _beside(
-        self, handler: Callable[[ReceivedMessage], bool | None]
-    ) -> Callable[[ReceivedMessage], Awaitable[bool | None]]:
+        self, handler: Callable[[ReceivedMessage], T]
+    ) -> Callable[[ReceivedMessage], Awaitable[T]]:
         """A handler that runs in the pool, for the loop."""
         if not callable(handler):
             return handler  # the asynchronous client says what is wrong
 
-        def run(message: ReceivedMessage) -> Awaitable[bool | None]:
+        def run(message: ReceivedMessage) -> Awaitable[T]:
             return self._thread.beside(_handle, handler, message)
 
         return run
@@ -219,9 +223,7 @@ class Twin(Generic[P]):
             self._call(work)
 
 
-def _handle(
-    handler: Callable[[ReceivedMessage], bool | None], message: ReceivedMessage
-) -> bool | None:
+def _handle(handler: Callable[[ReceivedMessage], T], message: ReceivedMessage) -> T:
     try:
         return handler(message)
     except (SystemExit, KeyboardInterrupt) as error:  # they would end the thread for all handlers

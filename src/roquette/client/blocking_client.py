@@ -5,7 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from roquette.client.arguments import ModelName, StrategyName
-from roquette.client.blocking_base import BlockingBase, BlockingCheck, BlockingHandler
+from roquette.client.blocking_base import (
+    BlockingBase,
+    BlockingCheck,
+    BlockingHandler,
+    BlockingServer,
+)
 from roquette.client.blocking_twins import Jobs, PullConsumer, PushConsumer, Transaction
 from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.client.producer import Selector, SendReceipt
@@ -190,6 +195,73 @@ class Client(BlockingBase):
         """
         kept = self._keep_check(topic, check)
         self._run(lambda: self._client.on_check(topic, kept))
+
+    def request(
+        self,
+        topic: str | Message,
+        body: bytes | str = b"",
+        *,
+        timeout: float = 3.0,
+        key: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        shard_key: str | None = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of one of those that serve the topic.
+
+        Args:
+            timeout: seconds, for the sending and the reply together.
+            key, tag, properties, shard_key: as in `send`.
+
+        Raises:
+            RequestTimeout: no reply came; whether the request was carried out is not known.
+            MessageIllegal, RouteNotFound, BrokerError, ConnectError: it was not sent; as `send`.
+            ConfigError: `timeout` is no number of seconds between 0.001 and 600.
+        """
+        return self._call(
+            lambda: self._client.request(
+                topic,
+                body,
+                timeout=timeout,
+                key=key,
+                tag=tag,
+                properties=properties,
+                shard_key=shard_key,
+            )
+        )
+
+    def serve(
+        self,
+        topic: str,
+        *,
+        group: str,
+        handler: BlockingServer,
+        concurrency: int = 20,
+        start_from: StartFrom = StartFrom.LAST,
+    ) -> PushConsumer:
+        """Answer the requests to a topic; `close` the returned consumer to stop. Members of a group share them.
+
+        A request whose sender waits no longer is skipped. One whose handler fails gets no reply: its sender's time ends.
+
+        Args:
+            handler: gets the request and returns the reply's body, or None for no reply. A function or a coroutine function.
+            concurrency, start_from: as in `subscribe`.
+
+        Raises:
+            ConfigError: an option is wrong, or this client already has a consumer of the group.
+        """
+        return PushConsumer(
+            self,
+            self._call(
+                lambda: self._client.serve(
+                    topic,
+                    group=group,
+                    handler=self._beside(handler),
+                    concurrency=concurrency,
+                    start_from=start_from,
+                )
+            ),
+        )
 
     def subscribe(
         self,

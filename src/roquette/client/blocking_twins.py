@@ -7,7 +7,9 @@ from typing import Self
 
 from roquette.client import pop, pull_consumer, push_consumer, transactions
 from roquette.client.arguments import StrategyName
-from roquette.client.blocking_base import Twin
+from roquette.client.blocking_base import (
+    Twin,
+)
 from roquette.client.producer import SendReceipt
 from roquette.client.pull_group import Changed
 from roquette.client.push_consumer import CLOSE_S

@@ -3,12 +3,13 @@
 from roquette.client.consume_calls import ConsumeCalls
 from roquette.client.look_calls import LookCalls
 from roquette.client.pop_calls import PopCalls
+from roquette.client.request_calls import RequestCalls
 from roquette.client.send_calls import SendCalls
 from roquette.client.transaction_calls import TransactionCalls
 from roquette.message.message import ReceivedMessage
 
 
-class Client(SendCalls, TransactionCalls, ConsumeCalls, PopCalls, LookCalls):
+class Client(SendCalls, TransactionCalls, RequestCalls, ConsumeCalls, PopCalls, LookCalls):
     """Producers and consumers of one process in one cluster.
 
         async with Client("127.0.0.1:9876") as mq:

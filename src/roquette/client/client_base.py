@@ -14,11 +14,13 @@ from roquette.base.forks import fork_count
 from roquette.base.lifecycle import Tasks
 from roquette.client.access import AccessWords, access_of
 from roquette.client.config import ClientConfig
-from roquette.client.handler import inside_handler
+from roquette.client.consumer_options import ConsumerOptions
+from roquette.client.handler import Handler, inside_handler
 from roquette.client.interceptors import Interceptor, Interceptors
 from roquette.client.producer import Producer
 from roquette.client.pull_consumer import PullConsumer
 from roquette.client.push_consumer import PushConsumer
+from roquette.client.requests import Replies
 from roquette.client.session import Session
 from roquette.client.trace import MessageTrace
 from roquette.client.transactions import Checks
@@ -78,6 +80,7 @@ class ClientBase:
         if settings.trace:
             self._interceptors.add(self._trace)
         self._checks = Checks(self._trace)
+        self._replies = Replies()
         self._session: Session | None = None
         self._forks = fork_count()
         self._producer: Producer | None = None
@@ -96,7 +99,7 @@ class ClientBase:
                 clock=self._clock,
                 entropy=self._entropy,
                 local_host=host,
-                more_rows=[self._checks.row()],
+                more_rows=[self._checks.row(), self._replies.row()],
             )
             self._producer = Producer(session, self._group, self._interceptors)
             self._session = session
@@ -142,6 +145,19 @@ class ClientBase:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    async def _join(self, handler: Handler, options: ConsumerOptions) -> PushConsumer:
+        """Join a group."""
+        consumer = PushConsumer(
+            self.session, self._sender, self._files, handler, options, self._interceptors
+        )
+        self._consumers.append(consumer)  # a close that comes while it joins must find it
+        try:
+            await consumer.start()
+        finally:
+            if not consumer.started:
+                self._consumers.remove(consumer)
+        return consumer
 
     def intercept(self, interceptor: Interceptor) -> None:
         """Call it around each message that is sent and each that is handled from now on."""

@@ -74,16 +74,7 @@ class ConsumeCalls(ClientBase):
             max_reconsume_times=max_reconsume_times,
             strategy=strategy,
         )
-        consumer = PushConsumer(
-            self.session, self._sender, self._files, handler, options, self._interceptors
-        )
-        self._consumers.append(consumer)  # a close that comes while it joins must find it
-        try:
-            await consumer.start()
-        finally:
-            if not consumer.started:
-                self._consumers.remove(consumer)
-        return consumer
+        return await self._join(handler, options)
 
     def consume(
         self,

@@ -312,5 +312,6 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, Any]], seed: int = 1) -> S
     finally:
         asyncio.set_event_loop(None)
         loop.close()
-    assert not loop.crashes, loop.crashes
+    if loop.crashes:
+        raise AssertionError(loop.crashes)
     return loop

@@ -1,0 +1,131 @@
+"""Request and reply in virtual time."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from roquette.client.client import Client
+from roquette.errors import ConfigError, RequestTimeout
+from roquette.message.message import Message, ReceivedMessage
+from roquette.testing.cluster import SimCluster, simulate
+
+pytestmark = pytest.mark.simulation
+
+NAMESRV, BROKER, ASKER, SERVER, OTHER = "10.0.0.1", "10.0.1.1", "10.0.2.1", "10.0.2.2", "10.0.2.3"
+
+
+async def world(cluster: SimCluster) -> tuple[Client, Client]:
+    await cluster.add_namesrv(NAMESRV)
+    await cluster.add_broker(BROKER, "broker-a")
+    asker, server = await cluster.client(ASKER), await cluster.client(SERVER)
+    await asker.send("sums", b"the topic is there")
+    return asker, server
+
+
+async def add(message: ReceivedMessage) -> str:
+    a, b = message.body.split()
+    return str(int(a) + int(b))
+
+
+def test_each_request_gets_its_own_reply() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        asker, server = await world(cluster)
+        await server.serve("sums", group="adders", handler=add)
+        await asyncio.sleep(1)
+        replies = await asyncio.gather(
+            *(asker.request("sums", f"{n} {n}", key=f"{n}") for n in range(50))
+        )
+        assert [int(reply.body) for reply in replies] == [2 * n for n in range(50)]
+        message = Message("sums", b"1 2", properties={"mine": "1"})
+        assert (await asker.request(message)).body == b"3"
+        assert message.properties == {"mine": "1"}
+        assert not asker._replies._waiting
+
+    simulate(scenario)
+
+
+def test_a_request_nobody_answers_ends_in_time() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        asker, server = await world(cluster)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(
+            RequestTimeout, match=r"to sums was stored, and no reply came within 2.5 s"
+        ):
+            await asker.request("sums", b"1 1", timeout=2.5)
+        assert asyncio.get_running_loop().time() - began < 2.6
+        seen: list[bytes] = []
+
+        def handle(message: ReceivedMessage) -> bytes:
+            seen.append(message.body)
+            return b"late"
+
+        await server.serve("sums", group="adders", handler=handle, start_from=0)  # type: ignore[arg-type]
+        await asyncio.sleep(5)
+        assert seen == [b"the topic is there"], "what nobody waits for is skipped"
+        assert not asker._replies._waiting
+
+    simulate(scenario)
+
+
+def test_a_server_that_fails_answers_the_next_one() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        asker, server = await world(cluster)
+
+        def handle(message: ReceivedMessage) -> Any:
+            if message.body == b"bad":
+                raise ValueError("bad")
+            return None if message.body == b"none" else b"good"
+
+        await server.serve("sums", group="adders", handler=handle)
+        await asyncio.sleep(1)
+        for body in (b"bad", b"none"):
+            with pytest.raises(RequestTimeout):
+                await asker.request("sums", body, timeout=1)
+        assert (await asker.request("sums", b"x")).body == b"good"
+
+    simulate(scenario)
+
+
+def test_a_requester_that_left_harms_nobody() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        asker, server = await world(cluster)
+
+        async def slow(message: ReceivedMessage) -> bytes:
+            await asyncio.sleep(1)
+            return b"done"
+
+        await server.serve("sums", group="adders", handler=slow)
+        await asyncio.sleep(1)
+        tasks = [
+            asyncio.get_running_loop().create_task(asker.request("sums", b"1")) for _ in range(3)
+        ]
+        await asyncio.sleep(0.5)
+        tasks[0].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert tasks[0].cancelled()
+        assert [task.result().body for task in tasks[1:]] == [b"done", b"done"]
+
+        async def ask() -> None:
+            asyncio.get_running_loop().create_task(asker.request("sums", b"1", timeout=20))
+
+        await cluster.run_on(ASKER, ask())
+        await asyncio.sleep(0.2)
+        cluster.kill(ASKER)
+        await asyncio.sleep(30)
+        other = await cluster.client(OTHER)
+        assert (await other.request("sums", b"1")).body == b"done"
+
+    simulate(scenario)
+
+
+def test_wrong_words_are_refused() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        asker, server = await world(cluster)
+        for timeout in (0, -1, 601, "3"):
+            with pytest.raises(ConfigError, match="timeout="):
+                await asker.request("sums", b"x", timeout=timeout)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="cannot be called"):
+            await server.serve("sums", group="g", handler=b"x")  # type: ignore[arg-type]
+
+    simulate(scenario)
