@@ -5,6 +5,7 @@ import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from inspect import signature
 from typing import Any, TypeVar, Unpack
 
 from roquette.client.app.endpoint import ConsumerWords, Endpoint, Errors, Fate, Policy
@@ -89,7 +90,7 @@ class App:
         Raises:
             ConfigError: a word or a parameter is wrong, or the application has a consumer of the group.
         """
-        if unknown := sorted(set(words) - set(ConsumerWords.__annotations__)):
+        if unknown := sorted(set(words) - set(signature(Client.subscribe).parameters)):
             raise ConfigError(f"a consumer has no {', '.join(unknown)}")
         policy = Policy(
             undecodable=undecodable, dead_letter_on=dead_letter_on, drop_on=drop_on, decode=decode
