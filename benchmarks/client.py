@@ -76,7 +76,7 @@ class Bench:
         """A topic that is there, with queues, and nothing in it."""
         self._number += 1
         name = f"bench-client-{self._number}"
-        self.pair.create_topic(name, QUEUES)
+        servers.create_topic(self.pair, name, QUEUES)
         return name
 
     def ours(self, row: Row) -> None:

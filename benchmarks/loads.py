@@ -113,6 +113,11 @@ class JavaClient:
         self._process.write(" ".join((verb, *place, *words)))
         return Measured(**json.loads(self._process.line_with('"messages"', RUN_LIMIT_S)))
 
+    @property
+    def pid(self) -> int:
+        """Of the JVM."""
+        return int(self._process.popen.pid)
+
     def stop(self) -> None:
         """End the JVM."""
         self._process.stop()

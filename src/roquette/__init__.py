@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roquette.client.client import Client
     from roquette.client.config import ClientConfig
     from roquette.client.consumer_options import StartFrom
+    from roquette.client.core.rebalance import by_config, by_machine_room, nearby
     from roquette.client.interceptors import Interceptor
     from roquette.client.pop import Job, Jobs
     from roquette.client.producer import SendReceipt
@@ -76,6 +77,9 @@ __all__ = [
     "Transaction",
     "TransactionState",
     "__version__",
+    "by_config",
+    "by_machine_room",
+    "nearby",
     "sql",
 ]
 
@@ -90,6 +94,9 @@ _HOMES = {
     "Jobs": "client.pop",
     "Transaction": "client.transactions",
     "TransactionState": "client.transactions",
+    "by_config": "client.core.rebalance",
+    "by_machine_room": "client.core.rebalance",
+    "nearby": "client.core.rebalance",
     "Sql": "client.selection",
     "sql": "client.selection",
     "StartFrom": "client.consumer_options",

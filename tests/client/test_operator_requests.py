@@ -11,6 +11,7 @@ from roquette.message.message import ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import (
     ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
     GetConsumerStatusBody,
     ResetOffsetBody,
 )
@@ -153,5 +154,39 @@ def test_a_handler_that_hangs_lets_its_message_come_to_another() -> None:
         assert 120 < waited < 240
         assert taken[2].body == taken[0].body
         assert taken[2].reconsume_times == 1
+
+    simulate(scenario, 1)
+
+
+def test_operators_see_where_each_handler_waits() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        hangs = asyncio.Event()
+
+        async def deep_in_the_database() -> None:
+            await hangs.wait()
+
+        async def handler(message: ReceivedMessage) -> None:
+            await deep_in_the_database()
+
+        kept = await mq.subscribe("orders", group="g", handler=handler, start_from=StartFrom.FIRST)
+        await mq.send("orders", b"1")
+        await asyncio.sleep(12)
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        fields = {"consumerGroup": "g", "clientId": mq.session.client_id}
+        reply = await ask(kept, code, **fields, jstackEnable="true")
+        jstack = decode_body(ConsumerRunningInfo, reply.body).jstack or ""
+        lines = jstack.splitlines()
+        heads = [line for line in lines if line.startswith("handler of g message=")]
+        assert len(heads) == 2
+        assert all("queue=orders@" in head and " age=1" in head for head in heads)
+        assert heads == sorted(heads, key=lambda head: -float(head.split(" age=")[1].rstrip("s")))
+        assert sum(line.endswith("deep_in_the_database") for line in lines) == 2
+        assert any("test_operator_requests.py:" in line for line in lines)
+        without = await ask(kept, code, **fields, jstackEnable="false")
+        assert decode_body(ConsumerRunningInfo, without.body).jstack is None
+        hangs.set()
+        await asyncio.sleep(1)
+        assert kept._handler.stacks() == ""
 
     simulate(scenario, 1)

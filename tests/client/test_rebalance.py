@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from roquette.client.core.rebalance import STRATEGIES, averagely, by_config, by_machine_room
+from roquette.client.core.rebalance import (
+    STRATEGIES,
+    averagely,
+    by_config,
+    by_machine_room,
+    nearby,
+)
 from roquette.message.message import MessageQueue
 
 CASES = json.loads(
@@ -54,3 +60,21 @@ def test_written_down_queues_are_taken_as_they_are() -> None:
     queues = [MessageQueue("t", "b", i) for i in range(3)]
 
     assert by_config(queues[1:])("A", ["A", "B"], queues) == queues[1:]
+
+
+def test_queues_go_to_members_of_their_room_and_those_of_empty_rooms_to_all() -> None:
+    queues = [
+        MessageQueue("t", f"{room}-broker", n)
+        for room in ("east", "north", "west")
+        for n in range(4)
+    ]
+    clients = ["10.0.0.1@east", "10.0.0.2@east", "10.0.0.3@west"]
+    share = nearby(lambda broker: broker.partition("-")[0], lambda client: client.partition("@")[2])
+    got = {client: share(client, clients, queues) for client in clients}
+    assert sorted(queue for each in got.values() for queue in each) == sorted(queues)
+    assert [(q.broker_name, q.queue_id) for q in got["10.0.0.3@west"]][:4] == [
+        ("west-broker", n) for n in range(4)
+    ]
+    assert all(q.broker_name != "west-broker" for client in clients[:2] for q in got[client])
+    assert {len(each) for each in got.values()} == {2 + 2, 2 + 1, 4 + 1}
+    assert share("nobody@east", clients, queues) == []

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from roquette.client.consumer_options import ConsumerOptions, Model, StartFrom, StartPoint
-from roquette.client.core.rebalance import STRATEGIES
+from roquette.client.core.rebalance import STRATEGIES, Strategy
 from roquette.client.handler import Handler
 from roquette.client.selection import Selection, Sql, check_selection
 from roquette.errors import ConfigError
@@ -13,7 +13,8 @@ from roquette.message.message import Message
 from roquette.message.names import client_group_error, client_topic_error
 
 ModelName = Literal["clustering", "broadcasting"]
-StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
+StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"] | Strategy
+"""A name of Apache's, or a function such as `roquette.by_machine_room` and its kin make: the same in every member."""
 
 
 def as_message(
@@ -118,8 +119,6 @@ def consumer_options(
     check_count("max_reconsume_times", max_reconsume_times, least=-1)
     if not isinstance(orderly, bool):
         raise ConfigError(f"orderly={orderly!r} is neither True nor False")
-    if strategy not in STRATEGIES:
-        raise ConfigError(f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}")
     models = {kind.value.lower(): kind for kind in Model}
     if str(model).lower() not in models:
         raise ConfigError(f"model={model!r} is neither clustering nor broadcasting")
@@ -131,7 +130,7 @@ def consumer_options(
         concurrency=concurrency,
         orderly=orderly,
         max_reconsume_times=max_reconsume_times,
-        strategy=STRATEGIES[strategy],
+        strategy=as_strategy(strategy),
     )
 
 
@@ -154,6 +153,16 @@ def as_subscriptions(
         if not isinstance(name, str) or (error := client_topic_error(name)) is not None:
             raise ConfigError(error if isinstance(name, str) else f"topic {name!r} is no str")
         check_selection(name, wanted)
+    return found
+
+
+def as_strategy(strategy: StrategyName) -> Strategy:
+    """The function that shares queues; raises ConfigError."""
+    found = strategy if callable(strategy) else STRATEGIES.get(strategy)
+    if found is None:
+        raise ConfigError(
+            f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}, or a function"
+        )
     return found
 
 

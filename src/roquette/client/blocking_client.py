@@ -297,7 +297,8 @@ class Client(BlockingBase):
             max_reconsume_times: after how many failures a message goes to the dead-letter topic `%DLQ%<group>`. -1 is
                 Apache's default: 16 times, or, orderly, without end.
             strategy: how queues are divided among the members; it must be the same in all of them. "AVG": contiguous
-                shares; "AVG_BY_CIRCLE": dealt in turn; "CONSISTENT_HASH": few queues move when members change.
+                shares; "AVG_BY_CIRCLE": dealt in turn; "CONSISTENT_HASH": few queues move when members change; or a function
+                of (own client id, all client ids, queues), as `by_config`, `by_machine_room` and `nearby` make them.
 
         Raises:
             ConfigError: an option is wrong, or this client already has a consumer of the group.

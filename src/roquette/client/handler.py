@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Final
 
+from roquette.base.stacks import waiting_at
 from roquette.client.interceptors import Interceptors
 from roquette.message.message import ReceivedMessage
 
@@ -31,6 +32,20 @@ class HandlerRunner:
         self._interceptors = interceptors
         self.busy = 0
         self.cut_off = 0
+        self._waiting: dict[int, tuple[ReceivedMessage, asyncio.Task[object] | None, float]] = {}
+
+    def stacks(self) -> str:
+        """The handlers that wait for something, the oldest first: message, age, and where in the code each is."""
+        now = asyncio.get_running_loop().time()
+        lines: list[str] = []
+        for message, task, began in sorted(self._waiting.values(), key=lambda entry: entry[2]):
+            queue = f"{message.queue.topic}@{message.queue.broker_name}:{message.queue.queue_id}"
+            lines.append(
+                f"handler of {self._group} message={message.message_id} queue={queue} offset={message.queue_offset} "
+                f"age={now - began:.3f}s"
+            )
+            lines += [f"    {line}" for line in (waiting_at(task) if task is not None else ())]
+        return "\n".join(lines)
 
     def inside(self) -> bool:
         """Whether this handler is what runs us, in its own task or in one that it started."""
@@ -46,6 +61,8 @@ class HandlerRunner:
         try:
             result = self._handler(message)
             if isinstance(result, Awaitable):
+                task, began = asyncio.current_task(), asyncio.get_running_loop().time()
+                self._waiting[id(message)] = (message, task, began)
                 result = await result
             ok = result is not False
         except asyncio.CancelledError:
@@ -60,6 +77,7 @@ class HandlerRunner:
             log.debug("handler failed", exc_info=error)
             raised = error
         finally:
+            self._waiting.pop(id(message), None)
             if ended is not None:
                 ended(ok, raised)
             _RUNNING.reset(outer)

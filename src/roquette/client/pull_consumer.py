@@ -10,10 +10,9 @@ from typing import TypeVar
 
 from roquette.base.lifecycle import Health
 from roquette.client import calls
-from roquette.client.arguments import StrategyName, as_subscriptions
+from roquette.client.arguments import StrategyName, as_strategy, as_subscriptions
 from roquette.client.calls import Call, PullFilter
 from roquette.client.consumer_options import StartFrom
-from roquette.client.core.rebalance import STRATEGIES
 from roquette.client.pull_group import Changed, PullGroup
 from roquette.client.selection import Matcher, Selection, matcher, subscription
 from roquette.client.session import Session
@@ -103,8 +102,7 @@ class PullConsumer:
             raise ClientClosed("the pull consumer is closed")
         if self._joining or self._positions:
             raise ConfigError("a reader either assigns queues itself or subscribes, once")
-        if strategy not in STRATEGIES:
-            raise ConfigError(f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}")
+        shares = as_strategy(strategy)
         wanted = as_subscriptions(dict.fromkeys(topics, self._wanted), "*")
         now_ms = self._session.clock.now_ms()
         subscriptions = {t: subscription(t, chosen, now_ms) for t, chosen in wanted.items()}
@@ -113,7 +111,7 @@ class PullConsumer:
             self.group,
             subscriptions,
             self._options.start_from,
-            STRATEGIES[strategy],
+            shares,
             self,
         )
         member.changed = on_change

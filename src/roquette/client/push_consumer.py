@@ -239,6 +239,8 @@ class PushConsumer:
             "unreadableMessages": str(self._unreadable),
         }
         info = running_info(properties, self._subscriptions, self.queues)
+        if jstack:
+            info.jstack = self._handler.stacks()
         return Reply(b"", encode_body(info))
 
     def offsets_of(self, topic: str) -> dict[MessageQueue, int]:

@@ -99,6 +99,39 @@ def by_machine_room(rooms: frozenset[str]) -> Strategy:
     return allocate
 
 
+def nearby(
+    room_of_broker: Callable[[str], str],
+    room_of_client: Callable[[str], str],
+    within: Strategy = averagely,
+) -> Strategy:
+    """MACHINE_ROOM_NEARBY: a room's queues to the room's own members; those of a room that has none to all members
+    (AllocateMachineRoomNearby).
+
+    Args:
+        room_of_broker: of a broker's name. room_of_client: of a client id. within: shares the queues of one room.
+    """
+
+    def allocate(
+        client_id: str, clients: Sequence[str], queues: Sequence[MessageQueue]
+    ) -> list[MessageQueue]:
+        if client_id not in clients:
+            return []
+        rooms: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            rooms.setdefault(room_of_broker(queue.broker_name), []).append(queue)
+        members: dict[str, list[str]] = {}
+        for client in clients:
+            members.setdefault(room_of_client(client), []).append(client)
+        own = room_of_client(client_id)
+        found = within(client_id, members[own], rooms.pop(own)) if own in rooms else []
+        for room in sorted(rooms):
+            if room not in members:
+                found += within(client_id, clients, rooms[room])
+        return found
+
+    return allocate
+
+
 STRATEGIES: Final[dict[str, Strategy]] = {
     "AVG": averagely,
     "AVG_BY_CIRCLE": averagely_by_circle,

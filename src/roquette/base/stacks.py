@@ -1,0 +1,17 @@
+"""Where a task waits: its frames from its own function down to what it awaits."""
+
+import asyncio
+from typing import Any
+
+
+def waiting_at(task: "asyncio.Task[Any]") -> list[str]:
+    """Lines `file:line function`, outermost first; of a task that runs now, up to where it asks."""
+    lines: list[str] = []
+    awaited: Any = task.get_coro()
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is None:
+            break
+        lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return lines
