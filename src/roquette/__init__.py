@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from roquette.base import form as _form
 
 if TYPE_CHECKING:
+    from roquette import sync
     from roquette.client.access import Credentials, TlsOptions
     from roquette.client.app.application import App
     from roquette.client.client import Client
@@ -81,6 +82,7 @@ __all__ = [
     "by_machine_room",
     "nearby",
     "sql",
+    "sync",
 ]
 
 _HOMES = {
@@ -111,4 +113,6 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'roquette' has no attribute {name!r}")
+    if name == "sync":
+        return import_module("roquette.sync")
     return getattr(import_module(f"roquette.{_HOMES.get(name, 'errors')}"), name)
