@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from roquette import StartFrom
+from roquette import Client, ClientConfig, StartFrom
 from roquette.client import calls
 from roquette.client.session import parse_name_servers
 from roquette.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout, RouteNotFound
@@ -245,3 +245,14 @@ def test_a_handler_that_was_cancelled_counts_as_failed_and_work_goes_on() -> Non
         await consumer.close()
 
     simulate(scenario)
+
+
+def test_the_environment_tells_the_name_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.7:9876;10.0.0.8:9876")
+    assert Client().config.name_servers == "10.0.0.7:9876;10.0.0.8:9876"
+    assert Client("10.0.0.1:9876").config.name_servers == "10.0.0.1:9876"
+    config = ClientConfig(name_servers="10.0.0.2:9876")
+    assert Client(config=config).config.name_servers == "10.0.0.2:9876"
+    monkeypatch.delenv("NAMESRV_ADDR")
+    with pytest.raises(ConfigError, match="set NAMESRV_ADDR"):
+        asyncio.run(Client().start())

@@ -457,3 +457,37 @@ class Client(BlockingBase):
     def offset_by_time(self, queue: MessageQueue, when: datetime | int) -> int:
         """The offset of the first message stored at or after a time (milliseconds when a number)."""
         return self._call(lambda: self._client.offset_by_time(queue, when))
+
+    def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        most: int = 64,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[ReceivedMessage]:
+        """The messages of a topic with a key, or with a message id, of all brokers, by the time they were stored.
+
+        Args:
+            key: one of `message.keys`, or a `message_id`.
+            most: of each broker, 1 to 1,000; brokers may have a lower limit (Apache's: 64 for what has no time).
+            since, until: stored between these.
+
+        Raises:
+            RouteNotFound: no name server knows the topic.
+            BrokerError, ConnectError, RequestTimeout: no message was found, and a broker did not answer.
+            ConfigError: `most` is out of range.
+        """
+        return self._call(
+            lambda: self._client.find(topic, key, most=most, since=since, until=until)
+        )
+
+    def message_at(self, offset_message_id: str) -> ReceivedMessage:
+        """The message at a place: the `offset_message_id` of a message or a receipt.
+
+        Raises:
+            BrokerError: there is none any more. ConnectError, RequestTimeout: the broker does not answer.
+            ValueError: it is no such id.
+        """
+        return self._call(lambda: self._client.message_at(offset_message_id))

@@ -13,7 +13,7 @@ from roquette.base.files import Files, OsFiles, home_directory
 from roquette.base.forks import fork_count
 from roquette.base.lifecycle import Tasks
 from roquette.client.access import AccessWords, access_of
-from roquette.client.config import ClientConfig
+from roquette.client.config import ClientConfig, name_servers_told
 from roquette.client.consumer_options import ConsumerOptions
 from roquette.client.handler import Handler, inside_handler
 from roquette.client.interceptors import Interceptor, Interceptors
@@ -56,7 +56,7 @@ class ClientBase:
         files: Files | None = None,
         **access: Unpack[AccessWords],
     ) -> None:
-        settings = config or ClientConfig(name_servers=name_servers)
+        settings = config or ClientConfig(name_servers=name_servers or name_servers_told())
         tls, credentials = access_of(access)
         if tls is not None or credentials is not None:
             settings = dataclasses.replace(

@@ -1,5 +1,6 @@
 """Settings of a client; names say their units, defaults are those of Apache's Java client."""
 
+import os
 from dataclasses import dataclass
 
 from roquette.base.options import option, options_of
@@ -93,3 +94,8 @@ class ClientConfig:
     def security(self) -> Security:
         """Of its connections. Raises ConfigError: a file cannot be used."""
         return security_of(self.tls, self.credentials)
+
+
+def name_servers_told() -> str:
+    """What the environment says, as Apache's clients ask it."""
+    return os.environ.get("NAMESRV_ADDR", "")

@@ -1,11 +1,15 @@
-"""What an application can ask of queues."""
+"""What an application can ask of queues and stored messages."""
 
 from datetime import datetime
 
 from roquette.client import calls
+from roquette.client.arguments import check_count
 from roquette.client.calls import Call
 from roquette.client.client_base import ClientBase
-from roquette.message.message import MessageQueue
+from roquette.client.find_requests import FOREVER_MS, query, view
+from roquette.client.operations import ask_all
+from roquette.message.message import MessageQueue, ReceivedMessage
+from roquette.message.message_id import decode_offset_message_id, host_text
 
 
 class LookCalls(ClientBase):
@@ -27,6 +31,53 @@ class LookCalls(ClientBase):
         """The offset of the first message stored at or after a time (milliseconds when a number)."""
         timestamp = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
         return await self._ask_master(queue, calls.offset_by_time(queue, timestamp))
+
+    async def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        most: int = 64,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[ReceivedMessage]:
+        """The messages of a topic with a key, or with a message id, of all brokers, by the time they were stored.
+
+        Args:
+            key: one of `message.keys`, or a `message_id`.
+            most: of each broker, 1 to 1,000; brokers may have a lower limit (Apache's: 64 for what has no time).
+            since, until: stored between these.
+
+        Raises:
+            RouteNotFound: no name server knows the topic.
+            BrokerError, ConnectError, RequestTimeout: no message was found, and a broker did not answer.
+            ConfigError: `most` is out of range.
+        """
+        check_count("most", most)
+        begin_ms = 0 if since is None else int(since.timestamp() * 1000)
+        end_ms = FOREVER_MS if until is None else int(until.timestamp() * 1000)
+        route = await self.session.route(topic)
+        asks = [
+            (address, query(name, topic, key, min(most, 1_000), begin_ms, end_ms))
+            for name in sorted(route.addresses)
+            if (address := route.address_for_read(name)) is not None
+        ]
+        answers = await self.session.run(ask_all(asks))
+        found = [message for answer in answers for message in answer.value or ()]
+        if not found:
+            for answer in answers:
+                answer.get()
+        return sorted(found, key=lambda message: message.store_timestamp_ms)
+
+    async def message_at(self, offset_message_id: str) -> ReceivedMessage:
+        """The message at a place: the `offset_message_id` of a message or a receipt.
+
+        Raises:
+            BrokerError: there is none any more. ConnectError, RequestTimeout: the broker does not answer.
+            ValueError: it is no such id.
+        """
+        host, offset = decode_offset_message_id(offset_message_id)
+        return await self.session.api.call(host_text(host), view("", "", offset))
 
     async def _ask_master(self, queue: MessageQueue, call: Call[int]) -> int:
         await self.session.route(queue.topic)
