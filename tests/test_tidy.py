@@ -98,6 +98,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "client/interceptors.py",
         "except Exception",
     ): "the boundary to the application's interceptors",
+    ("client/push_consumer.py", "except Exception"): "the boundary to the application's on_revoke",
     ("client/requests.py", "except Exception"): "the boundary to the application's server",
     ("client/transactions.py", "except Exception"): "the boundary to the application's check",
     ("client/pull_group.py", "except Exception"): "the boundary to the application's listener",
@@ -365,7 +366,13 @@ def check_debts(what: str, found: dict[str, int], debts: dict[str, int], limit: 
 
 
 def test_no_file_is_longer_than_500_lines() -> None:
-    sizes = {str(path.relative_to(SRC)): path.read_text().count("\n") for path in modules()}
+    """Those that tools/make_sync.py writes are as long as they are."""
+    texts = {str(path.relative_to(SRC)): path.read_text() for path in modules()}
+    sizes = {
+        name: text.count("\n")
+        for name, text in texts.items()
+        if "Written by tools/make_sync.py" not in text.partition("\n")[0]
+    }
     check_debts("lines", sizes, debts.FILES, 500)
 
 

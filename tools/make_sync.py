@@ -40,6 +40,7 @@ SPECIAL: dict[str, dict[str, str]] = {
     "subscribe": {
         "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
         "handler": "self._beside(handler)",
+        "on_revoke": "on_revoke and self._beside(on_revoke)",
         "returns": "PushConsumer",
     },
     "serve": {
@@ -68,7 +69,12 @@ SPECIAL: dict[str, dict[str, str]] = {
         "check": "kept",
     },
 }
-TYPES = {"Handler": "BlockingHandler", "Check": "BlockingCheck", "Server": "BlockingServer"}
+TYPES = {
+    "Handler": "BlockingHandler",
+    "Check": "BlockingCheck",
+    "Server": "BlockingServer",
+    "Revoked": "BlockingRevoked",
+}
 WORDS = (("async with ", "with "), ("async for ", "for "), ("await ", ""))
 HEAD = '''"""The client for programs without an event loop. Written by tools/make_sync.py: change the asynchronous client instead."""
 
@@ -84,6 +90,7 @@ from roquette.client.blocking_base import (
     BlockingBase,
     BlockingCheck,
     BlockingHandler,
+    BlockingRevoked,
     BlockingServer,
     Twin,
 )

@@ -1,6 +1,7 @@
 """Groups in virtual time: sharing, failing, coming back, order, offsets."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -587,3 +588,89 @@ def test_orderly_messages_that_fail_too_often_become_dead_letters() -> None:
         assert await mq.max_offset((await mq.queues("%DLQ%g"))[0]) == 1
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_queues_are_told_before_another_member_gets_them(orderly: bool) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        events: list[tuple[str, Any]] = []
+
+        async def revoked(queues: list[MessageQueue]) -> None:
+            await asyncio.sleep(0.2)
+            events.append(("revoked", sorted(queues)))
+
+        async def handle(message: ReceivedMessage) -> None:
+            await asyncio.sleep(0.3)
+            events.append(("handled", message.queue))
+
+        async def handle_there(message: ReceivedMessage) -> None:
+            events.append(("there", message.queue))
+
+        first = await mq.subscribe(
+            "orders", group="g", handler=handle, orderly=orderly, on_revoke=revoked, start_from=0
+        )
+        for n in range(20):
+            await mq.send("orders", f"{n}")
+        other = await cluster.client("10.0.2.7")
+        await other.subscribe(
+            "orders", group="g", handler=handle_there, orderly=orderly, start_from=0
+        )
+        await asyncio.sleep(10)
+        for n in range(20):
+            await mq.send("orders", f"{n}")
+        await asyncio.sleep(10)
+        given = [queue for kind, queues in events if kind == "revoked" for queue in queues]
+        assert len(given) == len(set(given)) == 2
+        for at, (kind, queues) in enumerate(events):
+            if kind == "revoked":
+                assert all(queue not in queues for k, queue in events[:at] if k == "there")
+                assert all(queue not in queues for k, queue in events[at:] if k == "handled")
+        assert {queue for kind, queue in events if kind == "there"} == set(given)
+        kept = sorted(first.queues)
+        await first.close()
+        assert events[-1] == ("revoked", [queue for queue in kept if queue.topic == "orders"])
+
+    simulate(scenario, 1)
+
+
+def test_an_on_revoke_that_fails_or_hangs_holds_nobody_up() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        for number, tell in enumerate((lambda queues: 1 / 0, lambda queues: asyncio.sleep(3600))):
+            inbox = Inbox()
+            consumer = await mq.subscribe(
+                "orders",
+                group=f"g{number}",
+                handler=inbox,
+                on_revoke=tell,
+                start_from=0,  # type: ignore[arg-type]
+            )
+            began = asyncio.get_running_loop().time()
+            await consumer.close()
+            assert asyncio.get_running_loop().time() - began < 3
+        with pytest.raises(ConfigError, match="on_revoke=3 cannot be called"):
+            await mq.subscribe("orders", group="h", handler=inbox, on_revoke=3)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="retry_levels"):
+            await mq.subscribe("orders", group="h", handler=inbox, retry_levels=[0])
+
+    simulate(scenario, 1)
+
+
+def test_failures_come_again_after_the_levels_that_are_given() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        times: list[float] = []
+
+        def fail(message: ReceivedMessage) -> bool:
+            times.append(asyncio.get_running_loop().time())
+            return len(times) == 4
+
+        await mq.subscribe("orders", group="g", handler=fail, start_from=0, retry_levels=[1, 2])
+        await asyncio.sleep(60)
+        pauses = [later - sooner for sooner, later in itertools.pairwise(times)]
+        assert len(pauses) == 3
+        assert 1 <= pauses[0] < 3
+        assert all(5 <= pause < 7 for pause in pauses[1:])
+
+    simulate(scenario, 1)

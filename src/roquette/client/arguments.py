@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
-from roquette.client.consumer_options import ConsumerOptions, Model, StartFrom, StartPoint
+from roquette.client.consumer_options import (
+    ConsumerOptions,
+    Model,
+    Revoked,
+    StartFrom,
+    StartPoint,
+)
 from roquette.client.core.rebalance import STRATEGIES, Strategy
 from roquette.client.handler import Handler
 from roquette.client.selection import Selection, Sql, check_selection
@@ -110,6 +116,8 @@ def consumer_options(
     orderly: bool,
     max_reconsume_times: int,
     strategy: StrategyName,
+    on_revoke: Revoked | None = None,
+    retry_levels: Sequence[int] = (),
 ) -> ConsumerOptions:
     """The words of a subscribe call as options; raises ConfigError."""
     check_group(group)
@@ -117,6 +125,10 @@ def consumer_options(
         raise ConfigError(f"handler={handler!r} cannot be called")
     check_count("concurrency", concurrency)
     check_count("max_reconsume_times", max_reconsume_times, least=-1)
+    if on_revoke is not None and not callable(on_revoke):
+        raise ConfigError(f"on_revoke={on_revoke!r} cannot be called")
+    for level in retry_levels:
+        check_count("each of retry_levels", level)
     if not isinstance(orderly, bool):
         raise ConfigError(f"orderly={orderly!r} is neither True nor False")
     models = {kind.value.lower(): kind for kind in Model}
@@ -131,6 +143,8 @@ def consumer_options(
         orderly=orderly,
         max_reconsume_times=max_reconsume_times,
         strategy=as_strategy(strategy),
+        on_revoke=on_revoke,
+        retry_levels=tuple(retry_levels),
     )
 
 

@@ -23,7 +23,7 @@ from roquette.client.requests import Answer
 from roquette.client.stream import MessageStream
 from roquette.client.transactions import Check
 from roquette.errors import ClientClosed
-from roquette.message.message import ReceivedMessage
+from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
 
 T = TypeVar("T")
@@ -37,6 +37,9 @@ BlockingCheck = Callable[[ReceivedMessage], bool | None]
 
 BlockingServer = Callable[[ReceivedMessage], Answer]
 """Answers a request: the reply's body, or None for no reply."""
+
+BlockingRevoked = Callable[[list[MessageQueue]], None]
+"""Called with queues that go to another member, when the handlers at work on them have ended."""
 
 HANDLERS: Final = (
     20  # threads of one client: as many as a subscription's `concurrency` is by default
@@ -176,14 +179,12 @@ class BlockingBase:
         self._call(begin)
         return ended
 
-    def _beside(
-        self, handler: Callable[[ReceivedMessage], T]
-    ) -> Callable[[ReceivedMessage], Awaitable[T]]:
+    def _beside(self, handler: Callable[[P], T]) -> Callable[[P], Awaitable[T]]:
         """A handler that runs in the pool, for the loop."""
         if not callable(handler):
             return handler  # the asynchronous client says what is wrong
 
-        def run(message: ReceivedMessage) -> Awaitable[T]:
+        def run(message: P) -> Awaitable[T]:
             return self._thread.beside(_handle, handler, message)
 
         return run
@@ -223,7 +224,7 @@ class Twin(Generic[P]):
             self._call(work)
 
 
-def _handle(handler: Callable[[ReceivedMessage], T], message: ReceivedMessage) -> T:
+def _handle(handler: Callable[[P], T], message: P) -> T:
     try:
         return handler(message)
     except (SystemExit, KeyboardInterrupt) as error:  # they would end the thread for all handlers

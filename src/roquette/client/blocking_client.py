@@ -9,6 +9,7 @@ from roquette.client.blocking_base import (
     BlockingBase,
     BlockingCheck,
     BlockingHandler,
+    BlockingRevoked,
     BlockingServer,
 )
 from roquette.client.blocking_twins import Jobs, PullConsumer, PushConsumer, Transaction
@@ -277,6 +278,8 @@ class Client(BlockingBase):
         orderly: bool = False,
         max_reconsume_times: int = -1,
         strategy: StrategyName = "AVG",
+        on_revoke: BlockingRevoked | None = None,
+        retry_levels: Sequence[int] = (),
     ) -> PushConsumer:
         """Join a group and have messages handed to `handler`; `close` the returned consumer to leave.
 
@@ -299,6 +302,10 @@ class Client(BlockingBase):
             strategy: how queues are divided among the members; it must be the same in all of them. "AVG": contiguous
                 shares; "AVG_BY_CIRCLE": dealt in turn; "CONSISTENT_HASH": few queues move when members change; or a function
                 of (own client id, all client ids, queues), as `by_config`, `by_machine_room` and `nearby` make them.
+            on_revoke: called with the queues that go to another member, or that `close` gives up: when the handlers at
+                work on them have ended and before anybody else gets them; a function or a coroutine function.
+            retry_levels: the delay level of the first failure, the second, and so on; the last one is for all that follow. ():
+                the broker's: 10 s, 30 s, 1 min, 2 min ... 2 h. Not for orderly consumers, which try again at once.
 
         Raises:
             ConfigError: an option is wrong, or this client already has a consumer of the group.
@@ -318,6 +325,8 @@ class Client(BlockingBase):
                     orderly=orderly,
                     max_reconsume_times=max_reconsume_times,
                     strategy=strategy,
+                    on_revoke=on_revoke and self._beside(on_revoke),
+                    retry_levels=retry_levels,
                 )
             ),
         )

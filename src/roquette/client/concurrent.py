@@ -91,6 +91,7 @@ class ConcurrentQueues:
                 ready = [state for state in left if late or not self._busy(state)]
                 await self._settle(ready)
                 if ready and (await self._member.save(ready) or late):
+                    await self._member.revoked([state.queue for state in ready])
                     await self._locks.unlock([state.queue for state in ready])
                     left = [state for state in left if state not in ready]
                     self._forget(ready)

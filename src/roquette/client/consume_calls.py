@@ -1,6 +1,6 @@
 """How an application gets messages by its client: handlers, streams, readers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from roquette.client.arguments import (
     ModelName,
@@ -12,7 +12,7 @@ from roquette.client.arguments import (
     start_point,
 )
 from roquette.client.client_base import ClientBase
-from roquette.client.consumer_options import StartFrom, StartPoint
+from roquette.client.consumer_options import Revoked, StartFrom, StartPoint
 from roquette.client.handler import Handler
 from roquette.client.pull_consumer import PullConsumer, ReadOptions
 from roquette.client.push_consumer import PushConsumer
@@ -38,6 +38,8 @@ class ConsumeCalls(ClientBase):
         orderly: bool = False,
         max_reconsume_times: int = -1,
         strategy: StrategyName = "AVG",
+        on_revoke: Revoked | None = None,
+        retry_levels: Sequence[int] = (),
     ) -> PushConsumer:
         """Join a group and have messages handed to `handler`; `close` the returned consumer to leave.
 
@@ -60,6 +62,10 @@ class ConsumeCalls(ClientBase):
             strategy: how queues are divided among the members; it must be the same in all of them. "AVG": contiguous
                 shares; "AVG_BY_CIRCLE": dealt in turn; "CONSISTENT_HASH": few queues move when members change; or a function
                 of (own client id, all client ids, queues), as `by_config`, `by_machine_room` and `nearby` make them.
+            on_revoke: called with the queues that go to another member, or that `close` gives up: when the handlers at
+                work on them have ended and before anybody else gets them; a function or a coroutine function.
+            retry_levels: the delay level of the first failure, the second, and so on; the last one is for all that follow. ():
+                the broker's: 10 s, 30 s, 1 min, 2 min ... 2 h. Not for orderly consumers, which try again at once.
 
         Raises:
             ConfigError: an option is wrong, or this client already has a consumer of the group.
@@ -74,6 +80,8 @@ class ConsumeCalls(ClientBase):
             orderly=orderly,
             max_reconsume_times=max_reconsume_times,
             strategy=strategy,
+            on_revoke=on_revoke,
+            retry_levels=retry_levels,
         )
         return await self._join(handler, options)
 

@@ -1,12 +1,13 @@
 """How a member of a group consumes: its options as values, checked before anything happens."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from roquette.client.core.rebalance import Strategy, averagely
 from roquette.client.selection import Selection
+from roquette.message.message import MessageQueue
 
 
 class Model(enum.Enum):
@@ -32,6 +33,10 @@ StartPoint = StartFrom | datetime | int
 """Or at the first message stored at a time: a datetime, or milliseconds since 1970."""
 
 
+Revoked = Callable[[list[MessageQueue]], "Awaitable[None] | None"]
+"""Called with queues that go to another member, when the handlers at work on them have ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
     """How one consumer consumes; `Client.subscribe` explains each option.
@@ -49,6 +54,8 @@ class ConsumerOptions:
     orderly: bool = False
     max_reconsume_times: int = -1
     strategy: Strategy = averagely
+    on_revoke: Revoked | None = None
+    retry_levels: tuple[int, ...] = ()
 
     @property
     def consume_from_where(self) -> str:

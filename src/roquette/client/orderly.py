@@ -78,6 +78,7 @@ class OrderlyQueues:
         try:
             await self._end(queue)
             await self._member.save([state])
+            await self._member.revoked([queue])
             await self._locks.unlock([queue])
         finally:
             del self._leaving[queue]

@@ -43,6 +43,7 @@ log = logging.getLogger("roquette.client")
 IDLE_S: Final = 0.2  # a queue without work for so long is at rest
 CLOSE_S: Final = 10.0  # how long `close` waits for handlers at work
 SETTLE_S: Final = 1.0  # within it a new master hears of all members and their locks
+REVOKE_S: Final = 1.0  # how long the application may take to let queues go
 LAST_COMMIT_S: Final = 3.0  # and how long it tries to save the last offsets
 
 
@@ -81,6 +82,8 @@ class PushConsumer:
             max_reconsume_times=options.max_reconsume_times,
             shares=options.model is Model.CLUSTERING,
             handle=self._handle,
+            revoked=self._revoked,
+            retry_levels=options.retry_levels,
             save=self.offsets.save,
             changed=self.rebalance_soon,
             idle=self._idle,
@@ -177,11 +180,26 @@ class PushConsumer:
         deadline = loop.time() + LAST_COMMIT_S
         while not await self.offsets.save(worked) and loop.time() < deadline:
             await asyncio.sleep(0.1)  # whoever gets the queues next would do that work again
+        if self.queues:
+            await self._revoked(list(self.queues))
         await self._locks.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.session.remove_consumer(self)
+
+    async def _revoked(self, queues: list[MessageQueue]) -> None:
+        """Tell the application, which may take `REVOKE_S`, of its own queues alone."""
+        tell = self.options.on_revoke
+        own = [queue for queue in queues if not queue.topic.startswith(RETRY_PREFIX)]
+        if tell is None or not own:
+            return
+        try:
+            async with asyncio.timeout(REVOKE_S):
+                if (answer := tell(own)) is not None:
+                    await answer
+        except Exception as error:  # noqa: BLE001 - the application's
+            log.warning("on_revoke failed group=%s error=%r", self.group, error)
 
     def _worked(self) -> list[ProcessQueue]:
         return [state for state in self.queues.values() if self.started or state.moved()]

@@ -37,6 +37,8 @@ class Membership:
         max_reconsume_times: see ConsumerOptions.
         shares: False for broadcasting, which needs no locks and sends nothing back.
         handle: runs the application's handler; False when it failed.
+        revoked: tells the application of queues that are given up.
+        retry_levels: see ConsumerOptions.
         save: commits offsets; False when a broker did not take one.
         changed: called when queues may be shared again.
         idle: set when a queue has nothing left to work on.
@@ -48,6 +50,8 @@ class Membership:
     max_reconsume_times: int
     shares: bool
     handle: Callable[[ReceivedMessage], Awaitable[bool]]
+    revoked: Callable[[list[MessageQueue]], Awaitable[None]]
+    retry_levels: tuple[int, ...]
     save: Callable[[Iterable[ProcessQueue]], Awaitable[bool]]
     changed: Callable[[], None]
     idle: asyncio.Event
@@ -56,7 +60,7 @@ class Membership:
         """What takes this member's failed messages back to their broker."""
         return Returns(
             self.session, self.producer, self.group, self.max_reconsume_times, self.finish
-        )
+        ).with_levels(self.retry_levels)
 
     def finish(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         """A message is done with."""

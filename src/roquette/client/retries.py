@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Self
 
 from roquette.base.lifecycle import Health
 from roquette.client import calls
@@ -84,7 +85,13 @@ class Returns:
         self._most = max_reconsume_times
         self._tasks = session.tasks
         self._finish = finish
+        self._levels: tuple[int, ...] = ()
         self._going: dict[ProcessQueue, int] = {}
+
+    def with_levels(self, levels: tuple[int, ...]) -> Self:
+        """Give back with these delay levels, by failures; (): with the broker's."""
+        self._levels = levels
+        return self
 
     def going(self, state: ProcessQueue) -> bool:
         """Whether some of a queue are on their way."""
@@ -92,6 +99,8 @@ class Returns:
 
     def begin(self, state: ProcessQueue, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Hand a message back, as often as it takes while its queue is ours."""
+        if not delay_level and self._levels:
+            delay_level = self._levels[min(message.reconsume_times, len(self._levels) - 1)]
         self._going[state] = self._going.get(state, 0) + 1
         task = self._tasks.keep("hand-back", partial(self._go, state, message, delay_level))
         task.add_done_callback(lambda _: self._gone(state))

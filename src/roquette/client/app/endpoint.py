@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from roquette.base.executor import run_blocking
 from roquette.client.app.values import CannotDecode, Decode, Parameters
 from roquette.client.arguments import ModelName, StrategyName
 from roquette.client.client import Client
-from roquette.client.consumer_options import StartPoint
+from roquette.client.consumer_options import Revoked, StartPoint
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.selection import Selection, Sql
 from roquette.errors import ConfigError
@@ -37,6 +37,8 @@ class ConsumerWords(TypedDict, total=False):
     orderly: bool
     max_reconsume_times: int
     strategy: StrategyName
+    on_revoke: Revoked | None
+    retry_levels: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
