@@ -95,10 +95,10 @@ def test_retries_come_at_once_and_dead_letters_are_found(broker: EmbeddedBroker)
             broker.assert_dead_lettered("g", body="other", timeout=0.01)
 
 
-def test_a_killed_broker_comes_back_with_its_messages(broker: EmbeddedBroker) -> None:
+def test_a_stopped_broker_comes_back_with_its_messages(broker: EmbeddedBroker) -> None:
     with broker.sync_client(send_attempts=1, send_timeout_ms=500) as mq:
         mq.send("orders", b"before")
-        broker.faults.kill()
+        broker.faults.stop()
         with pytest.raises(ClientError):
             mq.send("orders", b"lost")
         broker.faults.restart()

@@ -100,8 +100,11 @@ class EmbeddedFaults:
         """Break every connection; clients come back by themselves."""
         self._broker.run(self._broker.drop_connections)
 
-    def kill(self) -> None:
-        """The broker is gone, as after a SIGKILL of its process; its name server stays. `restart` brings it back."""
+    def stop(self) -> None:
+        """The broker ends in order, as after a SIGTERM of its process; its name server stays. `restart` brings it back.
+
+        A SIGKILL cannot be had within a process: for that run `roquette dev` in one of its own.
+        """
         self._broker.call(self._broker.stop_broker())
 
     def restart(self) -> None:
@@ -364,6 +367,8 @@ class EmbeddedBroker:
 
     def assert_delivered(self, topic: str, *, group: str, timeout: float = 5.0) -> None:
         """Wait until a group has acknowledged every message of a topic, retries included.
+
+        It blocks: where handlers run on the caller's own event loop, `await asyncio.to_thread(...)` it.
 
         Raises:
             AssertionError: it has not within `timeout` seconds; the words say how many are left.

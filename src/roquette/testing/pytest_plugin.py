@@ -69,7 +69,7 @@ def roquette_clock(roquette_broker: EmbeddedBroker) -> EmbeddedClock:
 
 @pytest.fixture
 def roquette_faults(roquette_broker: EmbeddedBroker) -> EmbeddedFaults:
-    """What can go wrong: `roquette_faults.kill()`."""
+    """What can go wrong: `roquette_faults.stop()`."""
     return roquette_broker.faults
 
 
