@@ -229,6 +229,7 @@ class EmbeddedBroker:
             "broker_ip1": LOOPBACK,
             "listen_port": self._port,
             "namesrv_addr": self.name_servers,
+            "broker_fast_failure_enable": False,  # what waits while time jumps is not late
         }
         broker = Broker(
             BrokerConfig(**values | self._settings),
