@@ -84,6 +84,21 @@ def test_only_what_a_later_poll_followed_is_committed_by_itself() -> None:
     simulate(scenario)
 
 
+def test_automatic_commits_never_go_back_behind_a_commit_of_the_application() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        reader = await mq.pull_consumer(**FIRST, batch=4, auto_commit_s=0.5)
+        await reader.subscribe("orders")
+        await reader.poll()
+        await reader.commit()
+        await asyncio.sleep(5)
+        assert await reader.committed(QUEUE) == 4
+        await reader.close()
+        assert await committed(mq, QUEUE) == 4
+
+    simulate(scenario)
+
+
 @pytest.mark.parametrize("limit", [{"max_messages": 6}, {"max_bytes": 6}])
 def test_what_is_fetched_ahead_is_limited_over_all_queues(limit: dict[str, int]) -> None:
     async def scenario(cluster: SimCluster) -> None:

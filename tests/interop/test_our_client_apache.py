@@ -839,4 +839,39 @@ def test_messages_are_delivered_at_a_time_or_taken_back(dealing: Cluster) -> Non
             await until(lambda: b"last" in seen)
             assert seen == [b"first", b"in two seconds", b"last"]
 
-    run(case())
+
+def test_readers_share_a_group_and_commit_by_themselves(cluster: Cluster) -> None:
+    async def case() -> None:
+        topic, group = name("read"), name("readers")
+        words: dict[str, Any] = {
+            "group": group,
+            "start_from": StartFrom.FIRST,
+            "auto_commit_s": 0.5,
+        }
+        async with cluster.client() as mq, cluster.client() as other:
+            queues = await create(mq, topic)
+            for n in range(40):
+                await mq.send(topic, f"{n}")
+            one, two = await mq.pull_consumer(**words), await other.pull_consumer(**words)
+            await one.subscribe(topic)
+            await two.subscribe(topic)
+            await until(
+                lambda: sorted(one.assigned() + two.assigned()) == queues, "no share of the queues"
+            )
+            await until(lambda: len(one.assigned()) == len(queues) // 2)
+            seen: Counter[bytes] = Counter()
+            async with asyncio.timeout(SOON_S):
+                while len(seen) < 41:
+                    for reader in (one, two):
+                        seen.update(message.body for message in await reader.poll(0.5))
+            for reader in (one, two):
+                await reader.commit()
+            await two.close()
+            await until(lambda: one.assigned() == queues or sorted(one.assigned()) == queues)
+            for n in range(40, 60):
+                await mq.send(topic, f"{n}")
+            later: Counter[bytes] = Counter()
+            async with asyncio.timeout(SOON_S):
+                while len(later) < 20:
+                    later.update(message.body for message in await one.poll(0.5))
+            assert later == {f"{n}".encode(): 1 for n in range(40, 60)}

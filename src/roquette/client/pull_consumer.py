@@ -294,7 +294,8 @@ class PullConsumer:
         async with self._committing:
             for queue, offset in list((self._positions if offsets is None else offsets).items()):
                 await self._ask(queue, calls.commit(self.group, queue, offset))
-                self._saved[queue] = offset
+                if queue in self._positions:
+                    self._saved[queue] = self._done[queue] = offset
 
     async def _commit_done(self) -> None:
         async with self._committing:
