@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roquette import StartFrom
+from roquette import StartFrom, by_config
 from roquette.client import calls
 from roquette.client.calls import Call
 from roquette.client.client import Client
@@ -672,5 +672,62 @@ def test_failures_come_again_after_the_levels_that_are_given() -> None:
         assert len(pauses) == 3
         assert 1 <= pauses[0] < 3
         assert all(5 <= pause < 7 for pause in pauses[1:])
+
+    simulate(scenario, 1)
+
+
+def test_an_on_revoke_whose_own_task_was_cancelled_leaves_no_member_behind() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+
+        async def tell(queues: list[MessageQueue]) -> None:
+            worker = asyncio.get_running_loop().create_task(asyncio.sleep(3600))
+            await asyncio.sleep(0)
+            worker.cancel()
+            await worker
+
+        consumer = await mq.subscribe(
+            "orders", group="g", handler=Inbox(), on_revoke=tell, start_from=0
+        )
+        await consumer.close()
+        with pytest.raises(BrokerError, match="no consumer for this group"):
+            await mq.session.api.call(f"{A}:10911", calls.members("g"))
+        assert not [
+            task
+            for task in asyncio.all_tasks()
+            if not task.done() and task.get_name().startswith("consumer-g-")
+        ]
+
+    simulate(scenario, 1)
+
+
+def test_failed_messages_come_again_to_members_whose_queues_are_written_down() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox(bad=1)
+        share = by_config(await mq.queues("orders"))
+        await mq.subscribe("orders", group="g", handler=inbox, strategy=share, start_from=0)
+        await mq.send("orders", b"bad")
+        await until(lambda: [m.body for m in inbox.messages].count(b"bad") == 2)
+
+    simulate(scenario, 1)
+
+
+def test_levels_hold_also_when_the_broker_takes_nothing_back() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        times: list[float] = []
+
+        def fail(message: ReceivedMessage) -> bool:
+            times.append(asyncio.get_running_loop().time())
+            return len(times) == 2
+
+        async def refuse(go_on: GoOn, call: Call[Any]) -> None:
+            raise BrokerError(1, "not now", address=A)
+
+        intercept(mq, RequestCode.CONSUMER_SEND_MSG_BACK, refuse)
+        await mq.subscribe("orders", group="g", handler=fail, start_from=0, retry_levels=[1])
+        await until(lambda: len(times) == 2)
+        assert 1 <= times[1] - times[0] < 3
 
     simulate(scenario, 1)

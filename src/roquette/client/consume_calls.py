@@ -63,7 +63,8 @@ class ConsumeCalls(ClientBase):
                 shares; "AVG_BY_CIRCLE": dealt in turn; "CONSISTENT_HASH": few queues move when members change; or a function
                 of (own client id, all client ids, queues), as `by_config`, `by_machine_room` and `nearby` make them.
             on_revoke: called with the queues that go to another member, or that `close` gives up: when the handlers at
-                work on them have ended and before anybody else gets them; a function or a coroutine function.
+                work on them have ended and before anybody else gets them; a function or a coroutine function. Others
+                wait 2 s at most: when handlers and `on_revoke` take longer together, another member has the queues by then.
             retry_levels: the delay level of the first failure, the second, and so on; the last one is for all that follow. ():
                 the broker's: 10 s, 30 s, 1 min, 2 min ... 2 h. Not for orderly consumers, which try again at once.
 

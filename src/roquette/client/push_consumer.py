@@ -198,6 +198,11 @@ class PushConsumer:
             async with asyncio.timeout(REVOKE_S):
                 if (answer := tell(own)) is not None:
                     await answer
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # we are ended; else something that on_revoke awaited was
+            log.warning("on_revoke failed group=%s error=%r", self.group, error)
         except Exception as error:  # noqa: BLE001 - the application's
             log.warning("on_revoke failed group=%s error=%r", self.group, error)
 

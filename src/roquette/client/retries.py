@@ -63,7 +63,7 @@ async def hand_back(
         log.warning(
             "send back failed, sending to the retry topic id=%s error=%s", message.message_id, error
         )
-    return await resend(producer, group, message, message.reconsume_times + 1, most)
+    return await resend(producer, group, message, message.reconsume_times + 1, most, delay_level)
 
 
 class Returns:
@@ -121,7 +121,12 @@ class Returns:
 
 
 async def resend(
-    producer: Producer, group: str, message: ReceivedMessage, failures: int, most: int
+    producer: Producer,
+    group: str,
+    message: ReceivedMessage,
+    failures: int,
+    most: int,
+    delay_level: int = 0,
 ) -> bool:
     """Send a failed message to the retry topic; with `failures` >= `most` the broker moves it to the dead-letter topic.
 
@@ -139,7 +144,7 @@ async def resend(
         RECONSUME_TIME: str(failures),
         MAX_RECONSUME_TIMES: str(most),
     }
-    again.delay_level = min(3 + message.reconsume_times, producer.max_delay_level)
+    again.delay_level = min(delay_level or 3 + message.reconsume_times, producer.max_delay_level)
     try:
         await producer.send(again)
         return True

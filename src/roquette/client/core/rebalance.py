@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from roquette.message.message import MessageQueue
+from roquette.message.names import RETRY_PREFIX
 
 Strategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
 """(own client id, sorted client ids, sorted queues) -> own queues."""
@@ -67,12 +68,20 @@ def _ring_hash(text: str) -> int:
 
 
 def by_config(assigned: Sequence[MessageQueue]) -> Strategy:
-    """CONFIG: the queues somebody wrote down."""
+    """CONFIG: the queues somebody wrote down (AllocateMessageQueueByConfig).
+
+    Other than there, failed messages come again: the queues of a retry topic of which none is written down are shared
+    as by AVG. Write them down in all members, or in none.
+    """
 
     def allocate(
         client_id: str, clients: Sequence[str], queues: Sequence[MessageQueue]
     ) -> list[MessageQueue]:
-        return list(assigned)
+        topics = {queue.topic for queue in queues}
+        found = [queue for queue in assigned if queue.topic in topics]
+        if not found and any(topic.startswith(RETRY_PREFIX) for topic in topics):
+            return averagely(client_id, clients, queues)
+        return found
 
     return allocate
 
