@@ -87,6 +87,42 @@ def test_a_server_that_fails_answers_the_next_one() -> None:
     simulate(scenario)
 
 
+@pytest.mark.parametrize("wrong", [5, True, 2.5, ["a"], {1: 2}])
+def test_an_answer_that_is_no_body_is_no_reply_and_runs_once(wrong: object) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        asker, server = await world(cluster)
+        ran: list[bytes] = []
+
+        def handle(message: ReceivedMessage) -> Any:
+            ran.append(message.body)
+            return wrong
+
+        await server.serve("sums", group="adders", handler=handle)
+        await asyncio.sleep(1)
+        ran.clear()
+        with pytest.raises(RequestTimeout):
+            await asker.request("sums", b"x", timeout=1)
+        await asyncio.sleep(120)
+        assert ran == [b"x"]
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("timeout", [0.2, 1.0])
+def test_the_time_includes_a_broker_that_does_not_answer(timeout: float) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        asker, _ = await world(cluster)
+        cluster.network.partition(ASKER, BROKER)
+        for _ in range(2):
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(RequestTimeout):
+                await asker.request("sums", b"1 1", timeout=timeout)
+            assert asyncio.get_running_loop().time() - began < timeout + 0.1
+            assert not asker._replies._waiting
+
+    simulate(scenario)
+
+
 def test_a_requester_that_left_harms_nobody() -> None:
     async def scenario(cluster: SimCluster) -> None:
         asker, server = await world(cluster)

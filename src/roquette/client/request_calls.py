@@ -8,7 +8,7 @@ from roquette.client.client_base import ClientBase
 from roquette.client.consumer_options import StartFrom
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.requests import ReplyHandler, Server, as_request
-from roquette.errors import ConfigError
+from roquette.errors import ConfigError, RequestTimeout
 from roquette.message.message import Message, ReceivedMessage
 
 LONGEST_S = 600.0
@@ -45,13 +45,22 @@ class RequestCalls(ClientBase):
         session, replies = self.session, self._replies
         began = asyncio.get_running_loop().time()
         correlation_id = f"{session.client_id}-{self._entropy.token(16)}"
-        await replies.meet(session, message.topic)
-        replies.expect(correlation_id)
+        sent = False
         try:
-            sent = as_request(message, correlation_id, session.client_id, timeout)
-            left_ms = int((timeout - (asyncio.get_running_loop().time() - began)) * 1000)
-            await self._sender.send(sent, timeout_ms=max(1, left_ms))
-            return await replies.wait(correlation_id, message.topic, began, timeout)
+            async with asyncio.timeout(timeout) as limit:
+                await replies.meet(session, message.topic)
+                replies.expect(correlation_id)
+                request = as_request(message, correlation_id, session.client_id, timeout)
+                left_ms = int((timeout - (asyncio.get_running_loop().time() - began)) * 1000)
+                await self._sender.send(request, timeout_ms=max(1, left_ms))
+                sent = True
+                return await replies.wait(correlation_id)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            how = "was stored, and no reply came" if sent else "was not known to be stored"
+            words = f"the request to {message.topic} {how} within {timeout} s"
+            raise RequestTimeout(words) from None
         finally:
             replies.forget(correlation_id)
 

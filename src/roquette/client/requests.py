@@ -12,7 +12,7 @@ from typing import Final
 
 from roquette.client.calls import Call, nothing
 from roquette.client.session import Session
-from roquette.errors import ClientError, CorruptRecord, RequestTimeout
+from roquette.errors import ClientError, CorruptRecord
 from roquette.message import properties as names
 from roquette.message.compression import decompress
 from roquette.message.message import MAX_BODY_SIZE, Message, MessageQueue, ReceivedMessage
@@ -56,18 +56,9 @@ class Replies:
             await session.heartbeat()
             self._met[topic] = len(route.addresses)
 
-    async def wait(
-        self, correlation_id: str, topic: str, sent: float, timeout: float
-    ) -> ReceivedMessage:
-        """The reply; raises RequestTimeout."""
-        loop = asyncio.get_running_loop()
-        future = self._waiting[correlation_id]
-        try:
-            async with asyncio.timeout(max(0.0, timeout - (loop.time() - sent))):
-                return await future
-        except TimeoutError:
-            words = f"the request to {topic} was stored, and no reply came within {timeout} s"
-            raise RequestTimeout(words) from None
+    async def wait(self, correlation_id: str) -> ReceivedMessage:
+        """The reply to what was expected."""
+        return await self._waiting[correlation_id]
 
     def expect(self, correlation_id: str) -> None:
         """A reply to this may come from now on."""
@@ -75,7 +66,7 @@ class Replies:
 
     def forget(self, correlation_id: str) -> None:
         """Nobody waits for it any more."""
-        del self._waiting[correlation_id]
+        self._waiting.pop(correlation_id, None)
 
     def _replied(
         self, ctx: RequestContext, header: ReplyMessageRequestHeader, body: bytes
@@ -135,6 +126,17 @@ def as_request(message: Message, correlation_id: str, client_id: str, timeout: f
     return replace(message, properties={**message.properties, **more})
 
 
+def _body(answer: object) -> bytes | None:
+    """What a server answered, to be sent; raises TypeError for anything else, of which bytes() would make nonsense."""
+    if isinstance(answer, str):
+        return answer.encode()
+    if answer is None or isinstance(answer, bytes):
+        return answer
+    if isinstance(answer, bytearray | memoryview):
+        return bytes(answer)
+    raise TypeError(f"a server answers bytes, str or None, not {type(answer).__name__}")
+
+
 class ReplyHandler:
     """The handler of a server's consumer: answers requests, and accepts every message, since a retry would come too late."""
 
@@ -152,14 +154,14 @@ class ReplyHandler:
             return
         try:
             answer = self._server(message)
-            reply = await answer if isinstance(answer, Awaitable) else answer
+            reply = _body(await answer if isinstance(answer, Awaitable) else answer)
         except Exception:
             log.exception("no reply: the server failed id=%s", message.message_id)
             return
         if requester is None:
             log.debug("not a request, nothing is replied id=%s", message.message_id)
         elif reply is not None:
-            await self._reply(message, reply.encode() if isinstance(reply, str) else bytes(reply))
+            await self._reply(message, reply)
 
     def _is_late(self, message: ReceivedMessage) -> bool:
         text = message.properties.get(names.TTL, "")
