@@ -1,0 +1,72 @@
+"""A shop whose orders and messages agree, whatever dies: the message's id is a column of the order.
+
+python -m examples.outbox.shop 127.0.0.1:9876 sqlite:///shop.db 7
+"""
+
+import asyncio
+import sys
+
+from sqlalchemy import create_engine, select
+from sqlalchemy.engine import Engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from roquette import Client, ReceivedMessage
+
+TOPIC, GROUP = "new-orders", "shop"
+
+
+class Base(DeclarativeBase):
+    """The shop's tables."""
+
+
+class Order(Base):
+    """An order, and which message tells of it."""
+
+    __tablename__ = "orders"
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    message_id: Mapped[str] = mapped_column(unique=True)
+
+
+class Shop:
+    """Takes orders, and answers brokers that ask what became of one."""
+
+    def __init__(self, mq: Client, engine: Engine) -> None:
+        self._mq = mq
+        self._engine = engine
+        Base.metadata.create_all(engine)
+        mq.on_check(TOPIC, self.check)
+
+    async def take(self, number: int) -> str:
+        """Take an order; the id of its message. Raises IntegrityError when it is there already; nobody hears of it."""
+        async with self._mq.transaction(TOPIC, f"order {number}", key=f"{number}") as tx:
+            with Session(self._engine) as database, database.begin():
+                database.add(Order(number=number, message_id=tx.message_id))
+                self.before_commit(number)
+            self.after_commit(number)
+        return tx.message_id
+
+    def check(self, message: ReceivedMessage) -> bool:
+        """Was the order saved? Any process of the group is asked, so the database answers, not the memory.
+
+        A producer that is slower than the broker's first question (transactionTimeOut, 6 s) would need None here.
+        """
+        with Session(self._engine) as database:
+            found = select(Order.number).where(Order.message_id == message.message_id)
+            return database.scalar(found) is not None
+
+    def before_commit(self, number: int) -> None:
+        """Where a test ends the process."""
+
+    def after_commit(self, number: int) -> None:
+        """Where a test ends the process."""
+
+
+async def main(name_servers: str, database: str, number: int) -> None:
+    """Take one order."""
+    async with Client(name_servers, group=GROUP) as mq:
+        print(await Shop(mq, create_engine(database)).take(number))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

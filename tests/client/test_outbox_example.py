@@ -1,0 +1,86 @@
+"""examples/outbox: producers are killed around the commit of their database, and it answers the broker's check."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roquette import Client, ReceivedMessage, StartFrom
+from roquette.testing import EmbeddedBroker
+
+pytest.importorskip("sqlalchemy")
+
+ROOT = Path(__file__).parents[2]
+KILLED = """
+import asyncio, os, signal, sys
+from examples.outbox import shop
+
+def die(self, number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(shop.Shop, sys.argv[4], die)
+asyncio.run(shop.main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+def order(broker: EmbeddedBroker, url: str, number: int, die: str = "") -> int:
+    """Take an order in a process of its own; how it ended."""
+    words = ["-c", KILLED] if die else ["-m", "examples.outbox.shop"]
+    words += [broker.name_servers, url, f"{number}", *([die] if die else [])]
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 1, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGKILL")
+def test_the_database_answers_for_producers_that_were_killed(tmp_path: Path) -> None:
+    from examples.outbox.shop import GROUP, TOPIC, Shop
+    from sqlalchemy import create_engine
+
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    asked: list[bytes] = []
+    told: list[bytes] = []
+
+    class Asked(Shop):
+        def check(self, message: ReceivedMessage) -> bool:
+            asked.append(message.body)
+            return super().check(message)
+
+    async def answer(broker: EmbeddedBroker) -> None:
+        engine = create_engine(url)
+        async with Client(broker.name_servers, group=GROUP) as mq:
+            Asked(mq, engine)
+            await mq.subscribe(
+                TOPIC,
+                group="billing",
+                handler=lambda message: told.append(message.body),
+                start_from=StartFrom.FIRST,
+            )
+            async with asyncio.timeout(60):
+                while set(asked) < {b"order 8", b"order 9"} or b"order 8" not in told:
+                    await asyncio.to_thread(broker.clock.advance, seconds=30)
+                    await asyncio.sleep(0.1)
+            await asyncio.to_thread(broker.clock.advance, hours=1)
+            await asyncio.sleep(0.5)
+        engine.dispose()
+
+    with EmbeddedBroker() as broker:
+        assert order(broker, url, 7) == 0
+        assert order(broker, url, 7) == 1, "the order is there already"
+        assert order(broker, url, 8, "after_commit") == -signal.SIGKILL
+        assert order(broker, url, 9, "before_commit") == -signal.SIGKILL
+        asyncio.run(answer(broker))
+    assert set(asked) == {b"order 8", b"order 9"}
+    assert sorted(told) == [b"order 7", b"order 8"]
