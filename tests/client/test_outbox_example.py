@@ -12,8 +12,6 @@ import pytest
 from roquette import Client, ReceivedMessage, StartFrom
 from roquette.testing import EmbeddedBroker
 
-pytest.importorskip("sqlalchemy")
-
 ROOT = Path(__file__).parents[2]
 KILLED = """
 import asyncio, os, signal, sys
