@@ -148,6 +148,7 @@ def test_a_full_disk_stops_senders_only_and_the_broker_comes_back(tmp_path: Path
             assert broker.child.poll() is None
 
             os.kill(broker.child.pid, signal.SIGSTOP)  # the store of this moment: no byte was left
+            os.waitid(os.P_PID, broker.child.pid, os.WSTOPPED)
             shutil.copytree(inside, tmp_path / "copy", ignore=shutil.ignore_patterns("ballast"))
             os.kill(broker.child.pid, signal.SIGCONT)
 

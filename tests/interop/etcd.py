@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import ssl
 import time
@@ -60,6 +61,12 @@ class Member:
     def send(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.popen.send_signal(number)
+
+    def pause(self) -> None:
+        """SIGSTOP; returns once the member runs no more, which may be later than the signal."""
+        self.send(signal.SIGSTOP)
+        assert self.process is not None
+        os.waitid(os.P_PID, self.process.popen.pid, os.WSTOPPED)
 
     def kill(self) -> None:
         assert self.process is not None
