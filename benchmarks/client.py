@@ -94,7 +94,8 @@ class Bench:
     def official(self, verb: str) -> None:
         """A row by Apache's Python client."""
         topic, count = self.topic(), OFFICIAL[verb]
-        program = (str(python_peer()), str(HERE / "client_load_official.py"))
+        # -P: a folder with a module `grpc` of ours is not where the library looks for its own
+        program = (str(python_peer()), "-P", str(HERE / "client_load_official.py"))
         if verb == "handler":
             create_group(self.pair, "bench-official")
             self._load("fill", topic, count)

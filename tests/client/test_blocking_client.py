@@ -151,8 +151,9 @@ def test_an_iteration_ends_when_the_client_closes(name_server: str, whom: str) -
 
 
 INTERRUPTED = """
-import sys, threading
+import signal, sys
 import roquette.sync
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 with roquette.sync.Client(sys.argv[1]) as mq:
     mq.send("interrupted", b"1")
     def handler(message):
@@ -173,7 +174,12 @@ def test_ctrl_c_ends_a_program_that_waits(name_server: str) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == b"handled\n"
         child.send_signal(signal.SIGINT)
-        out, errors = child.communicate(timeout=LIMIT_S)
+        try:
+            out, errors = child.communicate(timeout=LIMIT_S / 6)
+        except subprocess.TimeoutExpired:
+            # Python drops an interrupt that a weakref's callback gets: pressed again, as a user does
+            child.send_signal(signal.SIGINT)
+            out, errors = child.communicate(timeout=LIMIT_S)
     finally:
         child.kill()
     assert out == b""

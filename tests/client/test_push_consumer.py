@@ -651,8 +651,9 @@ def test_an_on_revoke_that_fails_or_hangs_holds_nobody_up() -> None:
             assert asyncio.get_running_loop().time() - began < 3
         with pytest.raises(ConfigError, match="on_revoke=3 cannot be called"):
             await mq.subscribe("orders", group="h", handler=inbox, on_revoke=3)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="retry_levels"):
-            await mq.subscribe("orders", group="h", handler=inbox, retry_levels=[0])
+        for wrong in ([0], 5, "12"):
+            with pytest.raises(ConfigError, match="retry_levels"):
+                await mq.subscribe("orders", group="h", handler=inbox, retry_levels=wrong)  # type: ignore[arg-type]
 
     simulate(scenario, 1)
 

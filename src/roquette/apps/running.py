@@ -13,7 +13,7 @@ from roquette import __version__
 from roquette.base.clock import SystemClock
 from roquette.base.config import ForeignKeys, Sources, load
 from roquette.base.descriptors import SHORTAGE, raise_limit, shortage_words
-from roquette.base.executor import use_worker_threads
+from roquette.base.executor import new_loop, use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.base.form import form
 from roquette.base.lifecycle import Tasks
@@ -38,11 +38,8 @@ def run(body: Body) -> int:
     """
     raise_limit()
     log.info("roquette %s %s", __version__, form())
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(_with_signals(body))
-    return uvloop.run(_with_signals(body))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_with_signals(body))
 
 
 async def _with_signals(body: Body) -> int:

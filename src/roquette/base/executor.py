@@ -117,13 +117,22 @@ async def run_blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     return await submit(call, *args, **kwargs)
 
 
+def new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop that does not run yet: uvloop's where that is installed."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return new_event_loop()
+
+
 class LoopThread:
     """An event loop in a thread of its own, for callers that have none; and `beside` threads for what it calls back."""
 
     def __init__(self, name: str, beside: int = 1) -> None:
         self._name = name
         self._workers = beside
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._beside: WorkerThreads | None = None
 

@@ -127,6 +127,8 @@ def consumer_options(
     check_count("max_reconsume_times", max_reconsume_times, least=-1)
     if on_revoke is not None and not callable(on_revoke):
         raise ConfigError(f"on_revoke={on_revoke!r} cannot be called")
+    if isinstance(retry_levels, str) or not isinstance(retry_levels, Sequence):
+        raise ConfigError(f"retry_levels={retry_levels!r} is not a list of delay levels")
     for level in retry_levels:
         check_count("each of retry_levels", level)
     if not isinstance(orderly, bool):

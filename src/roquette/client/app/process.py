@@ -1,7 +1,6 @@
 """A process that serves until it is told to end: signals, the loop, the longest end, the exit status."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -9,6 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
+
+from roquette.base.executor import new_loop
 
 log = logging.getLogger("roquette.client")
 
@@ -28,10 +29,7 @@ def run_until_told(body: Body, *, threads: int, limit_s: float) -> int:
         threads: for handlers that block; 0 if there are none.
         limit_s: the longest that the end may take.
     """
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    with contextlib.suppress(ImportError):
-        from uvloop import new_event_loop as loop_factory
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         if (unfinished := runner.run(_serve(body, threads, limit_s))) > 0:
             _end(1, f"ended with {unfinished} handlers at work")
     return 0
