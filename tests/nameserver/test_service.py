@@ -4,6 +4,7 @@ import asyncio
 import json
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from roquette.wire.json_body import decode_body, encode_body
 
 HOST, ADDRESS = "10.0.0.1", "10.0.0.1:9876"
 BROKER = "10.0.1.1:10911"
+GOLDEN_SETTINGS = Path(__file__).parents[1] / "golden" / "settings" / "cases.json"
 KV_PATH = "/kv/kvConfig.json"
 
 
@@ -620,5 +622,51 @@ def test_few_wait_for_the_place_of_a_living_broker(namesrv: Run) -> None:
         answers = await asyncio.gather(*(case.call(104, **fields) for _ in range(500)))
         assert {answer.code for answer in answers} <= {1, 2}
         assert (await case.route()).code == 0
+
+    namesrv(scenario)
+
+
+def settings_in(reply: Command) -> dict[str, str]:
+    assert reply.code == 0, reply.remark
+    return dict(line.split("=", 1) for line in reply.body.decode().splitlines())
+
+
+def test_settings_are_shown_under_all_of_apaches_keys(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        shown = settings_in(await case.call(319))
+        apaches = json.loads(GOLDEN_SETTINGS.read_text())["NamesrvConfig"]
+        assert not set(apaches) - set(shown)
+        assert (shown["productEnvName"], shown["clusterTest"]) == ("center", "false")
+        assert shown["enableControllerInNamesrv"] == "false"
+
+    namesrv(scenario)
+
+
+def test_what_is_harmless_changes_while_it_runs(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        changed = {
+            "productEnvName": "test-7",
+            "scanNotActiveBrokerInterval": "100",
+            "clientRequestThreadPoolQueueCapacity": "7",
+        }
+        body = "".join(f"{key}={value}\n" for key, value in changed.items()).encode()
+        assert (await case.call(318, body)).code == 0
+        assert settings_in(await case.call(319)).items() >= changed.items()
+        for wrong in ("productEnvName=a b", "scanNotActiveBrokerInterval=99", "clusterTest=true"):
+            refused = await case.call(318, f"{wrong}\n".encode())
+            assert refused.code == 1 and wrong.split("=")[0] in (refused.remark or "")
+        assert settings_in(await case.call(319)).items() >= changed.items()
+
+    namesrv(scenario)
+
+
+def test_the_scan_follows_its_interval(namesrv: Run) -> None:
+    async def scenario(case: Case) -> None:
+        await case.register(body_of("T"), heartbeatTimeoutMillis=1_000)
+        assert (await case.call(318, b"scanNotActiveBrokerInterval=200\n")).code == 0
+        await asyncio.sleep(5)  # the pause that had begun
+        await case.register(body_of("T"), heartbeatTimeoutMillis=1_000)
+        await asyncio.sleep(1.5)
+        assert (await case.call(105, topic="T")).code == 17
 
     namesrv(scenario)

@@ -55,6 +55,15 @@ def test_an_unknown_code_is_code_3(bench: Run) -> None:
     bench(scenario)
 
 
+def test_a_code_of_a_missing_subsystem_says_which(bench: Run) -> None:
+    async def scenario(case: Any) -> None:
+        answer = await case.client().invoke(case.address, 513)
+        text = " request type 513 not supported: Roquette has no static topics"
+        assert (answer.code, answer.remark) == (3, text)
+
+    bench(scenario)
+
+
 def test_a_header_that_does_not_fit_is_code_1(bench: Run) -> None:
     async def scenario(case: Any) -> None:
         client = case.client()

@@ -80,7 +80,7 @@ NAMESRV = ForeignKeys(
             "one thread serves all requests": "clientRequestThreadPoolNums defaultThreadPoolNums",
             "unregistrations are done at once, none waits in a queue": "unRegisterBrokerQueueCapacity",
             "settings changed by request last until the process ends": "configStorePath",
-            "a name server serves its own clusters only": "clusterTest productEnvName",
+            "a name server serves its own clusters only": "clusterTest",
         }
     ),
     _FIXED,

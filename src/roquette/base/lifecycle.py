@@ -11,6 +11,9 @@ from typing import Any, Final
 
 log = logging.getLogger("roquette.lifecycle")
 
+Interval = float | Callable[[], float]
+"""Seconds, or what says how many they are now: a setting that may change."""
+
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 10.0
 _ERROR_LENGTH: Final = 120  # characters of an error that are kept
@@ -86,16 +89,16 @@ class Tasks:
     def every(
         self,
         name: str,
-        interval_s: float,
+        interval_s: Interval,
         step: Callable[[], Awaitable[object] | None],
         *,
         first_s: float | None = None,
     ) -> asyncio.Task[Any]:
-        """Call `step` until `stop` is called, `interval_s` seconds after it ended."""
+        """Call `step` until `stop` is called, `interval_s` seconds after it ended; a function is asked each time."""
         pauses = [] if first_s is None else [first_s]  # the first one is not that after an error
 
         def work(health: Health) -> Coroutine[Any, Any, None]:
-            return _beat(health, pauses.pop() if pauses else interval_s, interval_s, step)
+            return _beat(health, pauses.pop() if pauses else None, interval_s, step)
 
         return self.keep(name, work)
 
@@ -147,14 +150,18 @@ async def _supervise(health: Health, work: Work) -> None:
 
 async def _beat(
     health: Health,
-    first_s: float,
-    interval_s: float,
+    first_s: float | None,
+    interval_s: Interval,
     step: Callable[[], Awaitable[object] | None],
 ) -> None:
-    await asyncio.sleep(first_s)
+    await asyncio.sleep(_seconds(interval_s) if first_s is None else first_s)
     while True:
         result = step()
         if result is not None:
             await result
         health.worked()
-        await asyncio.sleep(interval_s)
+        await asyncio.sleep(_seconds(interval_s))
+
+
+def _seconds(interval: Interval) -> float:
+    return interval() if callable(interval) else interval

@@ -148,7 +148,9 @@ class BrokerConfig(BoundSettings, ReplicationSettings):
     register_name_server_period: int = live(
         30_000, "Registration interval, ms (10 to 60 s).", kind=MILLISECONDS
     )
-    register_broker_timeout_mills: int = option(24_000, "Time for one registration, ms.")
+    register_broker_timeout_mills: int = live(
+        24_000, "Time for one registration, ms.", least=1_000, most=600_000
+    )
     enable_split_registration: bool = live(
         False,
         "Register in parts of splitRegistrationSize topics; more than 4,000 topics are split in any case.",
@@ -157,8 +159,12 @@ class BrokerConfig(BoundSettings, ReplicationSettings):
         800, "Topics of one part of a registration.", least=1, most=4_000
     )
     compressed_register: bool = live(False, "Register in the compressed form.")
-    flush_consumer_offset_interval: int = option(5_000, "How often offsets are written, ms.")
-    flush_delay_offset_interval: int = option(10_000, "How often delay progress is written, ms.")
+    flush_consumer_offset_interval: int = live(
+        5_000, "How often offsets are written, ms.", least=100, most=600_000
+    )
+    flush_delay_offset_interval: int = live(
+        10_000, "How often delay progress is written, ms.", least=100, most=600_000
+    )
     send_thread_pool_queue_capacity: int = live(10_000, "Sends that may wait.", kind=CAPACITY)
     pull_thread_pool_queue_capacity: int = live(
         100_000, "Pulls and pops that may wait.", kind=CAPACITY
@@ -250,6 +256,10 @@ class LiveConfig:
         self.bounds = Bounds(lambda: self.current)
         self.changed: list[Callable[[list[str]], None]] = []
         self._version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
+
+    def offset_interval_s(self) -> float:
+        """Seconds between two writings of the offsets, now."""
+        return self.current.flush_consumer_offset_interval / 1000
 
     def properties(self) -> dict[str, str]:
         """Every setting under Apache's key, as GET_BROKER_CONFIG shows them."""

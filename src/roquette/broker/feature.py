@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from roquette.base.lifecycle import Tasks
+from roquette.base.lifecycle import Interval, Tasks
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
 from roquette.remoting.request import Peer, Row
@@ -32,7 +32,7 @@ class Beat(NamedTuple):
     """Work that comes again and again: a failure is logged, and the next beat comes nevertheless."""
 
     name: str
-    seconds: float
+    seconds: Interval
     step: Callable[[], Awaitable[object] | None]
 
 

@@ -2,8 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-from roquette.base.options import live, option, options_of
+from roquette.base.config import to_properties
+from roquette.base.options import Kind, live, matching, option, options_of
+
+ENVIRONMENT: Final = matching(r"[\w.-]{1,64}", "1 to 64 letters, digits, dots, - and _")
+_CAPACITY: Final = Kind(least=1, most=10_000_000)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -20,8 +25,11 @@ class NamesrvConfig:
     return_order_topic_config_to_broker: bool = live(
         True, "Answer a registration with the ordered topics."
     )
-    scan_not_active_broker_interval: int = option(
-        5_000, "Milliseconds between two looks for brokers whose heartbeat is overdue."
+    scan_not_active_broker_interval: int = live(
+        5_000,
+        "Milliseconds between two looks for brokers whose heartbeat is overdue.",
+        least=100,
+        most=600_000,
     )
     support_acting_master: bool = live(
         False, "Show the first replica of a group without a master under id 0."
@@ -40,8 +48,17 @@ class NamesrvConfig:
         False,
         "Remove topics that a broker's registration leaves out; brokers must send all of them.",
     )
-    client_request_thread_pool_queue_capacity: int = option(50_000, "Route requests that may wait.")
-    default_thread_pool_queue_capacity: int = option(10_000, "Other requests that may wait.")
+    client_request_thread_pool_queue_capacity: int = live(
+        50_000, "Route requests that may wait.", kind=_CAPACITY
+    )
+    default_thread_pool_queue_capacity: int = live(
+        10_000, "Other requests that may wait.", kind=_CAPACITY
+    )
+    product_env_name: str = live(
+        "center",
+        "Which environment this is: shown to tools, and of no further effect.",
+        kind=ENVIRONMENT,
+    )
     server_channel_max_idle_time_seconds: int = option(
         120, "Seconds without traffic after which a connection is closed."
     )
@@ -85,6 +102,25 @@ class NamesrvConfig:
         "What answers that peers do not take may hold together; beyond it the slowest peers are cut.",
         least=32 << 20,
     )
+
+
+def shown_settings(config: NamesrvConfig) -> dict[str, str]:
+    """What GET_NAMESRV_CONFIG tells: every setting, and what holds here of Apache's keys that are none of ours."""
+    return _HOLDS | {
+        **to_properties(config),
+        "enableControllerInNamesrv": "true" if config.controller else "false",
+    }
+
+
+_HOLDS: Final = {
+    "clientRequestThreadPoolNums": "1",
+    "clusterTest": "false",
+    "configBlackList": "configBlackList;configStorePath;kvConfigPath",
+    "configStorePath": "",
+    "defaultThreadPoolNums": "1",
+    "rocketmqHome": "",
+    "unRegisterBrokerQueueCapacity": "0",
+}
 
 
 # Paths and lists that no request may touch (Apache's configBlackList names the first three).

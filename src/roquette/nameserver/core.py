@@ -1,5 +1,6 @@
 """What all processors of a name server work on."""
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
@@ -25,6 +26,7 @@ class NameServerCore:
 
     Attributes:
         started_ms: steady time of the start.
+        changed: called after each change of the settings.
     """
 
     def __init__(self, config: NamesrvConfig, clock: Clock) -> None:
@@ -34,6 +36,13 @@ class NameServerCore:
         self.routes = RouteTable(self.bounds)
         self.kv = KvTable(self.bounds)
         self.started_ms = 0
+        self.changed: list[Callable[[NamesrvConfig], None]] = []
+
+    def change(self, config: NamesrvConfig) -> None:
+        """Other settings from now on."""
+        self.config = config
+        for follow in self.changed:
+            follow(config)
 
 
 def decode_or_refuse(kind: Any, body: bytes) -> Any:

@@ -109,15 +109,13 @@ class NameServer:
         self.core.started_ms = clock.steady_ms()
         dispatcher = Dispatcher(
             self.rows(),
-            [
-                LaneLimits("clients", config.client_request_thread_pool_queue_capacity),
-                LaneLimits("brokers", config.default_thread_pool_queue_capacity),
-            ],
+            lane_limits(config),
             clock,
             asyncio.get_running_loop(),
             self._requests,
             Hooks(guard=self._protection.guard),
         )
+        self.core.changed.append(lambda now: dispatcher.limit(lane_limits(now)))
         self._server = Server(
             dispatcher,
             clock,
@@ -142,8 +140,10 @@ class NameServer:
             self._protection.tls,
             self._speaks(),
         )
-        scan_s = config.scan_not_active_broker_interval / 1000
-        self.tasks.every("scan-brokers", scan_s, self._scan)
+        core = self.core
+        self.tasks.every(
+            "scan-brokers", lambda: core.config.scan_not_active_broker_interval / 1000, self._scan
+        )
         log.info("name server started port=%d", self.port)
         return self.port
 
@@ -234,6 +234,14 @@ class NameServer:
         if self._registers is not None:
             await self._registers.close()
         log.info("name server stopped port=%d", self.port)
+
+
+def lane_limits(config: NamesrvConfig) -> list[LaneLimits]:
+    """Of each Lane, in order."""
+    return [
+        LaneLimits("clients", config.client_request_thread_pool_queue_capacity),
+        LaneLimits("brokers", config.default_thread_pool_queue_capacity),
+    ]
 
 
 def registers_of(config: NamesrvConfig, files: Files) -> RegisterFile | EtcdAgreement | None:

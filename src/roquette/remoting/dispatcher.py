@@ -26,6 +26,7 @@ from roquette.remoting.unfinished import (
     make_room,
     note_unsent,
 )
+from roquette.wire.absent import not_supported
 from roquette.wire.codes import ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import NOT_FAST, BadHeader
@@ -154,7 +155,7 @@ class Dispatcher:
                     peer,
                     command,
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                    f" request type {command.code} not supported",
+                    not_supported(command.code),
                     b"",
                     b"",
                 )
@@ -181,7 +182,7 @@ class Dispatcher:
         row = self._rows.get(command.code)
         peer.asked += 1
         if row is None:
-            text = f" request type {command.code} not supported"
+            text = not_supported(command.code)
             self._answer(peer, command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text, b"", b"")
             return None
         lane = self._lanes[row.lane]

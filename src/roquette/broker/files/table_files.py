@@ -143,9 +143,8 @@ class TablePersistence(Feature):
 
     def beats(self) -> list[Beat]:
         """The files; what could not be written elsewhere is tried again."""
-        seconds = self._live.current.flush_consumer_offset_interval / 1000
         return [
-            Beat("offsets", seconds, self.save_offsets),
+            Beat("offsets", self._live.offset_interval_s, self.save_offsets),
             Beat("set-aside", ASIDE_BEAT_S, self._aside_file.try_save),
         ]
 

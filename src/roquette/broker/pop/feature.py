@@ -88,10 +88,10 @@ class PopFeature(Feature):
 
     def beats(self) -> list[Beat]:
         """Deadlines, the file of orderly pops, and what is gone of them."""
-        order_s = self._core.live.current.flush_consumer_offset_interval / 1000
+        live = self._core.live
         return [
             Beat("pop-expiry", EXPIRY_BEAT_S, self._expire),
-            Beat("order-info", order_s, self._save_orders),
+            Beat("order-info", live.offset_interval_s, self._save_orders),
             Beat("order-clean", CLEAN_BEAT_S, self._clean),
         ]
 

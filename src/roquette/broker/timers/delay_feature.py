@@ -56,8 +56,14 @@ class DelayFeature(Feature):
 
     def beats(self) -> list[Beat]:
         """The file."""
-        seconds = self._core.live.current.flush_delay_offset_interval / 1000
-        return [Beat("delay-offsets", seconds, self._save)]
+        live = self._core.live
+        return [
+            Beat(
+                "delay-offsets",
+                lambda: live.current.flush_delay_offset_interval / 1000,
+                self._save,
+            )
+        ]
 
     def load(self, start: Start) -> None:
         """Read the file."""

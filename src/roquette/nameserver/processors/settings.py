@@ -2,10 +2,10 @@
 
 import logging
 
-from roquette.base.config import format_properties, read_changes, to_properties, with_changes
+from roquette.base.config import format_properties, read_changes, with_changes
 from roquette.base.foreign_keys import NAMESRV
 from roquette.errors import ConfigError, Refused
-from roquette.nameserver.config import forbidden_keys
+from roquette.nameserver.config import forbidden_keys, shown_settings
 from roquette.nameserver.core import Lane, NameServerCore
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise as P
@@ -32,7 +32,7 @@ class SettingsProcessor:
 
     def get_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_NAMESRV_CONFIG."""
-        return Reply(body=format_properties(to_properties(self._core.config)).encode())
+        return Reply(body=format_properties(shown_settings(self._core.config)).encode())
 
     def update_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_NAMESRV_CONFIG: only what may change while running, never an address or a path."""
@@ -44,5 +44,5 @@ class SettingsProcessor:
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         log.info("settings changed by a request now=%s", config)
-        self._core.config = config
+        self._core.change(config)
         return Reply()
