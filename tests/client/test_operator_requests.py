@@ -136,6 +136,52 @@ def test_one_message_is_consumed_directly() -> None:
     simulate(scenario, 1)
 
 
+def test_one_message_is_consumed_directly_by_who_iterates() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        stream = mq.consume("orders", group="g", start_from=StartFrom.FIRST)
+        first = await anext(stream)
+        fields = {"consumerGroup": "g", "clientId": mq.session.client_id, "topic": "orders"}
+        fields["msgId"] = first.offset_message_id
+        results = []
+        for decide in (stream.ack, stream.retry, stream.aclose):
+            asked = asyncio.create_task(ask(mq, RequestCode.CONSUME_MESSAGE_DIRECTLY, **fields))
+            again = await anext(stream)
+            assert (again.body, again is first) == (b"0", False)
+            if (ending := decide()) is not None:
+                await ending
+            found = decode_body(ConsumeMessageDirectlyResult, (await asked).body)
+            results.append(found.consume_result)
+
+        assert results == ["CR_SUCCESS", "CR_LATER", "CR_LATER"]
+
+    simulate(scenario, 1)
+
+
+def test_operators_see_the_message_that_who_iterates_is_at_work_on() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+
+        async def iterate() -> None:
+            async for _ in mq.consume("orders", group="g", start_from=StartFrom.FIRST):
+                await asyncio.sleep(100)
+
+        iterating = asyncio.create_task(iterate())
+        await asyncio.sleep(10)
+        fields = {"consumerGroup": "g", "clientId": mq.session.client_id, "jstackEnable": "true"}
+        reply = await ask(mq, RequestCode.GET_CONSUMER_RUNNING_INFO, **fields)
+        head, *lines = (decode_body(ConsumerRunningInfo, reply.body).jstack or "").splitlines()
+
+        assert head.startswith("handler of g message=")
+        assert any(line.endswith("iterate") for line in lines)
+        await asyncio.sleep(100)
+        reply = await ask(mq, RequestCode.GET_CONSUMER_RUNNING_INFO, **fields)
+        assert decode_body(ConsumerRunningInfo, reply.body).jstack == ""
+        iterating.cancel()
+
+    simulate(scenario, 1)
+
+
 def test_a_handler_that_hangs_lets_its_message_come_to_another() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)

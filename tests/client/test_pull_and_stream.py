@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +12,10 @@ from tests.client.test_push_consumer import committed
 from roquette.client.arguments import as_message, start_point
 from roquette.client.client import Client
 from roquette.client.consumer_options import StartFrom, StartPoint
+from roquette.client.handed import TURN_S
 from roquette.errors import ClientClosed, ConfigError, OffsetOutOfRange
 from roquette.message.message import Message, MessageQueue
+from roquette.testing import EmbeddedBroker
 from roquette.testing.cluster import SimCluster, simulate
 
 NAMESRV, A = "10.0.0.1", "10.0.1.1"
@@ -190,6 +193,74 @@ def test_a_message_may_be_sent_back_or_acknowledged_by_hand() -> None:
         assert len(got) == 11
 
     simulate(scenario)
+
+
+def test_of_those_that_wait_for_a_message_each_gets_one_when_the_one_before_is_done() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster, 1)
+        worker = await cluster.client("10.0.3.1")
+        stream = worker.consume("orders", group="g", start_from=StartFrom.FIRST)
+        await anext(stream)
+        got = []
+
+        async def ask() -> None:
+            got.append((await anext(stream)).body)
+
+        askers = [asyncio.create_task(ask()) for _ in range(2)]
+        await asyncio.sleep(1)
+        for n in (1, 2):
+            await mq.send("orders", f"{n}", queue=QUEUE)
+        await asyncio.sleep(5)
+        assert got == [b"1"]
+        assert await committed(mq, QUEUE) == 1
+        stream.ack()
+        await asyncio.gather(*askers)
+        assert got == [b"1", b"2"]
+
+    simulate(scenario)
+
+
+def test_a_message_kept_for_too_long_goes_back_and_its_acknowledgement_counts_no_more() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster, 2)
+        worker = await cluster.client("10.0.3.1", consume_timeout_ms=120_000)
+        stream = worker.consume("orders", group="g", start_from=StartFrom.FIRST)
+        kept = await anext(stream)
+        await asyncio.sleep(200)
+        stream.ack()
+        rest = [await anext(stream), await anext(stream)]
+        assert [(m.body, m.reconsume_times) for m in rest] == [(b"1", 0), (kept.body, 1)]
+
+    simulate(scenario)
+
+
+def test_who_iterates_without_a_pause_lets_others_have_turns() -> None:
+    """In real time: a stream that has messages gives none away for longer than `TURN_S`."""
+
+    async def main() -> None:
+        with EmbeddedBroker() as broker:
+            async with Client(broker.name_servers) as mq:
+                await mq.send_batch("orders", [f"{n}" for n in range(100)])
+                turns = seen = 0
+
+                async def count() -> None:
+                    nonlocal turns
+                    while True:
+                        turns += 1
+                        await asyncio.sleep(0)
+
+                counting = asyncio.create_task(count())
+                async for _ in mq.consume("orders", group="g", start_from=StartFrom.FIRST):
+                    if seen == 0:
+                        before = turns
+                    seen += 1
+                    time.sleep(2 * TURN_S)
+                    if seen == 20:
+                        break
+                counting.cancel()
+                assert turns - before >= 19
+
+    asyncio.run(main())
 
 
 def test_leaving_a_loop_by_break_does_not_delay_the_end_of_the_client() -> None:

@@ -108,7 +108,6 @@ def _mapping(values: object) -> Mapping[str, str]:
 def consumer_options(
     group: str,
     subscriptions: Mapping[str, Selection],
-    handler: Handler,
     *,
     concurrency: int,
     start_from: StartPoint,
@@ -121,8 +120,6 @@ def consumer_options(
 ) -> ConsumerOptions:
     """The words of a subscribe call as options; raises ConfigError."""
     check_group(group)
-    if not callable(handler):
-        raise ConfigError(f"handler={handler!r} cannot be called")
     check_count("concurrency", concurrency)
     check_count("max_reconsume_times", max_reconsume_times, least=-1)
     if on_revoke is not None and not callable(on_revoke):
@@ -180,6 +177,12 @@ def as_strategy(strategy: StrategyName) -> Strategy:
             f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}, or a function"
         )
     return found
+
+
+def check_handler(handler: Handler) -> None:
+    """Raises ConfigError: it cannot be called."""
+    if not callable(handler):
+        raise ConfigError(f"handler={handler!r} cannot be called")
 
 
 def check_group(group: str) -> None:

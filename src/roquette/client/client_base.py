@@ -146,8 +146,8 @@ class ClientBase:
     ) -> None:
         await self.close()
 
-    async def _join(self, handler: Handler, options: ConsumerOptions) -> PushConsumer:
-        """Join a group."""
+    async def _join(self, handler: Handler | None, options: ConsumerOptions) -> PushConsumer:
+        """Join a group. Without a handler messages are asked for, from `PushConsumer.handed`."""
         consumer = PushConsumer(
             self.session, self._sender, self._files, handler, options, self._interceptors
         )

@@ -8,6 +8,7 @@ from roquette.client.arguments import (
     as_subscriptions,
     check_count,
     check_group,
+    check_handler,
     consumer_options,
     start_point,
 )
@@ -74,7 +75,6 @@ class ConsumeCalls(ClientBase):
         options = consumer_options(
             group,
             as_subscriptions(topic, tags, filter),
-            handler,
             concurrency=concurrency,
             start_from=start_from,
             model=model,
@@ -84,6 +84,7 @@ class ConsumeCalls(ClientBase):
             on_revoke=on_revoke,
             retry_levels=retry_levels,
         )
+        check_handler(handler)
         return await self._join(handler, options)
 
     def consume(
@@ -102,18 +103,18 @@ class ConsumeCalls(ClientBase):
         Leaving the loop by `break` or an error leaves the current message unacknowledged: it comes again.
         """
 
-        async def join(handler: Handler) -> PushConsumer:
-            return await self.subscribe(
-                topic,
-                group=group,
-                handler=handler,
-                tags=tags,
-                filter=filter,
+        async def join() -> PushConsumer:
+            options = consumer_options(
+                group,
+                as_subscriptions(topic, tags, filter),
                 concurrency=1,
                 start_from=start_from,
                 model=model,
+                orderly=False,
                 max_reconsume_times=max_reconsume_times,
+                strategy="AVG",
             )
+            return await self._join(None, options)
 
         stream = MessageStream(join)
         self._first_closed.append(stream)

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from roquette.base.stacks import waiting_at
-from roquette.client.interceptors import Interceptors
+from roquette.client.interceptors import Handled, Interceptors
 from roquette.message.message import ReceivedMessage
 
 log = logging.getLogger("roquette.client")
@@ -50,6 +50,20 @@ class HandlerRunner:
     def inside(self) -> bool:
         """Whether this handler is what runs us, in its own task or in one that it started."""
         return _RUNNING.get() is self
+
+    def began(self, message: ReceivedMessage) -> Handled | None:
+        """The application works on a message that it asked for, outside of the handler; `ended` is called at its end."""
+        self.busy += 1
+        now = asyncio.get_running_loop().time()
+        self._waiting[id(message)] = (message, asyncio.current_task(), now)
+        return self._interceptors.on_receive(message, self._group) if self._interceptors else None
+
+    def ended(self, message: ReceivedMessage, tell: Handled | None, accepted: bool) -> None:
+        """The application has done that work, or given it up; `tell`: what `began` returned."""
+        del self._waiting[id(message)]
+        self.busy -= 1
+        if tell is not None:
+            tell(accepted, None)
 
     async def run(self, message: ReceivedMessage) -> tuple[bool, Exception | None]:
         """Whether the handler accepted the message, and what it raised."""

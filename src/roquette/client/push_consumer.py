@@ -16,6 +16,7 @@ from roquette.client.consume_loop import PullLoop
 from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.handed import HandedQueues
 from roquette.client.handler import Handler, HandlerRunner
 from roquette.client.interceptors import Interceptors
 from roquette.client.members import members_of
@@ -48,14 +49,18 @@ LAST_COMMIT_S: Final = 3.0  # and how long it tries to save the last offsets
 
 
 class PushConsumer:
-    """One member of one group. `start` joins, `close` leaves; the others take over at once."""
+    """One member of one group. `start` joins, `close` leaves; the others take over at once.
+
+    Args:
+        handler: None: the messages are asked for, from `handed`.
+    """
 
     def __init__(
         self,
         session: Session,
         producer: Producer,
         files: Files,
-        handler: Handler,
+        handler: Handler | None,
         options: ConsumerOptions,
         interceptors: Interceptors,
     ) -> None:
@@ -64,7 +69,7 @@ class PushConsumer:
         self.options = options
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self._producer = producer
-        self._handler = HandlerRunner(handler, group, interceptors)
+        self._handler = HandlerRunner(handler or self._hand_out, group, interceptors)
         self._subscriptions = {
             topic: subscription(topic, wanted, session.clock.now_ms())
             for topic, wanted in options.subscriptions.items()
@@ -89,11 +94,14 @@ class PushConsumer:
             idle=self._idle,
         )
         self._locks = QueueLocks(member, orderly=options.orderly)
-        self._work = (
-            OrderlyQueues(member, self._locks)
-            if options.orderly
-            else ConcurrentQueues(member, self._locks, options.concurrency)
-        )
+        self._work: OrderlyQueues | ConcurrentQueues
+        self.handed: HandedQueues | None = None
+        if handler is None:
+            self._work = self.handed = HandedQueues(member, self._locks, self._handler)
+        elif options.orderly:
+            self._work = OrderlyQueues(member, self._locks)
+        else:
+            self._work = ConcurrentQueues(member, self._locks, options.concurrency)
         self._rebalance_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._again: asyncio.Task[None] | None = None
@@ -413,6 +421,10 @@ class PushConsumer:
 
     async def _handle(self, message: ReceivedMessage) -> bool:
         return (await self._handler.run(message))[0]
+
+    async def _hand_out(self, message: ReceivedMessage) -> bool:
+        assert self.handed is not None
+        return await self.handed.handle(message)
 
     async def dead_letter(self, message: ReceivedMessage) -> bool:
         """Send a message of ours to the dead letters now; False when the broker did not take it."""

@@ -90,7 +90,6 @@ class RequestCalls(ClientBase):
         options = consumer_options(
             group,
             {topic: "*"},
-            answer,
             concurrency=concurrency,
             start_from=start_from,
             model="clustering",
