@@ -117,6 +117,7 @@ BOUNDED: dict[str, str] = {
     "client/pop_polls.py:_tasks _attempts": "brokers of the topic",
     "client/pop_acks.py:_waiting _singly": "jobs the application has; brokers",
     "client/push_consumer.py:queues _subscriptions": "queues of its subscriptions",
+    "client/handed.py:_asked": "requests of operators under way, see Running",
     "client/handler.py:_waiting": "handlers at work",
     "client/requests.py:_waiting": "callers that wait",
     "client/requests.py:_met": "topics the application named",
