@@ -75,6 +75,7 @@ READERS: dict[str, tuple[str, str]] = {
     ),
     "broker/transactions/checks.py": (STORED, "_run _save load"),
     "apps/secure.py": ("certificates say from when to when they hold", "secured"),
+    "cli/backup.py": ("a backup says when it was made", "backup_command"),
     "cli/tls.py": ("certificates say from when to when they hold", "make_files"),
     "remoting/certificates.py": ("certificates say from when to when they hold", "own_pair"),
     "client/blocking_sender.py": (STORED, "_header"),

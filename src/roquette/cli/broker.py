@@ -1,4 +1,4 @@
-"""`roquette broker status` and `roquette broker promote`; `roquette broker` itself runs one (apps)."""
+"""`roquette broker status`, `promote`, `backup`, `restore-backup`; `roquette broker` itself runs one (apps)."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from roquette.cli.backup import backup_command, restore_command
 from roquette.cli.connect import Cluster, cluster_verb
 from roquette.cli.output import say, show_json
 from roquette.errors import ClientError
@@ -13,7 +14,11 @@ from roquette.errors import ClientError
 if TYPE_CHECKING:
     from roquette.admin.replication import GroupState
 
-app = typer.Typer(help="Run a broker; see and change who is master of a group.")
+app = typer.Typer(
+    help="Run a broker; see and change who is master of a group; back up and restore a store."
+)
+app.command("backup")(backup_command)
+app.command("restore-backup")(restore_command)
 
 UNHEALTHY = 10
 LOOK_S = 0.05

@@ -52,7 +52,7 @@ def fsck_command(
                 report = check_store(OsReadFiles(), store, options, run)
         except OSError as error:
             raise StoreError(f"{directory} cannot be read to its end: {error}") from None
-    _end(report, output, {})
+    show_verdict(report, output, {})
 
 
 def _show_report(report: Any) -> None:
@@ -144,7 +144,7 @@ def repair_command(
                 f"the repair stopped: {error}. {store.root} is as it was, unless {store.root}/repair.swap is there: "
                 "then run the repair again to end it"
             ) from None
-    _end(report, output, {"plan": plan.lines()})
+    show_verdict(report, output, {"plan": plan.lines()})
 
 
 def _end_interrupted(store: StoreDir, directory: str, commit_log: str | None) -> StoreDir:
@@ -183,7 +183,7 @@ def _repaired(store: StoreDir, plan: Any, to: str | None, hash_slots: int | None
     return check_store(OsReadFiles(), mended, FsckOptions(hash_slots=hash_slots))
 
 
-def _end(report: Any, output: Output, more: dict[str, Any]) -> None:
+def show_verdict(report: Any, output: Output, more: dict[str, Any]) -> None:
     """Show what a check found; exit code 1 when the store is not sound."""
     import msgspec
 

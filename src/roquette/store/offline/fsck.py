@@ -34,6 +34,7 @@ from roquette.store.offline.units import QueueUnits
 from roquette.store.queues.unit import UNIT_SIZE
 
 _LAST_UNITS = 16  # of each queue, looked at by a quick check
+_ADDED = "; a broker adds it at its next start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,13 @@ def check_store(
 ) -> Report:
     """Look at a store. Raises OSError when a file cannot be read."""
     return _Fsck(files, store, options, run).check()
+
+
+def _after_crash(item: Finding) -> Finding:
+    """An index that is behind its log is what a crash leaves, as queues are."""
+    if item.kind != "index_behind":
+        return item
+    return msgspec.structs.replace(item, severity=NOTE, message=item.message + _ADDED)
 
 
 @dataclass(slots=True)
@@ -197,6 +205,8 @@ class _Fsck:
         report.records += part.records
         report.bytes += part.bytes
         report.damaged += part.damaged
+        if self._crashed:
+            part.findings.items = [_after_crash(item) for item in part.findings.items]
         self._found.extend(part.findings)
         if part.records or part.filled:
             self._end = part.end
@@ -282,8 +292,7 @@ class _Fsck:
                 severity = NOTE
                 more = "; the topic was deleted and made again, or its queue is lost"
             elif self._crashed and run.reason != "unit_wrong" and run.next_offset == newest:
-                severity = NOTE
-                more = "; a broker adds it at its next start"
+                severity, more = NOTE, _ADDED
             count = run.next_offset - run.first_offset
             words = run.message + (f", and {count - 1} more after it" if count > 1 else "") + more
             self._found.add(finding(run.reason, run.file, run.position, words, severity, count))
