@@ -15,5 +15,5 @@ ENTRIES: dict[str, int] = {}
 # Modules that import each other.
 CIRCLES: list[str] = []
 
-# Lines of source.
-LINES = {"all": 106_000, "product": 81_500}
+# Lines of source: what stood with the client, and what operation (5,000 lines) and the tables (1,500) may add.
+LINES = {"all": 112_500, "product": 88_000}
