@@ -125,3 +125,22 @@ def test_a_name_server_asked_for_protection_does_not_start(key):
     with pytest.raises(ConfigError, match=REFUSED):
         namesrv_settings(Sources(file_text=f"{key}=true"))
     namesrv_settings(Sources(file_text=f"{key}="))
+
+
+def test_settings_of_ports_and_accounts_are_shown_beside_the_others():
+    live = LiveConfig(BrokerConfig(), StoreConfig(), 1)
+    live.fixed = {"useTLS": "false", "listenPort": "1"}
+
+    shown = live.properties()
+
+    assert (shown["useTLS"], shown["listenPort"]) == ("false", "10911")
+
+
+def test_a_permission_that_stays_is_told_nevertheless():
+    live, told = LiveConfig(BrokerConfig(), StoreConfig(), 1), []
+    live.changed.append(told.append)
+
+    live.update({"brokerPermission": "6"})
+    live.update({"traceOn": "true"})
+
+    assert told == [["brokerPermission"]], "that undoes a wiped write permission"

@@ -38,8 +38,12 @@ from tests.interop.conftest import SETTINGS, flavours
 from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
+from roquette.access.settings import AccessSettings
 from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig
+from roquette.proxy.settings import ProxySettings
+from roquette.remoting.certificates import TlsSettings
+from roquette.remoting.door_settings import DoorSettings
 from roquette.store.config import StoreConfig
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
@@ -76,7 +80,8 @@ OUR_STATUS_KEYS |= {
 }
 OUR_TASKS = "task_"  # one line for each task of the broker
 APACHES_SETTINGS = {key for each in json.loads(GOLDEN.read_text()).values() for key in each}
-OUR_SETTINGS = {*options_of(BrokerConfig), *options_of(StoreConfig)} - APACHES_SETTINGS
+_SETTINGS = BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings, ProxySettings
+OUR_SETTINGS = {key for kind in _SETTINGS for key in options_of(kind)} - APACHES_SETTINGS
 # Settings whose default deviates from Apache's on purpose.
 OUR_DEFAULTS = {"enablePropertyFilter", "haTransferBatchSize"}
 

@@ -10,7 +10,7 @@ from roquette.access.settings import AccessSettings
 from roquette.apps import running
 from roquette.apps.features import broker_features, group_features, replica_features
 from roquette.base.clock import Clock, SystemClock
-from roquette.base.config import Sources
+from roquette.base.config import Sources, to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import BROKER
@@ -145,8 +145,10 @@ def broker_settings(sources: Sources) -> BrokerSettings:
         namesrv_addr=config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", ""),
     )
     root = store_config.root_dir
+    protection = running.protection_of(tls, root, config.broker_ip1, door)
     protection = dataclasses.replace(
-        running.protection_of(tls, root, config.broker_ip1, door),
+        protection,
         ports=(proxy.grpc_server_port, proxy.remoting_listen_port),
+        shown={**protection.shown, **to_properties(proxy)},
     )
     return BrokerSettings(config, store_config, protection, access, proxy)

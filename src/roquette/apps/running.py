@@ -11,7 +11,7 @@ from typing import Any
 
 from roquette import __version__
 from roquette.base.clock import SystemClock
-from roquette.base.config import ForeignKeys, Sources, load
+from roquette.base.config import ForeignKeys, Sources, load, to_properties
 from roquette.base.descriptors import SHORTAGE, raise_limit, shortage_words
 from roquette.base.executor import new_loop, use_worker_threads
 from roquette.base.files import OsFiles
@@ -145,6 +145,9 @@ def protection_of(
         tls=server_tls(tls, place, hosts, clock),
         calls=Security(tls=client_tls(tls, clock)),
         door=door,
+        shown=to_properties(tls)
+        | to_properties(door or DoorSettings())
+        | {"useTLS": "true" if tls.enable else "false"},
     )
 
 

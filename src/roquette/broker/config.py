@@ -246,15 +246,17 @@ class LiveConfig:
 
     Attributes:
         changed: called with the names of the Java keys after each change, in order.
+        fixed: settings of ports and accounts, which are shown beside these.
     """
 
-    __slots__ = ("_version", "bounds", "changed", "current", "store")
+    __slots__ = ("_version", "bounds", "changed", "current", "fixed", "store")
 
     def __init__(self, current: BrokerConfig, store: StoreConfig, now_ms: int) -> None:
         self.current: BrokerConfig = current
         self.store: StoreConfig = store
         self.bounds = Bounds(lambda: self.current)
         self.changed: list[Callable[[list[str]], None]] = []
+        self.fixed: dict[str, str] = {}
         self._version = DataVersion(counter=0, state_version=0, timestamp=now_ms)
 
     def offset_interval_s(self) -> float:
@@ -263,16 +265,19 @@ class LiveConfig:
 
     def properties(self) -> dict[str, str]:
         """Every setting under Apache's key, as GET_BROKER_CONFIG shows them."""
-        return to_properties(self.current) | to_properties(self.store)
+        return self.fixed | to_properties(self.current) | to_properties(self.store)
 
     def update(self, changes: Mapping[str, str]) -> None:
         """Apply `changes` (Java keys), all or none of them.
+
+        brokerPermission is told to the name servers also when it stays: that undoes a wiped write permission.
 
         Raises:
             ConfigError: a key is unknown, may not change while the broker runs, or its value does not fit.
         """
         current, store = with_changes((self.current, self.store), changes, BROKER)
-        if current is self.current and store is self.store:
+        same = current is self.current and store is self.store
+        if same and "brokerPermission" not in changes:
             return
         self.current, self.store = current, store
         self._version = DataVersion(

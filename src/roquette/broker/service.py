@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from roquette.access.settings import OPEN_TO_ALL
 from roquette.base.clock import Clock
+from roquette.base.config import to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
@@ -104,6 +105,7 @@ class Broker:
             StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
         """
         clock = self._world[1]
+        self.live.fixed = {**self.protection.shown, **to_properties(self.access)}
         address = await self._choose_address()
         found = self.opened = await self._open_store(address)
         clock.watch(self.store)

@@ -1,6 +1,6 @@
 """Settings of a name server, under Apache's keys (NamesrvConfig, NettyServerConfig)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -104,9 +104,13 @@ class NamesrvConfig:
     )
 
 
-def shown_settings(config: NamesrvConfig) -> dict[str, str]:
-    """What GET_NAMESRV_CONFIG tells: every setting, and what holds here of Apache's keys that are none of ours."""
-    return _HOLDS | {
+def shown_settings(config: NamesrvConfig, fixed: Mapping[str, str]) -> dict[str, str]:
+    """What GET_NAMESRV_CONFIG tells: every setting, and what holds here of Apache's keys that are none of ours.
+
+    Args:
+        fixed: settings of ports and accounts.
+    """
+    return {**_HOLDS, **fixed} | {
         **to_properties(config),
         "enableControllerInNamesrv": "true" if config.controller else "false",
     }

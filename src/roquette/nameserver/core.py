@@ -26,6 +26,7 @@ class NameServerCore:
 
     Attributes:
         started_ms: steady time of the start.
+        fixed: settings of ports and accounts, which are shown beside the others.
         changed: called after each change of the settings.
     """
 
@@ -36,6 +37,7 @@ class NameServerCore:
         self.routes = RouteTable(self.bounds)
         self.kv = KvTable(self.bounds)
         self.started_ms = 0
+        self.fixed: dict[str, str] = {}
         self.changed: list[Callable[[NamesrvConfig], None]] = []
 
     def change(self, config: NamesrvConfig) -> None:

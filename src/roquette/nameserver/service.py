@@ -10,6 +10,7 @@ from roquette.access.assemble import Access
 from roquette.access.processor import AccessProcessor
 from roquette.access.settings import OPEN_TO_ALL, AccessSettings
 from roquette.base.clock import Clock
+from roquette.base.config import to_properties
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ClientError, ConfigError
@@ -72,6 +73,7 @@ class NameServer:
         directory = os.path.dirname(config.kv_config_path) or "."
         self.access = Access(access, files, directory, clock, "DefaultCluster")
         self._protection = self.access.protect(protection)
+        self.core.fixed = {**protection.shown, **to_properties(access)}
         self.port = 0
         self._kv = KvConfigProcessor(self.core, files)
         self._registers = registers_of(config, files)

@@ -1,7 +1,7 @@
 """What servers ask of those who call them, and what callers say and ask."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from roquette.remoting.door_settings import DoorSettings
@@ -36,6 +36,7 @@ class Protection:
         calls: of our own calls to other servers.
         door: what the ports take beside RocketMQ's protocols; None: nothing.
         ports: further ports of a broker, that serve what its main one does.
+        shown: the settings this was made from, under their keys, for operators.
     """
 
     tls: ServerTls | None = None
@@ -43,6 +44,7 @@ class Protection:
     calls: Security = OPEN
     door: DoorSettings | None = None
     ports: tuple[int, ...] = ()
+    shown: Mapping[str, str] = field(default_factory=dict)
 
 
 UNPROTECTED: Final = Protection()

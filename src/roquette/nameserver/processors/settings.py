@@ -32,7 +32,9 @@ class SettingsProcessor:
 
     def get_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_NAMESRV_CONFIG."""
-        return Reply(body=format_properties(shown_settings(self._core.config)).encode())
+        return Reply(
+            body=format_properties(shown_settings(self._core.config, self._core.fixed)).encode()
+        )
 
     def update_settings(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """UPDATE_NAMESRV_CONFIG: only what may change while running, never an address or a path."""
