@@ -12,10 +12,11 @@ from roquette.cli.output import say, show_json
 from roquette.errors import ClientError
 
 if TYPE_CHECKING:
+    from roquette.admin.left import Left
     from roquette.admin.replication import GroupState
 
 app = typer.Typer(
-    help="Run a broker; see and change who is master of a group; back up and restore a store."
+    help="Run a broker; drain it; see and change who is master of a group; back up and restore a store."
 )
 app.command("backup")(backup_command)
 app.command("restore-backup")(restore_command)
@@ -125,3 +126,74 @@ async def _promote(where: Cluster, name: tuple[str, str], member: int, accept_lo
     raise ClientError(
         f"broker {member} is not master after {WAIT_S:.0f} s; the order stands: {'; '.join(state.problems)}"
     )
+
+
+@app.command("drain")
+@cluster_verb
+def drain_command(
+    where: Cluster,
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Until everything is consumed; else only the first step.")
+    ] = False,
+    settle: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, help="What clients need to hear of other routes (Java: 30)."
+        ),
+    ] = 35.0,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Of --wait; then what is left is shown.")
+    ] = 3600.0,
+    ignore_group: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GROUP", help="A group that nobody runs any more; may be repeated."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also with topics that are on this broker alone.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Empty a broker without loss: clients stop to send to it, and groups read what it has.
+
+    Exit code 10 when --wait ends with something left. `broker restore` gives everything back.
+    """
+    from roquette.admin.drain import hide, left_on
+
+    if not yes:
+        typer.confirm(f"have clients send nothing to {name} any more?", abort=True)
+    ignored = ignore_group or []
+    if wait:
+        left = asyncio.run(_drain(where, name, (settle, timeout), force, ignored))
+    else:
+        where.run(hide(where.addresses(), name, alone=force))
+        left = where.run(left_on(name, ignored))
+    where.show([*left.rows, *left.stays], empty=f"{name} has nothing left for anybody")
+    for sentence in left.unknown:
+        say(sentence)
+    if wait and left.rows:
+        raise typer.Exit(UNHEALTHY)
+
+
+async def _drain(
+    where: Cluster, name: str, times: tuple[float, float], force: bool, ignored: list[str]
+) -> "Left":
+    from roquette.admin.drain import Pace, drain
+
+    pace = Pace(asyncio.sleep, asyncio.get_running_loop().time, say, *times)
+    async with where.client("TOOLS_PRODUCER") as client:
+        run = client.session.run
+        return await drain(run, where.addresses(), name, pace, alone=force, ignored=ignored)
+
+
+@app.command("restore")
+@cluster_verb
+def take_back_command(
+    where: Cluster, name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+) -> None:
+    """Give a drained broker back the permissions it had: clients send to it again."""
+    from roquette.admin.drain import restore
+    from roquette.message.names import perm_text
+
+    note = where.run(restore(where.addresses(), name))
+    say(f"{name} has its permission {perm_text(note.permission)} again; clients come within 30 s")

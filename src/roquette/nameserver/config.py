@@ -56,7 +56,7 @@ class NamesrvConfig:
     )
     product_env_name: str = live(
         "center",
-        "Which environment this is: shown to tools, and of no further effect.",
+        "Which environment this is: shown to tools and in the log, and of no further effect.",
         kind=ENVIRONMENT,
     )
     server_channel_max_idle_time_seconds: int = option(

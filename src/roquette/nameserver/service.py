@@ -146,7 +146,8 @@ class NameServer:
         self.tasks.every(
             "scan-brokers", lambda: core.config.scan_not_active_broker_interval / 1000, self._scan
         )
-        log.info("name server started port=%d", self.port)
+        environment = config.product_env_name
+        log.info("name server started port=%d environment=%s", self.port, environment)
         return self.port
 
     def _speaks(self) -> Speaks | None:

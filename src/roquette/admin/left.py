@@ -1,0 +1,176 @@
+"""What a broker still has to deliver: unread messages of groups, delayed ones, open transactions, popped ones."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from roquette.admin.cluster import cluster_info, system_names
+from roquette.client import calls
+from roquette.client.change_calls import delay_progress, topic_configs
+from roquette.client.operations import Answer, Operation, ask, ask_all
+from roquette.errors import BrokerError
+from roquette.message.message import MessageQueue
+from roquette.message.names import (
+    DLQ_PREFIX,
+    REVIVE_LOG_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    is_system_group,
+    is_system_topic,
+)
+from roquette.wire.bodies import ConsumerConnection
+from roquette.wire.bodies.progress import TopicOffset
+
+Ends = dict[str, dict[int, TopicOffset]]
+"""By topic and queue: its ends on one broker."""
+
+Places = dict[tuple[str, str], dict[int, int]]
+"""By group and topic: where each queue goes on."""
+
+TRANS_GROUP: Final = "CID_RMQ_SYS_TRANS"
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+_BROADCASTING: Final = "BROADCASTING"
+
+
+class LeftRow(msgspec.Struct, frozen=True):
+    """Messages that a broker still holds for somebody.
+
+    Attributes:
+        kind: unread (of a group), delayed, timed, open (half messages) or popped (not yet acknowledged).
+        group: who is to get them; "" if that is not known yet.
+        count: messages; of open and popped ones at most as many.
+    """
+
+    kind: str
+    group: str
+    topic: str
+    queue: int
+    count: int
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What is left on a broker.
+
+    Attributes:
+        rows: what has to go before the broker may.
+        stays: what nobody waits for: dead letters, and topics that no group reads.
+        unknown: what a broker cannot tell.
+    """
+
+    rows: list[LeftRow]
+    stays: list[LeftRow]
+    unknown: list[str]
+
+
+class Holdings(msgspec.Struct, frozen=True):
+    """One look at a broker: its queues and where every group is in them.
+
+    Attributes:
+        places: where groups go on, those of the system, too.
+        pairs: (group, topic) of the groups that read.
+        broadcasting: groups that keep their offsets at their members.
+        own: topics named like clusters and brokers.
+    """
+
+    ends: Ends
+    places: Places
+    pairs: set[tuple[str, str]]
+    delays: dict[int, int]
+    timed: int
+    broadcasting: list[str]
+    own: set[str]
+
+
+def look_at(address: str, topics: Iterable[str] | None = None) -> Operation[Holdings]:
+    """Look at a broker, or at a few topics of it; raises ClientError when it does not answer.
+
+    The ends are asked after the groups' places: what is read meanwhile counts as left, never the other way round.
+    """
+    places = yield from ask(address, calls.committed_offsets())
+    groups = yield from ask(address, calls.groups_of_broker())
+    named = [group for group in groups if not is_system_group(group)]
+    connections = yield from ask_all((address, calls.group_connections(group)) for group in named)
+    delays = (yield from ask(address, delay_progress())).offset_table
+    table = yield from ask(address, calls.runtime_info())
+    if topics is None:
+        topics = yield from ask(address, topic_configs())
+    wanted = sorted({*topics, SCHEDULE_TOPIC, TRANS_HALF_TOPIC})
+    answers = yield from ask_all((address, calls.topic_stats(topic)) for topic in wanted)
+    ends = {topic: _ends(answer) for topic, answer in zip(wanted, answers, strict=True)}
+    pairs, broadcasting = _readers(dict(zip(named, connections, strict=True)), places)
+    own = system_names((yield from cluster_info()))
+    return Holdings(
+        ends, places, pairs, delays, int(table.get("timerCongestNum", "0")), broadcasting, own
+    )
+
+
+def _ends(answer: Answer[list[tuple[MessageQueue, TopicOffset]]]) -> dict[int, TopicOffset]:
+    """The queues of a topic; none when it is gone meanwhile."""
+    if isinstance(answer.error, BrokerError):
+        return {}
+    return {queue.queue_id: at for queue, at in answer.get()}
+
+
+def _readers(
+    connections: dict[str, Answer[ConsumerConnection]], places: Places
+) -> tuple[set[tuple[str, str]], list[str]]:
+    pairs = {pair for pair in places if not is_system_group(pair[0])}
+    broadcasting: list[str] = []
+    for group, answer in connections.items():
+        if answer.value is None:  # no member is online
+            continue
+        if answer.value.message_model == _BROADCASTING:
+            broadcasting.append(group)
+        else:
+            pairs |= {(group, topic) for topic in answer.value.subscription_table}
+    return {pair for pair in pairs if pair[0] not in broadcasting}, broadcasting
+
+
+def left_in(found: Holdings, ignored: Iterable[str] = ()) -> Left:
+    """What `look_at` found, as rows; `ignored` groups are not waited for."""
+    rows = [*_unread(found, set(ignored)), *_of_the_system(found)]
+    read = {topic for _, topic in found.pairs}
+    stays = [
+        LeftRow("dead" if topic.startswith(DLQ_PREFIX) else "unread", "", topic, queue, count)
+        for topic, queues in sorted(found.ends.items())
+        if topic not in read and topic not in found.own and not is_system_topic(topic)
+        for queue, at in sorted(queues.items())
+        if (count := at.max_offset - at.min_offset) > 0
+    ]
+    unknown = [
+        f"group {group} broadcasts: its members keep their offsets themselves"
+        for group in found.broadcasting
+    ]
+    return Left(rows, stays, unknown)
+
+
+def _unread(found: Holdings, ignored: set[str]) -> list[LeftRow]:
+    rows: list[LeftRow] = []
+    for group, topic in sorted(found.pairs):
+        if group in ignored or is_system_topic(topic):
+            continue
+        places = found.places.get((group, topic), {})
+        for queue, at in sorted(found.ends.get(topic, {}).items()):
+            count = at.max_offset - max(at.min_offset, places.get(queue, 0))
+            if count > 0:
+                rows.append(LeftRow("unread", group, topic, queue, count))
+    return rows
+
+
+def _of_the_system(found: Holdings) -> list[LeftRow]:
+    rows = [
+        LeftRow("delayed", "", SCHEDULE_TOPIC, queue, count)
+        for queue, at in sorted(found.ends[SCHEDULE_TOPIC].items())
+        if (count := at.max_offset - max(at.min_offset, found.delays.get(queue + 1, 0))) > 0
+    ]
+    if found.timed > 0:
+        rows.append(LeftRow("timed", "", "", -1, found.timed))
+    for (group, topic), places in sorted(found.places.items()):
+        half = topic == TRANS_HALF_TOPIC and group == TRANS_GROUP
+        if not half and not (topic.startswith(REVIVE_LOG_PREFIX) and group == REVIVE_GROUP):
+            continue
+        for queue, at in sorted(found.ends.get(topic, {}).items()):
+            if (count := at.max_offset - max(at.min_offset, places.get(queue, 0))) > 0:
+                rows.append(LeftRow("open" if half else "popped", "", topic, queue, count))
+    return rows

@@ -1,0 +1,78 @@
+"""Requests of operators who change brokers and topics as values (see `calls`)."""
+
+from collections.abc import Mapping
+
+from roquette.base.config import format_properties, parse_properties
+from roquette.client.calls import Call, body_of, nothing
+from roquette.message.names import TBW102
+from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper
+from roquette.wire.bodies.topic_config import TopicConfig, TopicConfigAndMappingSerializeWrapper
+from roquette.wire.codes import RequestCode
+from roquette.wire.header_codec import decode_ext
+from roquette.wire.headers import (
+    CreateTopicRequestHeader,
+    DeleteKVConfigRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+from roquette.wire.json_body import decode_body
+
+
+def wipe_write_permission(broker_name: str) -> Call[int]:
+    """Have a name server tell clients that nobody sends to a broker's topics; how many topics it has there."""
+    return Call(
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        lambda answer: decode_ext(WipeWritePermOfBrokerResponseHeader, answer.ext).wipe_topic_count,
+        WipeWritePermOfBrokerRequestHeader(broker_name=broker_name),
+    )
+
+
+def delete_config(namespace: str, key: str) -> Call[None]:
+    """Remove a value of a name server's key-value configuration."""
+    header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
+    return Call(RequestCode.DELETE_KV_CONFIG, nothing, header)
+
+
+def broker_settings() -> Call[dict[str, str]]:
+    """A broker's settings under their keys."""
+    return Call(
+        RequestCode.GET_BROKER_CONFIG,
+        lambda answer: parse_properties(answer.body.decode("utf-8", "replace")),
+    )
+
+
+def change_broker_settings(changes: Mapping[str, str]) -> Call[None]:
+    """Change settings of a running broker, all or none."""
+    return Call(RequestCode.UPDATE_BROKER_CONFIG, nothing, body=format_properties(changes).encode())
+
+
+def topic_configs() -> Call[dict[str, TopicConfig]]:
+    """Every topic a broker has, by name."""
+    return Call(
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        lambda answer: (
+            decode_body(TopicConfigAndMappingSerializeWrapper, answer.body).topic_config_table
+        ),
+        GetAllTopicConfigRequestHeader(),
+    )
+
+
+def put_topic(config: TopicConfig) -> Call[None]:
+    """Create a topic on a broker, or change it to exactly this; attributes that it has stay as they are."""
+    header = CreateTopicRequestHeader(
+        topic=config.topic_name,
+        default_topic=TBW102,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+    )
+    return Call(RequestCode.UPDATE_AND_CREATE_TOPIC, nothing, header)
+
+
+def delay_progress() -> Call[DelayOffsetSerializeWrapper]:
+    """How far a broker has delivered the queue of each delay level; queue number is the level less one."""
+    return Call(RequestCode.GET_ALL_DELAY_OFFSET, body_of(DelayOffsetSerializeWrapper))
