@@ -26,6 +26,10 @@ BOUNDED: dict[str, str] = {
     "remoting/dispatcher.py:_rows": "the request codes that are served",
     "base/logs.py:_seen": "1,000 keys",
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",
+    "broker/config.py:fixed": "the settings there are",
+    "broker/service.py:fixed": "the settings there are",
+    "nameserver/core.py:fixed": "the settings there are",
+    "nameserver/service.py:fixed": "the settings there are",
     # access
     "access/policies.py:_levels _with_places": "a user each",
     "access/policies.py:_exact _kinds _prefixes _lengths _singles": "the entries of a user's policies",
