@@ -2,7 +2,19 @@
 
 import typer
 
-from roquette.cli import acl, broker, cluster, consume, group, produce, store, tls, topic, user
+from roquette.cli import (
+    acl,
+    broker,
+    cluster,
+    consume,
+    doctor,
+    group,
+    produce,
+    store,
+    tls,
+    topic,
+    user,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -12,6 +24,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(topic.app, name="topic")
     app.add_typer(group.app, name="group")
     app.command()(cluster.cluster)
+    app.command()(doctor.doctor)
     app.add_typer(broker.app, name="broker")
     app.add_typer(store.app, name="store")
     app.add_typer(user.app, name="user")

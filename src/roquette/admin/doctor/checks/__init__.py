@@ -1,0 +1,1 @@
+"""Checks: pure functions from looks to signs, by subject."""

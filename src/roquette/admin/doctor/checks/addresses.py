@@ -1,0 +1,148 @@
+"""Checks of addresses: who can be reached, who answers, and what name servers say of brokers."""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network, ip_address
+from typing import Final
+
+from roquette.admin.doctor.facts import BrokerFacts, Facts
+from roquette.admin.doctor.findings import Looks, Severity, Sign
+
+_CONTAINER_NETWORKS: Final = tuple(
+    map(
+        IPv4Network,
+        (
+            "172.16.0.0/12",  # Docker's bridges
+            "192.168.65.0/24",  # Docker Desktop
+            "10.88.0.0/16",  # Podman
+            "10.42.0.0/16",  # k3s
+            "10.244.0.0/16",  # Kubernetes: flannel, kind
+        ),
+    )
+)
+_DOCKER0: Final = IPv4Network("172.17.0.0/16")
+_SAME_NETWORK: Final = 16  # leading bits
+
+
+def host_of(address: str) -> str:
+    """Of `host:port`."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether nobody but this machine can mean the address."""
+    host = host_of(address)
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def beyond_loopback(facts: Facts) -> bool:
+    """Whether any broker is advertised to other machines."""
+    return any(not is_loopback(broker.address) for broker in facts.brokers)
+
+
+def _ipv4(address: str) -> IPv4Address | None:
+    try:
+        found = ip_address(host_of(address))
+    except ValueError:
+        return None
+    return found if isinstance(found, IPv4Address) else None
+
+
+def unreachable(looks: Looks) -> Iterator[Sign]:
+    """Advertised addresses nobody answers at."""
+    for broker in looks.now.brokers:
+        if broker.error and not broker.connected and not _inside_container(looks.now, broker):
+            yield Sign(
+                broker.label,
+                f"{broker.address}: {broker.error}",
+                "clients are sent to this address; the broker is down and still registered, a firewall is between, "
+                "or the broker tells an address that is not its own",
+                f"start the broker, or set brokerIP1 to an address that clients reach (now {host_of(broker.address)})",
+            )
+
+
+def _inside_container(facts: Facts, broker: BrokerFacts) -> bool:
+    """Whether the address is one that only its host, or its own network, knows."""
+    address = _ipv4(broker.address)
+    ours = [found for server in facts.name_servers if (found := _ipv4(server.address))]
+    if address is None or not ours:
+        return False
+    mask = (2**_SAME_NETWORK - 1) << (32 - _SAME_NETWORK)
+    if any(int(address) & mask == int(other) & mask for other in ours):
+        return False  # who asks came through the same network
+    if broker.error and not broker.connected:
+        return address.is_loopback or any(address in net for net in _CONTAINER_NETWORKS)
+    return address in _DOCKER0
+
+
+def container_address(looks: Looks) -> Iterator[Sign]:
+    """Brokers that tell clients the address they have inside a container."""
+    for broker in looks.now.brokers:
+        if _inside_container(looks.now, broker):
+            reached = not broker.error
+            told = "reached from this machine" if reached else f"not reached: {broker.error}"
+            yield Sign(
+                broker.label,
+                f"advertised {broker.address}, {told}; the name servers are elsewhere",
+                "the address is of a container or of loopback: clients on other machines cannot reach it",
+                "set brokerIP1 to the host's address and publish the port, then restart the broker",
+                Severity.WARNING if reached else None,
+            )
+
+
+def silent(looks: Looks) -> Iterator[Sign]:
+    """Brokers that let us connect and do not answer, or refuse to tell."""
+    for broker in looks.now.brokers:
+        if broker.error and broker.connected:
+            yield Sign(
+                broker.label,
+                f"{broker.address}: {broker.error}",
+                "the process hangs, is overloaded, or does not know who asks",
+                "look at the broker's log; a closed cluster needs --login FILE of an administrator",
+            )
+
+
+def silent_name_server(looks: Looks) -> Iterator[Sign]:
+    """Name servers that do not answer while others do."""
+    for server in looks.now.name_servers:
+        if server.error:
+            yield Sign(
+                f"name server {server.address}",
+                server.error,
+                "it is down, or not reachable from here: clients that ask it first wait",
+                "start it, or take it out of every client's and broker's list of name servers",
+            )
+
+
+def _known(facts: Facts) -> dict[str, set[tuple[str, int, str]]]:
+    """By name server that answers: (name, id, address) of the brokers it knows."""
+    return {
+        server.address: {
+            (name, broker_id, address)
+            for name, data in server.cluster.broker_addr_table.items()
+            for broker_id, address in data.broker_addrs.items()
+        }
+        for server in facts.name_servers
+        if not server.error
+    }
+
+
+def unknown_broker(looks: Looks) -> Iterator[Sign]:
+    """Brokers that one name server knows and another does not; in both looks, when there are two."""
+    for missing, broker in sorted(_unknown(looks.now)):
+        if looks.before is None or (missing, broker) in _unknown(looks.before):
+            name, _, address = broker
+            yield Sign(
+                f"broker {name}",
+                f"registered as {address}; name server {missing} does not know it",
+                "its list of name servers (namesrvAddr) lacks this one, or it cannot reach it",
+                f'roquette broker config set namesrvAddr="...;{missing}" on {name}, or open the way to {missing}',
+            )
+
+
+def _unknown(facts: Facts) -> set[tuple[str, tuple[str, int, str]]]:
+    known = _known(facts)
+    every = set().union(*known.values()) if known else set()
+    return {(server, broker) for server, table in known.items() for broker in every - table}

@@ -1,0 +1,277 @@
+"""Checks of what brokers tell of themselves: time, versions, disk, descriptors, delays, transactions, tasks."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from roquette.admin.doctor.facts import BrokerFacts, Facts
+from roquette.admin.doctor.findings import Looks, Severity, Sign
+
+SKEW_MS: Final = 2_000
+READ_BEHIND_S: Final = 10
+HALF_EXTRA_MS: Final = 60_000
+SILENT_CHECKS: Final = 3
+DESCRIPTORS_WARN, DESCRIPTORS_ERROR = 0.8, 0.95
+FORECAST_HOURS: Final = 72.0
+FORECAST_FROM_S: Final = 600.0  # a rate over less says nothing about days
+TASK_QUIET_S: Final = 120.0
+_UNITS: Final = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5, "EiB": 6}
+_CAPACITY: Final = re.compile(r"Total : ([\d.,]+) (\w+), Free : ([\d.,]+) (\w+)\.?")
+_TASK: Final = re.compile(r"failures=(\d+) wellAgo=([\d.]+)s setAside=(\d+) lastError=(.*)", re.S)
+
+
+def clock_skew(looks: Looks) -> Iterator[Sign]:
+    """Brokers whose clocks are apart from ours."""
+    told = [broker for broker in looks.now.answering() if broker.ahead_ms is not None]
+    off = {broker.label: _off(broker) for broker in told if abs(_off(broker)) >= SKEW_MS}
+    signs = {value > 0 for value in off.values()}
+    if len(off) == len(told) > 1 and len(signs) == 1:
+        most = max(off.values(), key=abs)
+        yield Sign(
+            "this machine",
+            f"all {len(told)} brokers' clocks are {_apart(most)} its own",
+            "the clock of the machine that asks is set wrong",
+            "run an NTP client on it, such as chrony",
+        )
+        return
+    for label, value in off.items():
+        yield Sign(
+            label,
+            f"its clock is {_apart(value)} this machine's",
+            "clocks are not kept in step: store times, delays, retention and searches by time are wrong by as much",
+            "run an NTP client, such as chrony, on all machines",
+        )
+
+
+def _off(broker: BrokerFacts) -> int:
+    """How far a clock is off at least: positive when it is ahead."""
+    least, most = broker.ahead_ms or (0, 0)
+    return least if least > 0 else min(most, 0)
+
+
+def _apart(off_ms: int) -> str:
+    return f"at least {abs(off_ms) / 1000:.1f} s {'ahead of' if off_ms > 0 else 'behind'}"
+
+
+def versions(looks: Looks) -> Iterator[Sign]:
+    """Brokers of one cluster with different versions."""
+    for cluster in sorted({broker.cluster for broker in looks.now.answering()}):
+        found: dict[str, list[str]] = {}
+        for broker in looks.now.answering():
+            version = broker.runtime.get("brokerVersionDesc", "")
+            if broker.cluster == cluster and version:
+                found.setdefault(version, []).append(broker.label)
+        if len(found) > 1:
+            yield Sign(
+                f"cluster {cluster}",
+                "; ".join(f"{version}: {', '.join(labels)}" for version, labels in found.items()),
+                "an upgrade was not finished: clients find a feature on one broker and not on the other",
+                "bring all brokers to one version",
+            )
+
+
+def _ratio(broker: BrokerFacts) -> float | None:
+    try:
+        return float(broker.runtime["commitLogDiskRatio"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _percent(broker: BrokerFacts, key: str, default: float) -> float:
+    """A setting in per cent as a ratio (Apache has some as ratios)."""
+    try:
+        value = float(broker.settings.get(key, default))
+    except ValueError:
+        return default / 100
+    return value / 100 if value > 1 else value
+
+
+def _capacity(broker: BrokerFacts) -> tuple[float, float] | None:
+    """Total and free bytes of the disk under the log."""
+    found = _CAPACITY.fullmatch(broker.runtime.get("commitLogDirCapacity", ""))
+    if found is None or found[2] not in _UNITS or found[4] not in _UNITS:
+        return None
+    total, free = (float(text.replace(",", "")) for text in (found[1], found[3]))
+    return total * 1024 ** _UNITS[found[2]], free * 1024 ** _UNITS[found[4]]
+
+
+def _bytes_per_s(looks: Looks, broker: BrokerFacts) -> float | None:
+    """How fast the log grows: between two looks, else since its oldest message."""
+    end = broker.number("commitLogMaxOffset")
+    before = None if looks.before is None else looks.before.master(broker.name)
+    if end is None:
+        return None
+    if before is not None and looks.seconds >= FORECAST_FROM_S:
+        began = before.number("commitLogMaxOffset")
+        return None if began is None else (end - began) / looks.seconds
+    start, oldest = broker.number("commitLogMinOffset"), broker.number("earliestMessageTimeStamp")
+    if start is None or oldest is None or oldest <= 0:
+        return None
+    span_s = (looks.now.at_ms - oldest) / 1000
+    return (end - start) / span_s if span_s >= FORECAST_FROM_S else None
+
+
+def disk(looks: Looks) -> Iterator[Sign]:
+    """Disks that are full, or will be before retention frees them."""
+    for broker in looks.now.answering():
+        ratio, rate = _ratio(broker), _bytes_per_s(looks, broker)
+        forced = _percent(broker, "diskSpaceCleanForciblyRatio", 85)
+        refused = _percent(broker, "diskSpaceWarningLevelRatio", 90)
+        cause = "messages come faster than retention deletes them"
+        fix = "roquette broker config set fileReservedTime=HOURS, fewer than now, or a larger disk"
+        if ratio is not None and ratio >= forced:
+            deletes = f"above {forced:.0%} messages are deleted before their time"
+            yield Sign(
+                broker.label,
+                f"{ratio:.0%} of the disk is used; {deletes}, above {refused:.0%} sends are refused",
+                cause + ", or something else fills the disk",
+                fix,
+                Severity.ERROR if ratio >= refused else None,
+            )
+            continue
+        hours = None if rate is None else _hours_to(broker, forced, rate)
+        if (
+            hours is not None
+            and hours < FORECAST_HOURS
+            and hours < _hours_to_retention(looks, broker)
+        ):
+            yield Sign(
+                broker.label,
+                f"{ratio or 0:.0%} used, {(rate or 0) / 2**20:.2f} MiB/s written: {forced:.0%} in {hours:.1f} h",
+                cause + f"; above {forced:.0%} they are deleted before their time",
+                fix,
+            )
+
+
+def _hours_to(broker: BrokerFacts, limit: float, rate: float) -> float | None:
+    capacity = _capacity(broker)
+    if capacity is None or rate <= 0:
+        return None
+    total, free = capacity
+    return max(0.0, free - total * (1 - limit)) / rate / 3600
+
+
+def _hours_to_retention(looks: Looks, broker: BrokerFacts) -> float:
+    """Until the oldest messages have their time: from then on as much is deleted as comes."""
+    oldest = broker.number("earliestMessageTimeStamp") or looks.now.at_ms
+    try:
+        kept = float(broker.settings.get("fileReservedTime", "72"))
+    except ValueError:
+        kept = 72.0
+    return kept + 24 - (looks.now.at_ms - oldest) / 3_600_000  # deleteWhen comes once a day
+
+
+def refuses(looks: Looks) -> Iterator[Sign]:
+    """Brokers that take no messages."""
+    for broker in looks.now.answering():
+        why = broker.runtime.get("messagesRefused", "no")
+        if why != "no":
+            yield Sign(
+                broker.label,
+                f"it refuses messages: {why}",
+                "its store takes nothing at present",
+                "free space, or raise what the text names",
+            )
+
+
+def descriptors(looks: Looks) -> Iterator[Sign]:
+    """Processes that are near their limit of open files."""
+    for broker in looks.now.answering():
+        used, limit = broker.number("openDescriptors"), broker.number("descriptorLimit")
+        if used is None or not limit or used < limit * DESCRIPTORS_WARN:
+            continue
+        yield Sign(
+            broker.label,
+            f"{used} of {limit} descriptors are open ({used / limit:.0%})",
+            "each connection and each file of the store costs one; without any, connections are refused",
+            "raise the limit (ulimit -n, LimitNOFILE= of systemd), or find the clients that connect so often",
+            Severity.ERROR if used >= limit * DESCRIPTORS_ERROR else None,
+        )
+
+
+def delayed_late(looks: Looks) -> Iterator[Sign]:
+    """Delayed messages that should have been delivered."""
+    for broker in looks.now.masters():
+        late = [level for level in broker.delays if level.delivered < level.due]
+        behind_s = broker.number("timerReadBehind") or 0
+        words = [f"level {x.level}: {x.due - x.delivered} messages are due and wait" for x in late]
+        if behind_s > READ_BEHIND_S:
+            words.append(f"timers are {behind_s} s behind")
+        if words:
+            yield Sign(
+                broker.label,
+                "; ".join(words),
+                "delivery stands still or is slower than what becomes due: a slow disk, or a task that fails",
+                "look for RQ-D029 and the broker's log; a full disk refuses deliveries, too",
+            )
+
+
+def _ms(broker: BrokerFacts, key: str, default: int) -> int:
+    text = broker.settings.get(key, "")
+    return int(text) if text.isdigit() else default
+
+
+def half_old(looks: Looks) -> Iterator[Sign]:
+    """Transactions that nobody has ended although their producers were asked."""
+    for broker in looks.now.masters():
+        interval_ms = _ms(broker, "transactionCheckInterval", 30_000)
+        allowed_ms = _ms(broker, "transactionTimeOut", 6_000) + SILENT_CHECKS * interval_ms
+        age_ms = looks.now.at_ms - broker.half_born_ms
+        if broker.half_born_ms > 0 and age_ms > allowed_ms + HALF_EXTRA_MS:
+            checks = broker.settings.get("transactionCheckMax", "15")
+            yield Sign(
+                broker.label,
+                f"the oldest open transaction was begun {age_ms // 1000} s ago; producers are asked every "
+                f"{interval_ms // 1000} s, {checks} times",
+                "no producer of its group is online, or its check answers unknown",
+                "start a producer of the group; what is never answered goes to TRANS_CHECK_MAX_TIME_TOPIC",
+            )
+
+
+def tasks(looks: Looks) -> Iterator[Sign]:
+    """Tasks of a broker that fail, and entries they have set aside."""
+    for broker in looks.now.answering():
+        for key, line in sorted(broker.runtime.items()):
+            found = _TASK.fullmatch(line) if key.startswith("task_") else None
+            if found is None:
+                continue
+            failures, well_s, aside = int(found[1]), float(found[2]), int(found[3])
+            more = failures - _failures_before(looks.before, broker, key)
+            standing = failures > 0 and well_s > TASK_QUIET_S
+            if standing or (looks.before is not None and more > 0) or aside:
+                yield Sign(
+                    f"{broker.label}, task {key.removeprefix('task_')}",
+                    f"{failures} failures, {aside} entries set aside, last went well {well_s:.0f} s ago; "
+                    f"last error: {found[4]}",
+                    "the task begins again after each failure, and what it does for others waits",
+                    "the broker's log has the whole error: please report it if it is no full disk",
+                    Severity.ERROR if standing else None,
+                )
+
+
+def _failures_before(before: Facts | None, broker: BrokerFacts, key: str) -> int:
+    for each in before.brokers if before is not None else ():
+        if each.address == broker.address:
+            found = _TASK.fullmatch(each.runtime.get(key, ""))
+            return int(found[1]) if found is not None else 0
+    return 0
+
+
+def wrong_protocol(looks: Looks) -> Iterator[Sign]:
+    """Clients that speak something else to a broker's port."""
+    for broker in looks.now.answering():
+        count = broker.number("wrongProtocolConnections") or 0
+        if looks.before is not None:
+            for each in looks.before.brokers:
+                if each.address == broker.address:
+                    count -= each.number("wrongProtocolConnections") or 0
+        if count > 0:
+            when = "since it started" if looks.before is None else f"in {looks.seconds:.0f} s"
+            yield Sign(
+                broker.label,
+                f"{count} connections {when} spoke none of its protocols; the last: "
+                f"{broker.runtime.get('wrongProtocolLast', '')}",
+                "a client is pointed at the wrong port, or speaks TLS where there is none (or none where it must)",
+                "find who has that address; brokers speak the remoting protocol and gRPC, consoles speak HTTP elsewhere",
+                Severity.NOTE if looks.before is None else None,
+            )

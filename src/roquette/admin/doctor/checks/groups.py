@@ -1,0 +1,158 @@
+"""Checks of consumer groups: who its members are and what they subscribe to."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from roquette.admin.doctor.checks.addresses import host_of
+from roquette.admin.doctor.facts import Facts, GroupFacts, MemberFacts
+from roquette.admin.doctor.findings import Looks, Severity, Sign
+from roquette.message.message import MessageQueue
+from roquette.message.names import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
+from roquette.wire.bodies import TopicOffset
+
+RECENT_MS: Final = 300_000  # dead letters of the last five minutes are news
+
+
+def readable_queues(facts: Facts, topic: str) -> list[MessageQueue]:
+    """The queues of a topic that consumers divide among themselves."""
+    return [
+        MessageQueue(topic, broker.name, queue_id)
+        for broker in facts.masters()
+        if (config := broker.topics.get(topic)) is not None and config.perm & PERM_READ
+        for queue_id in range(config.read_queue_nums)
+    ]
+
+
+def subscribed_topics(group: GroupFacts) -> list[str]:
+    """What it wants, without its own retries."""
+    return [topic for topic in sorted(group.subscriptions) if not topic.startswith(RETRY_PREFIX)]
+
+
+def divides_queues(group: GroupFacts) -> bool:
+    """Whether every member says which queues are its own, and each queue is to be somebody's."""
+    told = all(member.tells_queues for member in group.members)
+    return group.model == "CLUSTERING" and bool(group.members) and told
+
+
+def _doubled(facts: Facts) -> dict[tuple[str, str, str], set[str]]:
+    """By (group, client id, broker): its connections, where there are more than one."""
+    return {
+        (group.group, member.client_id, broker): set(addresses)
+        for group in facts.groups
+        for member in group.members
+        for broker, addresses in member.addresses.items()
+        if len(addresses) > 1
+    }
+
+
+def duplicate_ids(looks: Looks) -> Iterator[Sign]:
+    """Client ids with more than one connection of a group at one broker: one that broke may be a rest of what was."""
+    before = None if looks.before is None else _doubled(looks.before)
+    for key, addresses in sorted(_doubled(looks.now).items()):
+        group, client_id, broker = key
+        both = addresses if before is None else addresses & before.get(key, set())
+        if len(both) < 2:
+            continue
+        sure = before is not None or len({host_of(address) for address in both}) > 1
+        yield Sign(
+            f"group {group}, client {client_id}",
+            f"{len(both)} connections at {broker}: {', '.join(sorted(both))}",
+            "two consumers have one client id, as containers with equal host names and process ids do: "
+            "each takes the other's queues for its own, and some queues go to nobody",
+            "give each consumer an instance name of its own (instanceName; our client's ids differ by themselves)",
+            Severity.ERROR if sure else None,
+        )
+
+
+def _subscription(member: MemberFacts) -> dict[str, str]:
+    """Topic -> expression, in a form in which equal ones are equal."""
+    found: dict[str, str] = {}
+    for data in member.running.subscription_set if member.running is not None else ():
+        if data.topic.startswith(RETRY_PREFIX):
+            continue
+        text, kind = data.sub_string or "*", data.expression_type or "TAG"
+        if kind == "TAG":
+            text = "||".join(sorted({tag.strip() for tag in text.split("||")}))
+        found[data.topic] = text if kind == "TAG" else f"{kind} {text}"
+    return found
+
+
+def conflicting(looks: Looks) -> Iterator[Sign]:
+    """Groups whose members subscribe to different things."""
+    for group in looks.now.groups:
+        told = [member for member in group.members if member.running is not None]
+        by_words: dict[str, list[str]] = {}
+        for member in told:
+            words = ", ".join(f"{t}: {e}" for t, e in sorted(_subscription(member).items()))
+            by_words.setdefault(words or "nothing", []).append(member.client_id)
+        if len(by_words) > 1:
+            yield Sign(
+                f"group {group.group}",
+                "; ".join(f"{ids[0]} ({len(ids)} in all) wants {w}" for w, ids in by_words.items()),
+                "all members of a group must subscribe alike: the broker keeps the last one's subscription for all, "
+                "and what a member filters out is lost for the group",
+                "give consumers that want something else a group of their own",
+            )
+
+
+def surplus_members(looks: Looks) -> Iterator[Sign]:
+    """Members for whom there is no queue."""
+    for group in looks.now.groups:
+        pops = any(m.running is not None and m.running.mq_pop_table for m in group.members)
+        topics = subscribed_topics(group)
+        if not divides_queues(group) or pops or not topics:
+            continue
+        most = max(len(readable_queues(looks.now, topic)) for topic in topics)
+        if 0 < most < len(group.members):
+            yield Sign(
+                f"group {group.group}",
+                f"{len(group.members)} members, {most} queues in its largest topic",
+                "a queue is consumed by one member at a time: the others have nothing to do",
+                f"roquette topic create {topics[0]} --queues N with more queues, or run fewer consumers",
+            )
+
+
+def dead_letters(looks: Looks) -> Iterator[Sign]:
+    """Dead letters that came between two looks, or in the last minutes."""
+    found = _recent_dead(looks.now) if looks.before is None else _more_dead(looks)
+    for topic, words in sorted(found.items()):
+        group = topic.removeprefix(DLQ_PREFIX)
+        yield Sign(
+            f"group {group}",
+            f"{topic}: {words}",
+            "its handlers fail for these messages as often as they may be tried again (16 times by default)",
+            f"roquette dlq ls {group} shows them and why; mend the handler, then roquette dlq resend {group}",
+        )
+
+
+def _dead_queues(facts: Facts) -> dict[MessageQueue, TopicOffset]:
+    return {
+        queue: ends
+        for broker in facts.masters()
+        for queue, ends in broker.queues.items()
+        if queue.topic.startswith(DLQ_PREFIX)
+    }
+
+
+def _recent_dead(facts: Facts) -> dict[str, str]:
+    last: dict[str, int] = {}
+    for queue, ends in _dead_queues(facts).items():
+        if ends.max_offset > 0:
+            last[queue.topic] = max(last.get(queue.topic, 0), ends.last_update_timestamp)
+    return {
+        topic: f"the last one came {max(0, facts.at_ms - at_ms) // 1000} s ago"
+        for topic, at_ms in last.items()
+        if facts.at_ms - at_ms < RECENT_MS
+    }
+
+
+def _more_dead(looks: Looks) -> dict[str, str]:
+    before = {} if looks.before is None else _dead_queues(looks.before)
+    answered = set() if looks.before is None else {b.name for b in looks.before.masters()}
+    more: dict[str, int] = {}
+    for queue, ends in _dead_queues(looks.now).items():
+        known = before.get(queue)
+        if queue.broker_name in answered:
+            grown = ends.max_offset - (0 if known is None else known.max_offset)
+            more[queue.topic] = more.get(queue.topic, 0) + grown
+    return {t: f"{n} more in {looks.seconds:.0f} s" for t, n in more.items() if n > 0}

@@ -1,0 +1,247 @@
+"""Checks of the queues of groups: who consumes each, and whether it gets on."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from roquette.admin.doctor.checks.groups import divides_queues, readable_queues, subscribed_topics
+from roquette.admin.doctor.facts import Facts, GroupFacts, Position
+from roquette.admin.doctor.findings import Looks, Sign
+from roquette.admin.doctor.group_examination import is_own
+from roquette.message.message import MessageQueue
+from roquette.wire.bodies import ProcessQueueInfo
+
+SETTLED_MS: Final = 60_000  # a group whose members are younger may still divide its queues
+STALL_S: Final = 30.0  # a handler that does not finish a message for so long is stuck
+STUCK_MS: Final = 120_000
+MIN_LAG: Final = 50
+CATCH_UP_S: Final = 10.0
+_NAMED: Final = 4
+
+
+def _words(queues: Iterable[MessageQueue]) -> str:
+    listed = [f"{queue.broker_name}/{queue.queue_id}" for queue in sorted(queues)]
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(listed[:_NAMED]) + more
+
+
+def _positions(facts: Facts) -> dict[tuple[str, MessageQueue], Position]:
+    return {(at.group, at.queue): at for at in facts.positions()}
+
+
+def _settled(facts: Facts, group: GroupFacts) -> bool:
+    """Whether its members have been there long enough to have divided the queues."""
+    started = [
+        member.running.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
+        for member in group.members
+        if member.running is not None
+    ]
+    return all(s.isdigit() and facts.at_ms - int(s) > SETTLED_MS for s in started)
+
+
+def _unassigned(facts: Facts, group: GroupFacts) -> set[MessageQueue]:
+    """Queues of a group that no member has."""
+    taken = {queue for member in group.members for queue in member.queues()}
+    return {
+        queue
+        for topic in subscribed_topics(group)
+        for queue in readable_queues(facts, topic)
+        if queue not in taken and MessageQueue(topic, queue.broker_name, -1) not in taken
+    }
+
+
+def _waiting(looks: Looks, group: GroupFacts) -> dict[str, set[MessageQueue]]:
+    """By topic, queues with messages that no member has: in both looks, or of a settled group."""
+    if not divides_queues(group):
+        return {}
+    queues = _unassigned(looks.now, group)
+    if looks.before is not None:
+        earlier = next((each for each in looks.before.groups if each.group == group.group), None)
+        if earlier is None or not divides_queues(earlier) or looks.seconds < STALL_S:
+            return {}
+        queues &= _unassigned(looks.before, earlier)
+    elif not _settled(looks.now, group):
+        return {}
+    positions = _positions(looks.now)
+    found: dict[str, set[MessageQueue]] = {}
+    for queue in queues:
+        at = positions.get((group.group, queue))
+        if at is not None and at.lag > 0:
+            found.setdefault(queue.topic, set()).add(queue)
+    return found
+
+
+def _lag_of(facts: Facts, group: str, queues: set[MessageQueue]) -> int:
+    return sum(at.lag for at in facts.positions() if at.group == group and at.queue in queues)
+
+
+def unassigned(looks: Looks) -> Iterator[Sign]:
+    """Queues with messages that no member of a group consumes."""
+    for group in looks.now.groups:
+        if any(member.orderly for member in group.members):
+            continue  # theirs are locked
+        for topic, queues in sorted(_waiting(looks, group).items()):
+            yield Sign(
+                f"group {group.group}, topic {topic}",
+                f"{len(queues)} queues without a consumer among {len(group.members)} members: {_words(queues)}; "
+                f"{_lag_of(looks.now, group.group, queues)} messages wait",
+                "members disagree about who is in the group: equal client ids, different subscriptions, "
+                "or a broker that some of them cannot reach",
+                f"roquette client ls --group {group.group}; restart the member that does not know the others",
+            )
+
+
+def locked(looks: Looks) -> Iterator[Sign]:
+    """Queues of an orderly group that nobody got the lock of."""
+    positions = _positions(looks.now)
+    for group in looks.now.groups:
+        if not any(member.orderly for member in group.members):
+            continue
+        found = _waiting(looks, group)
+        if _settled(looks.now, group):
+            for member in group.members:
+                for queue, state in member.running.mq_table.items() if member.running else ():
+                    at = positions.get((group.group, queue))
+                    if member.orderly and not state.locked and at is not None and at.lag > 0:
+                        found.setdefault(queue.topic, set()).add(queue)
+        for topic, queues in sorted(found.items()):
+            yield Sign(
+                f"group {group.group}, topic {topic}",
+                f"{len(queues)} queues are locked by somebody else: {_words(queues)}; "
+                f"{_lag_of(looks.now, group.group, queues)} messages wait",
+                "messages are consumed in order under a lock, which a member that is gone, or still thinks it has "
+                "the queue, holds: it ends 60 s after its last renewal",
+                "stop the member that holds it (the broker's log names it), or wait for the minute",
+            )
+
+
+def _same(before: Facts | None, group: str, client_id: str, queue: MessageQueue) -> int | None:
+    """Where a member was in a queue at the look before."""
+    for each in before.groups if before is not None else ():
+        for member in each.members if each.group == group else ():
+            if member.client_id == client_id and member.running is not None:
+                state = member.running.mq_table.get(queue)
+                return None if state is None or not state.cached_msg_count else state.commit_offset
+    return None
+
+
+def stalled(looks: Looks) -> Iterator[Sign]:
+    """Queues whose consumer has messages and does not finish them."""
+    positions = _positions(looks.now)
+    for group in looks.now.groups:
+        for member in group.members:
+            found: dict[str, dict[MessageQueue, str]] = {}
+            for queue, state in member.running.mq_table.items() if member.running else ():
+                at = positions.get((group.group, queue))
+                if at is None or at.lag == 0:
+                    continue
+                earlier = _same(looks.before, group.group, member.client_id, queue)
+                words = _stall(looks, state, earlier)
+                if words:
+                    found.setdefault(queue.topic, {})[queue] = words
+            for topic, queues in sorted(found.items()):
+                yield Sign(
+                    f"group {group.group}, topic {topic}",
+                    f"{member.client_id}: {_words(queues)}: {next(iter(queues.values()))}; "
+                    f"{_lag_of(looks.now, group.group, set(queues))} messages wait",
+                    "the consumer holds messages and does not finish them: a handler that waits for ever, "
+                    "or a process that stands still",
+                    f"roquette client stacks {member.client_id} --group {group.group} shows where it is; restart it",
+                )
+
+
+def _stall(looks: Looks, state: ProcessQueueInfo, earlier: int | None) -> str:
+    held = state.cached_msg_count
+    if held and looks.seconds >= STALL_S and earlier == state.commit_offset:
+        return f"at {earlier} for {looks.seconds:.0f} s with {held} messages in hand"
+    idle_ms = looks.now.at_ms - state.last_consume_timestamp
+    if held and state.last_consume_timestamp > 0 and idle_ms > STUCK_MS:
+        return f"none begun for {idle_ms // 1000} s with {held} messages in hand"
+    idle_ms = looks.now.at_ms - state.last_pull_timestamp
+    if not held and state.last_pull_timestamp > 0 and idle_ms > STUCK_MS:
+        return f"not pulled from for {idle_ms // 1000} s"
+    return ""
+
+
+def filtered_out(looks: Looks) -> Iterator[Sign]:
+    """Topics of which a group's filter passes nothing that came lately."""
+    for group in looks.now.groups:
+        for topic in subscribed_topics(group):
+            probes = [probe for probe in group.probes if probe.queue.topic == topic]
+            if probes and not any(probe.passes for probe in probes):
+                yield Sign(
+                    f"group {group.group}, topic {topic}",
+                    f"filter {probes[0].expression}: none of the newest {probes[0].looked_at} messages passes "
+                    f"in each of {len(probes)} queues: {_words(probe.queue for probe in probes)}",
+                    "producers give messages no such tag or property, or another member's subscription replaced this one: "
+                    "the group's offsets move on, and it is given nothing",
+                    f"compare the tags: roquette msg tail {topic}; mend the expression or the producer",
+                )
+
+
+def illegal_offset(looks: Looks) -> Iterator[Sign]:
+    """Offsets of groups outside of their queues."""
+    beyond: dict[tuple[str, str], list[Position]] = {}
+    for at in looks.now.positions():
+        if is_own(at.group) and at.offset > at.ends.max_offset:
+            beyond.setdefault((at.group, at.queue.topic), []).append(at)
+    for (group, topic), positions in sorted(beyond.items()):
+        first = min(positions, key=lambda at: at.queue)
+        yield Sign(
+            f"group {group}, topic {topic}",
+            f"{len(positions)} queues: {_words(at.queue for at in positions)}; the first is at {first.offset}, "
+            f"the queue ends at {first.ends.max_offset}",
+            "the queue lost messages after they were consumed (a restored or lost store), or an offset was set by hand: "
+            "new messages before this offset are not given to the group",
+            f"roquette group seek {group} --topic {topic} --to last",
+        )
+
+
+def behind_retention(looks: Looks) -> Iterator[Sign]:
+    """Groups with members whose next messages are deleted already."""
+    online = {group.group for group in looks.now.groups}
+    lost: dict[tuple[str, str], list[Position]] = {}
+    for at in looks.now.positions():
+        if at.group in online and 0 <= at.offset < at.ends.min_offset:
+            lost.setdefault((at.group, at.queue.topic), []).append(at)
+    for (group, topic), positions in sorted(lost.items()):
+        count = sum(at.ends.min_offset - at.offset for at in positions)
+        yield Sign(
+            f"group {group}, topic {topic}",
+            f"{count} messages of {len(positions)} queues were deleted before they were consumed: "
+            f"{_words(at.queue for at in positions)}",
+            "the group is slower than messages are deleted, or was away for longer than they are kept",
+            "keep messages longer (fileReservedTime), and add consumers",
+        )
+
+
+def _totals(facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
+    """By (group, topic): lag, and the sum of its offsets."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for at in facts.positions():
+        lag, done = found.get((at.group, at.queue.topic), (0, 0))
+        found[at.group, at.queue.topic] = lag + at.lag, done + at.offset
+    return found
+
+
+def lag_growing(looks: Looks) -> Iterator[Sign]:
+    """Groups that consume less than is sent."""
+    if looks.before is None or looks.seconds <= 0:
+        return
+    before, online = _totals(looks.before), {group.group: group for group in looks.now.groups}
+    for (group, topic), (lag, done) in sorted(_totals(looks.now).items()):
+        lag_before, done_before = before.get((group, topic), (lag, done))
+        rate = (done - done_before) / looks.seconds
+        grown = lag - lag_before
+        if not is_own(group) or grown < max(MIN_LAG, lag_before // 10) or lag < rate * CATCH_UP_S:
+            continue
+        members = len(online[group].members) if group in online else 0
+        yield Sign(
+            f"group {group}, topic {topic}",
+            f"{lag_before} to {lag} messages in {looks.seconds:.0f} s; {rate:.1f}/s consumed by {members} members",
+            "consumers are slower than producers"
+            if members
+            else "no consumer of the group is online",
+            "add consumers, at most one for each queue, or more concurrency"
+            if members
+            else "start its consumers, or roquette group delete it if it is not used any more",
+        )

@@ -1,0 +1,226 @@
+"""Collects the facts of one look at a cluster: few kinds of requests, all bounded, and all of them read only.
+
+Who does not answer costs its own facts, never the examination; a check says that it does not answer.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+
+from roquette.admin.doctor.facts import BrokerFacts, DelayLevel, Facts, NameServerFacts
+from roquette.admin.doctor.group_examination import examine_groups
+from roquette.admin.doctor.partial_topics import partial_topics
+from roquette.base.clock import Clock
+from roquette.client import calls, inspection_calls
+from roquette.client.calls import Call
+from roquette.client.operations import Answer, Operation, ask_all
+from roquette.errors import CorruptRecord, Unreachable
+from roquette.message.message import MessageQueue
+from roquette.message.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TOOLS_CONSUMER_GROUP,
+    TRANS_GROUP,
+    TRANS_HALF_TOPIC,
+)
+from roquette.message.record import decode_records
+from roquette.wire.bodies import ClusterInfo, TopicRouteData
+
+T = TypeVar("T")
+
+MAX_TOPICS: Final = 5_000
+"""Topics whose routes are compared, and topics of a broker whose queues are looked at."""
+LATE_MS: Final = 10_000
+"""A delayed message is late when it should have been delivered so long ago."""
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_RUNTIME: Final = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
+_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+def examine(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
+    """One look at the cluster of these name servers.
+
+    Raises:
+        ClientError: no name server answers.
+    """
+    facts = Facts()
+    facts.name_servers = yield from _name_servers(name_servers)
+    facts.brokers = _brokers_of(facts.name_servers)
+    yield from _running_state(facts.brokers, clock)
+    yield from _tables(facts.masters())
+    yield from _routes(facts)
+    partial = set(partial_topics(facts.masters()))
+    for broker in facts.masters():
+        yield from _queue_ends(broker, partial, facts.left_out)
+        yield from _delays(broker, clock)
+        yield from _half_messages(broker)
+    facts.groups = yield from examine_groups(facts.masters(), facts.left_out)
+    facts.at_ms, facts.steady_ms = clock.now_ms(), clock.steady_ms()
+    return facts
+
+
+def _name_servers(addresses: Sequence[str]) -> Operation[list[NameServerFacts]]:
+    clusters = yield from ask_all((address, calls.cluster_info()) for address in addresses)
+    if clusters and all(answer.error is not None for answer in clusters):
+        clusters[0].get()
+    topics = yield from ask_all((address, calls.topic_names()) for address in addresses)
+    return [
+        NameServerFacts(
+            address=address,
+            error=cluster.reason,
+            cluster=cluster.value or ClusterInfo(),
+            topics=names.value or [],
+        )
+        for address, cluster, names in zip(addresses, clusters, topics, strict=True)
+    ]
+
+
+def _brokers_of(name_servers: Iterable[NameServerFacts]) -> list[BrokerFacts]:
+    """Every address any name server tells, each once."""
+    found: dict[tuple[str, int, str], BrokerFacts] = {}
+    for server in name_servers:
+        info = server.cluster
+        clusters = {name: c for c, names in info.cluster_addr_table.items() for name in names}
+        for name, data in info.broker_addr_table.items():
+            for broker_id, address in data.broker_addrs.items():
+                found.setdefault(
+                    (name, broker_id, address),
+                    BrokerFacts(
+                        cluster=data.cluster or clusters.get(name, ""),
+                        name=name,
+                        broker_id=broker_id,
+                        address=address,
+                    ),
+                )
+    return [found[key] for key in sorted(found)]
+
+
+def _running_state(brokers: Sequence[BrokerFacts], clock: Clock) -> Operation[None]:
+    """Run-time tables and settings. The first one's answer tells the broker's clock, to a second."""
+    asked_ms = clock.now_ms()
+    answers = yield from ask_all((broker.address, calls.runtime_info()) for broker in brokers)
+    answered_ms = clock.now_ms()
+    for broker, answer in zip(brokers, answers, strict=True):
+        broker.error, broker.runtime = answer.reason, answer.value or {}
+        broker.connected = not isinstance(answer.error, Unreachable)
+        now_ms = _clock_of(broker.runtime)
+        if now_ms is not None:
+            broker.ahead_ms = now_ms - answered_ms, now_ms + 1000 - asked_ms
+    answering = [broker for broker in brokers if not broker.error]
+    call = inspection_calls.broker_settings()
+    for broker, settings in (yield from _each(answering, call)):
+        broker.settings = settings.value or {}
+
+
+def _clock_of(runtime: dict[str, str]) -> int | None:
+    """A broker's wall time when it answered: its start and how long it runs, which it tells in whole seconds."""
+    found = _RUNTIME.fullmatch(runtime.get("runtime", ""))
+    if found is None or not runtime.get("bootTimestamp", "").isdigit():
+        return None
+    days, hours, minutes, seconds = map(int, found.groups())
+    return (
+        int(runtime["bootTimestamp"]) + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    )
+
+
+def _each(
+    brokers: Sequence[BrokerFacts], call: Call[T]
+) -> Operation[list[tuple[BrokerFacts, Answer[T]]]]:
+    answers = yield from ask_all((broker.address, call) for broker in brokers)
+    return list(zip(brokers, answers, strict=True))
+
+
+def _tables(masters: Sequence[BrokerFacts]) -> Operation[None]:
+    for broker, topics in (yield from _each(masters, inspection_calls.topic_configs())):
+        broker.topics = topics.value or {}
+    for broker, groups in (yield from _each(masters, calls.groups_of_broker())):
+        broker.groups = groups.value or []
+    for broker, offsets in (yield from _each(masters, calls.committed_offsets())):
+        broker.offsets = offsets.value or {}
+
+
+def _routes(facts: Facts) -> Operation[None]:
+    """The routes of each name server, when there is more than one to compare."""
+    servers = [server for server in facts.name_servers if not server.error]
+    if len(servers) < 2:
+        return
+    names = sorted({topic for server in servers for topic in server.topics})
+    names = _bounded(names, facts.left_out, "topics whose routes are compared")
+    for server in servers:
+        asks = ((server.address, calls.route(topic)) for topic in names)
+        answers: list[Answer[TopicRouteData]] = yield from ask_all(asks)
+        server.routes = {
+            topic: answer.value
+            for topic, answer in zip(names, answers, strict=True)
+            if answer.error is None or topic not in server.topics
+        }
+
+
+def _bounded(names: list[str], left_out: list[str], what: str) -> list[str]:
+    if len(names) > MAX_TOPICS:
+        left_out.append(f"{len(names) - MAX_TOPICS} of {len(names)} {what}")
+    return names[:MAX_TOPICS]
+
+
+def _queue_ends(broker: BrokerFacts, also: set[str], left_out: list[str]) -> Operation[None]:
+    consumed = also & broker.topics.keys()
+    consumed |= {topic for _, topic in broker.offsets if topic in broker.topics}
+    consumed |= {topic for topic in broker.topics if topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
+    names = _bounded(sorted(consumed), left_out, f"consumed topics of {broker.label}")
+    answers = yield from ask_all((broker.address, calls.topic_stats(topic)) for topic in names)
+    broker.queues = {queue: ends for answer in answers for queue, ends in answer.value or ()}
+
+
+def delays_ms(levels: str) -> list[int]:
+    """How long each delay level is, of a setting such as `1s 5s 2h`; words that are none are left out."""
+    return [
+        int(word[:-1]) * _UNITS_MS[word[-1]]
+        for word in levels.split()
+        if word[-1] in _UNITS_MS and word[:-1].isdigit()
+    ]
+
+
+def _delays(broker: BrokerFacts, clock: Clock) -> Operation[None]:
+    found: list[DelayLevel] = []
+    levels = delays_ms(broker.settings.get("messageDelayLevel") or _DELAY_LEVELS)
+    for level, delay_ms in enumerate(levels, 1):
+        text = broker.runtime.get(f"scheduleMessageOffset_{level}", "")
+        delivered, comma, end = text.partition(",")
+        if comma and delivered.isdigit() and end.isdigit():
+            found.append(DelayLevel(level, delay_ms, int(delivered), int(end)))
+    waiting = [level for level in found if level.delivered < level.end]
+    ahead_ms = 0 if broker.ahead_ms is None else broker.ahead_ms[0]
+    now_ms = clock.now_ms() + ahead_ms
+    answers = yield from ask_all(
+        (
+            broker.address,
+            calls.offset_by_time(
+                MessageQueue(SCHEDULE_TOPIC, broker.name, level.level - 1),
+                now_ms - level.delay_ms - LATE_MS,
+            ),
+        )
+        for level in waiting
+    )
+    due = {level.level: answer.value or 0 for level, answer in zip(waiting, answers, strict=True)}
+    broker.delays = [
+        DelayLevel(level.level, level.delay_ms, level.delivered, level.end, due.get(level.level, 0))
+        for level in found
+    ]
+
+
+def _half_messages(broker: BrokerFacts) -> Operation[None]:
+    """The oldest open half message is the one at the offset that the checks have committed."""
+    offset = broker.offsets.get((TRANS_GROUP, TRANS_HALF_TOPIC), {}).get(0)
+    if offset is None:
+        return
+    queue = MessageQueue(TRANS_HALF_TOPIC, broker.name, 0)
+    pull = calls.pull(TOOLS_CONSUMER_GROUP, queue, offset, 1)
+    (answer,) = yield from ask_all([(broker.address, pull)])
+    pulled = answer.value
+    if pulled is None or pulled.moved or not pulled.records:
+        return
+    try:
+        broker.half_born_ms = next(iter(decode_records(pulled.records))).born_timestamp_ms
+    except (CorruptRecord, StopIteration):
+        return

@@ -1,0 +1,198 @@
+"""What one examination of a cluster found: plain values, which checks read and tests write down.
+
+Times are milliseconds since 1970 by the clock of who examines, unless a field says whose they are.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from roquette.message.message import MessageQueue
+from roquette.wire.bodies import (
+    ClusterInfo,
+    ConsumerRunningInfo,
+    SubscriptionData,
+    TopicConfig,
+    TopicOffset,
+    TopicRouteData,
+)
+
+
+class NameServerFacts(msgspec.Struct, kw_only=True):
+    """One name server.
+
+    Attributes:
+        error: why it did not answer, "" when it did.
+        cluster: every broker it knows.
+        routes: of each topic that was compared; None: it knows none.
+    """
+
+    address: str
+    error: str = ""
+    cluster: ClusterInfo = msgspec.field(default_factory=ClusterInfo)
+    topics: list[str] = []
+    routes: dict[str, TopicRouteData | None] = {}
+
+
+class DelayLevel(msgspec.Struct, frozen=True):
+    """One delay level of a broker.
+
+    Attributes:
+        delay_ms: how long its messages wait.
+        delivered, end: offsets of its queue: delivered up to, and its end.
+        due: messages before this offset should have been delivered some time ago.
+    """
+
+    level: int
+    delay_ms: int
+    delivered: int
+    end: int
+    due: int = 0
+
+
+class BrokerFacts(msgspec.Struct, kw_only=True):
+    """One broker process under the address that clients are told.
+
+    Attributes:
+        error: why it did not answer, "" when it did; `connected`: whether a connection could be made at all.
+        ahead_ms: at least and at most how far its clock is ahead of ours; None: not known.
+        runtime: GET_BROKER_RUNTIME_INFO. settings: GET_BROKER_CONFIG.
+        topics, groups: what it has configurations of; of masters only, as all that follows.
+        offsets: by (group, topic), the committed offset of each queue id.
+        queues: ends of the queues of topics that are consumed, of retries and of dead letters.
+        delays: its delay levels.
+        half_born_ms: when the oldest half message was sent that is still open; 0: none is, or not known.
+    """
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    error: str = ""
+    connected: bool = True
+    ahead_ms: tuple[int, int] | None = None
+    runtime: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    topics: dict[str, TopicConfig] = {}
+    groups: list[str] = []
+    offsets: dict[tuple[str, str], dict[int, int]] = {}
+    queues: dict[MessageQueue, TopicOffset] = {}
+    delays: list[DelayLevel] = []
+    half_born_ms: int = 0
+
+    @property
+    def label(self) -> str:
+        """How findings call it."""
+        return f"broker {self.name}" + (f" (id {self.broker_id})" if self.broker_id else "")
+
+    def number(self, key: str) -> int | None:
+        """A whole number of the run-time table."""
+        try:
+            return int(self.runtime[key])
+        except (KeyError, ValueError):
+            return None
+
+
+class MemberFacts(msgspec.Struct, kw_only=True):
+    """One consumer of a group.
+
+    Attributes:
+        addresses: its connections, by the name of the broker.
+        running: its own answer; None: it did not give one.
+    """
+
+    client_id: str
+    addresses: dict[str, list[str]] = {}
+    language: str = ""
+    version: str = ""
+    running: ConsumerRunningInfo | None = None
+
+    @property
+    def tells_queues(self) -> bool:
+        """Whether it says which queues are its own: readers that choose their queues, and v5 clients, do not."""
+        running = self.running
+        return running is not None and (
+            running.properties.get("PROP_CONSUME_TYPE") != "CONSUME_ACTIVELY"
+        )
+
+    @property
+    def orderly(self) -> bool:
+        """Whether it consumes each queue in order, under a lock."""
+        running = self.running
+        return running is not None and running.properties.get("PROP_CONSUMEORDERLY") == "true"
+
+    def queues(self) -> set[MessageQueue]:
+        """Those it consumes."""
+        running = self.running
+        return set() if running is None else {*running.mq_table, *running.mq_pop_table}
+
+
+class FilterProbe(msgspec.Struct, frozen=True):
+    """The newest messages of a queue under a group's filter: how many there were, and whether any passed."""
+
+    queue: MessageQueue
+    expression: str
+    looked_at: int
+    passes: bool
+
+
+class GroupFacts(msgspec.Struct, kw_only=True):
+    """A consumer group with members online. `subscriptions`: as a broker has them, by topic."""
+
+    group: str
+    model: str = "CLUSTERING"
+    members: list[MemberFacts] = []
+    subscriptions: dict[str, SubscriptionData] = {}
+    probes: list[FilterProbe] = []
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """One look at a cluster.
+
+    Attributes:
+        at_ms, steady_ms: when it ended, in both times.
+        left_out: what the bounds of an examination left out, in words.
+    """
+
+    at_ms: int = 0
+    steady_ms: int = 0
+    name_servers: list[NameServerFacts] = []
+    brokers: list[BrokerFacts] = []
+    groups: list[GroupFacts] = []
+    left_out: list[str] = []
+
+    def answering(self) -> list[BrokerFacts]:
+        """Brokers that answered."""
+        return [broker for broker in self.brokers if not broker.error]
+
+    def masters(self) -> list[BrokerFacts]:
+        """Masters that answered."""
+        return [broker for broker in self.answering() if broker.broker_id == 0]
+
+    def master(self, name: str) -> BrokerFacts | None:
+        """The master of a broker name, if it answered."""
+        return next((broker for broker in self.masters() if broker.name == name), None)
+
+    def positions(self) -> Iterator["Position"]:
+        """Every queue of every group's offsets whose ends are known."""
+        for broker in self.masters():
+            for (group, topic), offsets in broker.offsets.items():
+                for queue_id, offset in offsets.items():
+                    queue = MessageQueue(topic, broker.name, queue_id)
+                    ends = broker.queues.get(queue)
+                    if ends is not None:
+                        yield Position(group, queue, offset, ends)
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A group's place in one queue, and the queue's ends, which were read later."""
+
+    group: str
+    queue: MessageQueue
+    offset: int
+    ends: TopicOffset
+
+    @property
+    def lag(self) -> int:
+        """Messages that are not consumed."""
+        return max(0, self.ends.max_offset - max(self.offset, self.ends.min_offset, 0))

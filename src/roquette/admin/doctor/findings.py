@@ -1,0 +1,114 @@
+"""What a check says, and what the table of checks says of each."""
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from roquette.admin.doctor.facts import Facts
+
+
+class Severity(StrEnum):
+    """error: messages are lost, stuck or refused. warning: they will be, or nobody would notice. note: good to know."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """What the cluster is to be: in production, settings for trials are faults; `none_lost`: no acknowledged message
+    may be lost when a machine loses power."""
+
+    production: bool = False
+    none_lost: bool = False
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """A change that can be taken back, as data.
+
+    Attributes:
+        broker, address: where.
+        topic, queues, perm: a topic to create there, when `topic` is not empty.
+        setting, value: else a setting to change.
+        undo: the command that takes it back.
+    """
+
+    broker: str
+    address: str
+    undo: str
+    topic: str = ""
+    queues: int = 0
+    perm: int = 6
+    setting: str = ""
+    value: str = ""
+
+    @property
+    def words(self) -> str:
+        """The change in one line."""
+        if self.topic:
+            return f"create topic {self.topic} with {self.queues} queues on broker {self.broker}"
+        return f"set {self.setting}={self.value} on broker {self.broker}"
+
+
+class Sign(NamedTuple):
+    """What a check found.
+
+    Attributes:
+        severity: when it is not the check's own.
+    """
+
+    subject: str
+    evidence: str
+    cause: str
+    fix: str
+    severity: Severity | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong: what, with the numbers that were seen, why, and what to do."""
+
+    code: str
+    severity: Severity
+    subject: str
+    evidence: str
+    cause: str
+    fix: str
+    remedies: tuple[Remedy, ...] = ()
+
+
+class Looks(NamedTuple):
+    """What a check judges.
+
+    Attributes:
+        before: an earlier look, when there were two.
+    """
+
+    now: Facts
+    before: Facts | None
+    intent: Intent
+
+    @property
+    def seconds(self) -> float:
+        """Between both looks."""
+        return 0.0 if self.before is None else (self.now.steady_ms - self.before.steady_ms) / 1000
+
+
+class Check(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        code: stable, for scripts.
+        severity: of its findings, unless one has another.
+        meaning: one line for the page of codes.
+        run: the check.
+        two_looks: whether it needs `--for`.
+    """
+
+    code: str
+    severity: Severity
+    meaning: str
+    run: Callable[[Looks], Iterator[Sign]]
+    two_looks: bool = False

@@ -1,0 +1,156 @@
+"""`roquette doctor`"""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.output import Output, say
+from roquette.errors import ClientError
+
+if TYPE_CHECKING:
+    from roquette.admin.doctor.facts import Facts
+    from roquette.admin.doctor.findings import Finding, Intent, Remedy
+    from roquette.client.session import Session
+
+UNHEALTHY = 10
+
+
+class FindingRow(msgspec.Struct, frozen=True):
+    """A finding, for programs. `fixable`: --fix does something about it."""
+
+    code: str
+    severity: str
+    subject: str
+    evidence: str
+    cause: str
+    fix: str
+    fixable: bool
+
+
+@cluster_verb
+def doctor(
+    cluster: Cluster,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--for",
+            metavar="SECONDS",
+            min=0,
+            help="Look twice, so far apart: growing lag and stalled queues need it (30 or more).",
+        ),
+    ] = 0.0,
+    production: Annotated[
+        bool, typer.Option("--production", help="Settings that are for trials only are warnings.")
+    ] = False,
+    none_lost: Annotated[
+        bool,
+        typer.Option(
+            "--none-lost",
+            help="No acknowledged message may be lost when a machine loses its power.",
+        ),
+    ] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Show what can be mended in a way back, and do it.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --fix: do it without asking.")] = False,
+) -> None:
+    """Examine a cluster: what is wrong, why, and what to do. Exit code 10 when something is.
+
+    Each finding has a code that stays (docs/doctor.md). Nothing is changed without --fix.
+    """
+    from roquette.admin.doctor.findings import Intent
+
+    asyncio.run(_doctor(cluster, Intent(production, none_lost), seconds, (fix, yes)))
+
+
+async def _doctor(
+    cluster: Cluster, intent: "Intent", seconds: float, mend: tuple[bool, bool]
+) -> None:
+    from roquette.admin.doctor.diagnosis import is_healthy
+
+    fix, yes = mend
+    async with cluster.client("TOOLS_PRODUCER") as client:
+        facts, findings = await _look(client.session, cluster, intent, seconds)
+        _show(cluster, facts, findings)
+        if fix:
+            await _mend(client.session, findings, yes)
+            return
+    if not is_healthy(findings):
+        raise typer.Exit(UNHEALTHY)
+
+
+async def _look(
+    session: "Session", cluster: Cluster, intent: "Intent", seconds: float
+) -> "tuple[Facts, list[Finding]]":
+    from roquette.admin.doctor.diagnosis import diagnose
+    from roquette.admin.doctor.examination import examine
+    from roquette.base.clock import SystemClock
+
+    clock, servers, before = SystemClock(), cluster.addresses(), None
+    if seconds:
+        before = await session.run(examine(servers, clock))
+        say(f"first look done; the second one follows in {seconds:g} s")
+        await asyncio.sleep(seconds)
+    now = await session.run(examine(servers, clock))
+    return now, diagnose(now, before, intent)
+
+
+def _show(cluster: Cluster, facts: "Facts", findings: "list[Finding]") -> None:
+    if cluster.output is not Output.TABLE:
+        cluster.show([_row(finding) for finding in findings])
+        return
+    for finding in findings:
+        print(f"{finding.code}  {finding.severity.upper():7}  {finding.subject}")
+        for title, text in (
+            ("seen", finding.evidence),
+            ("why", finding.cause),
+            ("fix", finding.fix),
+        ):
+            print(f"    {title:5} {text}")
+    counts = {severity: sum(f.severity == severity for f in findings) for severity in _severities()}
+    said = ", ".join(f"{count} {severity}s" for severity, count in counts.items())
+    say(
+        f"{len(facts.brokers)} brokers, {len(facts.name_servers)} name servers, {len(facts.groups)} groups online: {said}"
+    )
+
+
+def _severities() -> list[str]:
+    from roquette.admin.doctor.findings import Severity
+
+    return [severity.value for severity in Severity]
+
+
+def _row(finding: "Finding") -> FindingRow:
+    return FindingRow(
+        finding.code,
+        finding.severity.value,
+        finding.subject,
+        finding.evidence,
+        finding.cause,
+        finding.fix,
+        bool(finding.remedies),
+    )
+
+
+async def _mend(session: "Session", findings: "list[Finding]", yes: bool) -> None:
+    """Show the plan, ask, do it; raises ClientError when a part of it was not done."""
+    from roquette.admin.doctor.remedies import apply_remedies, remedies_of
+
+    plan: list[Remedy] = remedies_of(findings)
+    if not plan:
+        say("nothing here can be mended in a way back: each finding says what to do")
+        raise typer.Exit(UNHEALTHY if findings else 0)
+    for remedy in plan:
+        say(f"will {remedy.words}\n    to take it back: {remedy.undo}")
+    if not yes:
+        typer.confirm("do this?", abort=True, err=True)
+    failed = []
+    for remedy, reason in zip(plan, await session.run(apply_remedies(plan)), strict=True):
+        say(f"not done: {remedy.words}: {reason}" if reason else f"done: {remedy.words}")
+        failed += [reason] if reason else []
+    if failed:
+        raise ClientError(f"{len(failed)} of {len(plan)} changes were not made: {failed[0]}")
+    say("look again: roquette doctor")

@@ -1,0 +1,489 @@
+"""Every check on written-down facts: a sickness each that it finds, alone, and a state near to it that is none."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from tests.admin.doctor.scripted import ADDRESSES, CLUSTER, GROUP, NOW_MS, QUEUES, TOPIC, healthy
+
+from roquette.admin.doctor.diagnosis import CHECKS, LEFT_OUT, MAX_EACH, diagnose, is_healthy
+from roquette.admin.doctor.facts import DelayLevel, Facts, FilterProbe
+from roquette.admin.doctor.findings import Finding, Intent, Severity
+from roquette.admin.doctor.remedies import remedies_of
+from roquette.message.message import MessageQueue
+from roquette.wire.bodies import (
+    ConsumerRunningInfo,
+    PopProcessQueueInfo,
+    SubscriptionData,
+    TopicConfig,
+    TopicOffset,
+)
+
+Change = Callable[[Facts], None]
+APART_S = 60
+
+
+@dataclass
+class Case:
+    """A change of healthy facts. `earlier`: of the look before, when there are two."""
+
+    code: str
+    now: Change
+    sees: str  # a part of the evidence
+    earlier: Change | None = None
+    intent: Intent | None = None
+    severity: Severity | None = None
+
+
+def running(facts: Facts, number: int) -> ConsumerRunningInfo:
+    found = facts.groups[0].members[number].running
+    assert found is not None
+    return found
+
+
+def die(facts: Facts) -> None:
+    facts.brokers[1].error, facts.brokers[1].connected = "connection refused", False
+
+
+def in_container(facts: Facts) -> None:
+    facts.brokers[1].address = "172.17.0.2:10911"
+
+
+def unreachable_container(facts: Facts) -> None:
+    die(facts)
+    facts.brokers[1].address = "172.20.0.3:10911"
+
+
+def disagree(facts: Facts) -> None:
+    facts.name_servers[1].routes[TOPIC] = None
+
+
+def unknown(facts: Facts) -> None:
+    server = facts.name_servers[1]
+    del server.cluster.broker_addr_table["broker-b"]
+    route = server.routes[TOPIC]
+    assert route is not None
+    route.queue_datas = [data for data in route.queue_datas if data.broker_name != "broker-b"]
+
+
+def new_topic(facts: Facts) -> None:
+    facts.brokers[0].topics["new"] = TopicConfig("new", 4, 4, 6)
+    facts.brokers[0].queues[MessageQueue("new", "broker-a", 0)] = TopicOffset(0, 5, NOW_MS)
+
+
+def old_topic(facts: Facts) -> None:
+    facts.brokers[0].topics["old"] = TopicConfig("old", 4, 4, 6)
+    facts.brokers[0].runtime["bootTimestamp"] = str(NOW_MS - 60_000)
+    ends = TopicOffset(0, 5, NOW_MS - 3_600_000)
+    facts.brokers[0].queues[MessageQueue("old", "broker-a", 0)] = ends
+
+
+def orphan(facts: Facts) -> None:
+    for broker in facts.brokers:
+        broker.topics["%DLQ%gone"] = TopicConfig("%DLQ%gone", 1, 1, 6)
+    facts.brokers[0].queues[MessageQueue("%DLQ%gone", "broker-a", 0)] = TopicOffset(0, 7, 5)
+
+
+def same_id(facts: Facts) -> None:
+    facts.groups[0].members[0].addresses["broker-a"] = ["10.0.0.1:5", "10.0.0.2:6"]
+
+
+def conflict(facts: Facts) -> None:
+    running(facts, 1).subscription_set[0] = SubscriptionData(topic=TOPIC, sub_string="C")
+
+
+def lost_queue(facts: Facts) -> None:
+    del running(facts, 0).mq_table[MessageQueue(TOPIC, "broker-a", 1)]
+
+
+def too_many(facts: Facts) -> None:
+    for broker in facts.brokers:
+        broker.topics[TOPIC].read_queue_nums = 0
+    facts.brokers[0].topics[TOPIC].read_queue_nums = 1
+
+
+def standing(facts: Facts) -> None:
+    for state in running(facts, 0).mq_table.values():
+        state.commit_offset, state.cached_msg_count = 1000, 32
+
+
+def not_pulled(facts: Facts) -> None:
+    for state in running(facts, 0).mq_table.values():
+        state.cached_msg_count, state.last_pull_timestamp = 0, NOW_MS - 600_000
+
+
+def orderly(facts: Facts, *, got: bool) -> None:
+    for number in (0, 1):
+        running(facts, number).properties["PROP_CONSUMEORDERLY"] = "true"
+        for state in running(facts, number).mq_table.values():
+            state.locked = True
+    if not got:
+        running(facts, 0).mq_table[MessageQueue(TOPIC, "broker-a", 0)].locked = False
+
+
+def filtered(facts: Facts, *, last: bool) -> None:
+    facts.groups[0].probes = [
+        FilterProbe(MessageQueue(TOPIC, name, 0), "A||B", 32, last and name == "broker-b")
+        for name in ADDRESSES
+    ]
+
+
+def illegal(facts: Facts) -> None:
+    facts.brokers[0].offsets[GROUP, TOPIC][1] = 99_999
+
+
+def expired(facts: Facts) -> None:
+    facts.brokers[0].queues[MessageQueue(TOPIC, "broker-a", 1)].min_offset = 1601
+    facts.brokers[0].queues[MessageQueue(TOPIC, "broker-a", 1)].max_offset = 1700
+
+
+def slow(facts: Facts) -> None:
+    for queue, ends in facts.brokers[0].queues.items():
+        ends.max_offset += 50_000 if queue.topic == TOPIC else 0
+
+
+def dead(facts: Facts, count: int, age_ms: int = 30_000) -> None:
+    topic = f"%DLQ%{GROUP}"
+    for broker in facts.brokers:
+        broker.topics[topic] = TopicConfig(topic, 1, 1, 6)
+    ends = TopicOffset(0, count, facts.at_ms - age_ms)
+    facts.brokers[0].queues[MessageQueue(topic, "broker-a", 0)] = ends
+
+
+def runtime(key: str, value: str) -> Change:
+    def change(facts: Facts) -> None:
+        facts.brokers[0].runtime[key] = value
+
+    return change
+
+
+def setting(key: str, value: str) -> Change:
+    def change(facts: Facts) -> None:
+        facts.brokers[0].settings[key] = value
+
+    return change
+
+
+def late(facts: Facts, due: int) -> None:
+    facts.brokers[0].delays = [DelayLevel(3, 10_000, 10, 40, due)]
+
+
+def half(facts: Facts, age_ms: int) -> None:
+    facts.brokers[0].half_born_ms = facts.at_ms - age_ms
+
+
+def filling(facts: Facts, hours: int) -> None:
+    """50 GiB came in `hours`, 40 GiB are free."""
+    facts.brokers[0].runtime |= {
+        "commitLogMaxOffset": str(50 << 30),
+        "earliestMessageTimeStamp": str(NOW_MS - hours * 3_600_000),
+    }
+
+
+def ahead(facts: Facts) -> None:
+    facts.brokers[0].ahead_ms = (7_000, 8_100)
+
+
+def refuse(facts: Facts) -> None:
+    facts.brokers[0].error = "did not answer within 3 s"
+
+
+def silent_server(facts: Facts) -> None:
+    facts.name_servers[1].error = "connection refused"
+
+
+TASK = "failures=%d wellAgo=%ss setAside=%d lastError=OSError(28)"
+PRODUCTION, NONE_LOST = Intent(production=True), Intent(none_lost=True)
+E, W, N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+SICK = [
+    Case("RQ-D001", die, "192.168.1.12:10911: connection refused"),
+    Case("RQ-D002", in_container, "advertised 172.17.0.2:10911, reached", severity=W),
+    Case("RQ-D002", unreachable_container, "not reached: connection refused", severity=E),
+    Case("RQ-D003", disagree, "1 topics differ; orders: 192.168.1.1:9876 says broker-a: 2 queues"),
+    Case("RQ-D004", unknown, "name server 192.168.1.2:9876 does not know it"),
+    Case("RQ-D005", new_topic, "on broker-a, not on broker-b"),
+    Case("RQ-D006", old_topic, "last written 3540 s before broker-a started"),
+    Case("RQ-D007", orphan, "7 messages on broker-a, broker-b"),
+    Case("RQ-D008", same_id, "2 connections at broker-a: 10.0.0.1:5, 10.0.0.2:6", severity=E),
+    Case(
+        "RQ-D009", conflict, "one (1 in all) wants orders: A||B; other (1 in all) wants orders: C"
+    ),
+    Case("RQ-D010", lost_queue, "1 queues without a consumer among 2 members: broker-a/1"),
+    Case("RQ-D010", lost_queue, "2 messages wait", lost_queue),
+    Case("RQ-D011", too_many, "2 members, 1 queues"),
+    Case("RQ-D012", standing, "at 1000 for 60 s with 32 messages in hand", standing),
+    Case("RQ-D012", not_pulled, "not pulled from for 600 s"),
+    Case("RQ-D013", lambda facts: orderly(facts, got=False), "1 queues are locked"),
+    Case("RQ-D014", lambda facts: filtered(facts, last=False), "none of the newest 32 messages"),
+    Case("RQ-D015", illegal, "broker-a/1; the first is at 99999, the queue ends at 1002"),
+    Case("RQ-D016", slow, "messages in 60 s; 40.0/s consumed by 2 members", lambda facts: None),
+    Case("RQ-D017", lambda f: dead(f, 9), "6 more in 60 s", lambda f: dead(f, 3)),
+    Case("RQ-D017", lambda f: dead(f, 9), "the last one came 30 s ago"),
+    Case("RQ-D018", lambda f: late(f, 25), "level 3: 15 messages are due and wait"),
+    Case("RQ-D018", runtime("timerReadBehind", "400"), "timers are 400 s behind"),
+    Case("RQ-D019", lambda f: half(f, 400_000), "begun 400 s ago; producers are asked every 30 s"),
+    Case("RQ-D020", lambda f: filling(f, 10), "40% used, 1.42 MiB/s written: 85% in 9.0 h"),
+    Case("RQ-D020", runtime("commitLogDiskRatio", "0.87"), "87% of the disk", severity=W),
+    Case("RQ-D020", runtime("commitLogDiskRatio", "0.95"), "95% of the disk", severity=E),
+    Case("RQ-D021", setting("diskMaxUsedSpaceRatio", "90"), "90: broker broker-a; 75: broker"),
+    Case("RQ-D022", runtime("openDescriptors", "60000"), "60000 of 65536", severity=W),
+    Case("RQ-D022", runtime("openDescriptors", "65000"), "65000 of 65536", severity=E),
+    Case("RQ-D023", setting("flushDiskType", "ASYNC_FLUSH"), "ASYNC", intent=NONE_LOST, severity=E),
+    Case(
+        "RQ-D024", setting("autoCreateTopicEnable", "true"), "true", intent=PRODUCTION, severity=W
+    ),
+    Case("RQ-D024", setting("autoCreateTopicEnable", "true"), "true", severity=N),
+    Case("RQ-D025", setting("authenticationEnabled", "false"), "are off", severity=N),
+    Case(
+        "RQ-D025", setting("authenticationEnabled", "false"), "off", intent=PRODUCTION, severity=W
+    ),
+    Case("RQ-D026", ahead, "its clock is at least 7.0 s ahead of this machine's"),
+    Case("RQ-D027", runtime("brokerVersionDesc", "V5_3_0"), "V5_3_0: broker broker-a; V5_5_0"),
+    Case("RQ-D028", runtime("wrongProtocolConnections", "4"), "4 connections since", severity=N),
+    Case(
+        "RQ-D028", runtime("wrongProtocolConnections", "4"), "4 connections in 60 s", lambda f: None
+    ),
+    Case(
+        "RQ-D029", runtime("task_timer", TASK % (3, "300.0", 0)), "last went well 300 s", severity=E
+    ),
+    Case("RQ-D029", runtime("task_timer", TASK % (0, "0.1", 2)), "2 entries set aside", severity=W),
+    Case("RQ-D029", runtime("task_timer", TASK % (2, "0.1", 0)), "2 failures", lambda f: None),
+    Case("RQ-D030", silent_server, "connection refused"),
+    Case("RQ-D031", refuse, "did not answer within 3 s"),
+    Case("RQ-D032", runtime("messagesRefused", "the disk is full"), "the disk is full"),
+    Case("RQ-D033", expired, "601 messages of 1 queues"),
+]
+
+
+def found(case: Case) -> list[Finding]:
+    """What is found when there are two looks, or the one."""
+    if case.earlier is None:
+        facts = healthy()
+        case.now(facts)
+        return diagnose(facts, intent=case.intent)
+    before, facts = healthy(), healthy(APART_S)
+    case.earlier(before)
+    case.now(facts)
+    return diagnose(facts, before, case.intent)
+
+
+@pytest.mark.parametrize("case", SICK, ids=lambda case: f"{case.code} {case.sees[:20]}")
+def test_a_sickness_is_found_and_no_other(case: Case) -> None:
+    (finding,) = found(case)
+
+    assert finding.code == case.code
+    assert case.sees in finding.evidence
+    assert finding.severity is (
+        case.severity or next(c.severity for c in CHECKS if c.code == case.code)
+    )
+    assert finding.subject
+    assert finding.cause
+    assert finding.fix
+
+
+def test_every_check_has_a_sickness() -> None:
+    assert {case.code for case in SICK} == {check.code for check in CHECKS}
+    assert len({check.code for check in CHECKS}) == len(CHECKS)
+
+
+@pytest.mark.parametrize("intent", [Intent(), PRODUCTION, Intent(production=True, none_lost=True)])
+def test_nothing_is_found_in_a_healthy_cluster(intent: Intent) -> None:
+    assert diagnose(healthy(), intent=intent) == []
+    assert diagnose(healthy(APART_S), healthy(), intent) == []
+
+
+def restarted(facts: Facts) -> None:
+    """The topic was written to after the broker with it alone had started."""
+    old_topic(facts)
+    facts.brokers[0].queues[MessageQueue("old", "broker-a", 0)].last_update_timestamp = NOW_MS
+
+
+def young(facts: Facts) -> None:
+    lost_queue(facts)
+    for number in (0, 1):
+        running(facts, number).properties["PROP_CONSUMER_START_TIMESTAMP"] = str(NOW_MS - 5_000)
+
+
+def nothing_waits(facts: Facts) -> None:
+    lost_queue(facts)
+    facts.brokers[0].offsets[GROUP, TOPIC][1] = 1002
+
+
+def pops(facts: Facts) -> None:
+    """One pops from all queues of a broker."""
+    info = running(facts, 0)
+    info.mq_table.clear()
+    info.mq_pop_table = {MessageQueue(TOPIC, "broker-a", -1): PopProcessQueueInfo()}
+
+
+def reader(facts: Facts) -> None:
+    """A reader that chooses its queues."""
+    running(facts, 0).mq_table.clear()
+    running(facts, 0).properties["PROP_CONSUME_TYPE"] = "CONSUME_ACTIVELY"
+
+
+def silent_member(facts: Facts) -> None:
+    facts.groups[0].members[0].running = None
+
+
+def broadcasting(facts: Facts) -> None:
+    facts.groups[0].model = "BROADCASTING"
+    lost_queue(facts)
+
+
+def system_topics(facts: Facts) -> None:
+    for name in ("TBW102", "broker-a", CLUSTER, f"{CLUSTER}_REPLY_TOPIC", "RMQ_SYS_TRACE_TOPIC"):
+        facts.brokers[0].topics[name] = TopicConfig(name, 1, 1, 6)
+
+
+def other_cluster(facts: Facts) -> None:
+    facts.brokers[1].cluster = "Other"
+    facts.brokers[1].settings["fileReservedTime"] = "24"
+    facts.brokers[1].runtime["brokerVersionDesc"] = "V4_9_0"
+    facts.brokers[0].topics["new"] = TopicConfig("new", 4, 4, 6)
+
+
+def pop_retry(facts: Facts) -> None:
+    for broker in facts.brokers:
+        for name in (f"%RETRY%{GROUP}_{TOPIC}", f"%RETRY%{GROUP}+{TOPIC}"):
+            broker.topics[name] = TopicConfig(name, 1, 1, 6)
+
+
+def same_tags(facts: Facts) -> None:
+    running(facts, 1).subscription_set[0] = SubscriptionData(topic=TOPIC, sub_string="B || A")
+
+
+def docker_inside(facts: Facts) -> None:
+    in_container(facts)
+    facts.name_servers[0].address = "172.17.0.9:9876"
+
+
+def on_loopback(facts: Facts) -> None:
+    for server in facts.name_servers:
+        server.address = "127.0.0.1:9876"
+    for broker in facts.brokers:
+        broker.address = "127.0.0.1:10911"
+        broker.settings |= {"autoCreateTopicEnable": "true", "authenticationEnabled": "false"}
+
+
+def acl_of_4(facts: Facts) -> None:
+    for broker in facts.brokers:
+        broker.settings |= {"authenticationEnabled": "false", "aclEnable": "true"}
+
+
+HARMLESS: dict[str, Change] = {
+    "RQ-D002 who asks is in the same network": docker_inside,
+    "RQ-D005 of another cluster": other_cluster,
+    "RQ-D005 the system's own": system_topics,
+    "RQ-D007 retries of POP": pop_retry,
+    "RQ-D008 one address for each broker": lambda facts: None,
+    "RQ-D009 the same tags in another order": same_tags,
+    "RQ-D010 members that have just come": young,
+    "RQ-D010 nothing waits": nothing_waits,
+    "RQ-D010 popped": pops,
+    "RQ-D010 chosen by a reader": reader,
+    "RQ-D010 a member that tells nothing": silent_member,
+    "RQ-D010 everybody gets all": broadcasting,
+    "RQ-D013 all are locked": lambda facts: orderly(facts, got=True),
+    "RQ-D014 something passes in one queue": lambda facts: filtered(facts, last=True),
+    "RQ-D017 dead letters of the day before": lambda facts: dead(facts, 9, 86_400_000),
+    "RQ-D018 they are not due": lambda facts: late(facts, 10),
+    "RQ-D019 a young transaction": lambda facts: half(facts, 100_000),
+    "RQ-D020 retention comes before": lambda facts: filling(facts, 90),
+    "RQ-D022 descriptors": runtime("openDescriptors", "50000"),
+    "RQ-D023 without a claim": setting("flushDiskType", "ASYNC_FLUSH"),
+    "RQ-D024 RQ-D025 on this machine only": on_loopback,
+    "RQ-D025 access control of 4.x": acl_of_4,
+    "RQ-D029 a failure long mended": runtime("task_timer", TASK % (3, "1.0", 0)),
+}
+
+
+@pytest.mark.parametrize("state", HARMLESS)
+def test_what_is_no_sickness(state: str) -> None:
+    facts = healthy()
+    HARMLESS[state](facts)
+
+    assert diagnose(facts) == []
+
+
+PASSING: dict[str, tuple[Change, Change]] = {
+    "RQ-D003 in one look only": (lambda facts: None, disagree),
+    "RQ-D004 in one look only": (lambda facts: None, unknown),
+    "RQ-D010 in one look only": (lambda facts: None, lost_queue),
+    "RQ-D012 it went on": (standing, lambda facts: None),
+    "RQ-D016 a long lag that shrinks": (slow, lambda facts: None),
+    "RQ-D017 no more of them": (lambda f: dead(f, 9), lambda f: dead(f, 9)),
+    "RQ-D028 those were before": (runtime("wrongProtocolConnections", "4"),) * 2,
+}
+
+
+@pytest.mark.parametrize("state", PASSING)
+def test_what_passes_is_no_sickness(state: str) -> None:
+    before, now = healthy(), healthy(APART_S)
+    earlier, later = PASSING[state]
+    earlier(before)
+    later(now)
+
+    assert diagnose(now, before) == []
+
+
+def test_a_topic_written_to_since_did_not_come_back() -> None:
+    facts = healthy()
+    restarted(facts)
+
+    assert [finding.code for finding in diagnose(facts)] == ["RQ-D005"]
+
+
+def test_all_clocks_apart_by_as_much_are_this_machines_own() -> None:
+    facts = healthy()
+    for broker in facts.brokers:
+        broker.ahead_ms = (-9_000, -8_000)
+    (finding,) = diagnose(facts)
+
+    assert (finding.code, finding.subject) == ("RQ-D026", "this machine")
+    assert "8.0 s behind" in finding.evidence
+
+
+def test_errors_come_first_and_notes_are_healthy() -> None:
+    facts = healthy()
+    for change in (setting("autoCreateTopicEnable", "true"), runtime("messagesRefused", "full")):
+        change(facts)
+    findings = diagnose(facts)
+
+    assert [finding.severity for finding in findings] == [E, N]
+    assert not is_healthy(findings)
+    assert is_healthy(findings[1:])
+    assert is_healthy([])
+
+
+def test_a_thousand_findings_of_one_code_are_counted() -> None:
+    facts = healthy()
+    for number in range(1_000):
+        facts.brokers[0].topics[f"t{number}"] = TopicConfig(f"t{number}", QUEUES, QUEUES, 6)
+    findings = diagnose(facts)
+
+    assert len(findings) == MAX_EACH + 1
+    assert findings[-1].subject == f"{1_000 - MAX_EACH} more"
+
+
+def test_what_was_left_out_is_told() -> None:
+    facts = healthy()
+    facts.left_out = ["5 of 5005 topics"]
+    (finding,) = diagnose(facts)
+
+    assert (finding.code, finding.severity) == (LEFT_OUT, N)
+    assert "5 of 5005 topics" in finding.evidence
+
+
+def test_what_can_be_mended_says_how_it_is_taken_back() -> None:
+    facts = healthy()
+    new_topic(facts)
+    setting("autoCreateTopicEnable", "true")(facts)
+    remedies = remedies_of(diagnose(facts))
+
+    assert [remedy.words for remedy in remedies] == [
+        "create topic new with 4 queues on broker broker-b",
+        "set autoCreateTopicEnable=false on broker broker-a",
+    ]
+    assert all(remedy.undo for remedy in remedies)

@@ -1,0 +1,345 @@
+"""The doctor on whole clusters in virtual time: what is sick is found, and what is healthy for an hour gives no alarm."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from roquette import StartFrom
+from roquette.admin.doctor.diagnosis import diagnose
+from roquette.admin.doctor.examination import examine
+from roquette.admin.doctor.facts import Facts
+from roquette.admin.doctor.findings import Finding, Severity
+from roquette.admin.topics import create_topic, delete_topic
+from roquette.client import calls
+from roquette.client.client import Client
+from roquette.errors import ClientError
+from roquette.message.message import MessageQueue, ReceivedMessage
+from roquette.testing.cluster import SimCluster, simulate
+
+pytestmark = pytest.mark.simulation
+
+N1, N2, A, B = "10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2"
+OPERATOR, PRODUCER, CONSUMERS = "10.0.2.1", "10.0.3.1", ("10.0.4.1", "10.0.4.2")
+SETTINGS: dict[str, Any] = {"auto_create_topic_enable": False}
+APART_S = 40.0
+
+
+class Ward:
+    """Two name servers, two brokers, a topic of 2 x 4 queues, one operator."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.cluster = cluster
+        self.got: list[ReceivedMessage] = []
+
+    async def build(self, *, store_b: dict[str, Any] | None = None) -> None:
+        cluster = self.cluster
+        for ip in (N1, N2):
+            await cluster.add_namesrv(ip)
+        await cluster.add_broker(A, "broker-a", **SETTINGS)
+        await cluster.add_broker(B, "broker-b", store=store_b, **SETTINGS)
+        self.mq = await cluster.client(OPERATOR)
+        await self.run(create_topic(self.mq.session.name_servers, "orders", queues=4))
+        await asyncio.sleep(1)
+
+    async def run(self, operation: Any) -> Any:
+        return await self.mq.session.run(operation)
+
+    async def look(self) -> Facts:
+        clock = self.cluster.host(OPERATOR).clock
+        found: Facts = await self.run(examine(self.mq.session.name_servers, clock))
+        return found
+
+    async def findings(self, seconds: float = 0) -> list[Finding]:
+        """What one look finds, or two; without notes, which the simulated addresses always give."""
+        before = None
+        if seconds:
+            before = await self.look()
+            await asyncio.sleep(seconds)
+        found = diagnose(await self.look(), before)
+        return [finding for finding in found if finding.severity is not Severity.NOTE]
+
+    async def consumer(self, ip: str, handler: Any = None, **options: Any) -> Client:
+        settings = options.pop("client", {})
+        client = await self.cluster.client(ip, **settings)
+        words = {"group": "g", "start_from": StartFrom.FIRST} | options
+        join = client.subscribe("orders", handler=handler or self.got.append, **words)
+        await self.cluster.run_on(ip, join)
+        return client
+
+    async def send(self, count: int, **words: Any) -> None:
+        for number in range(count):
+            await self.mq.send("orders", b"%d" % number, **words)
+
+
+Scenario = Callable[[Ward], Awaitable[None]]
+
+
+def nurse(scenario: Scenario, **build: Any) -> None:
+    async def main(cluster: SimCluster) -> None:
+        ward = Ward(cluster)
+        await ward.build(**build)
+        await scenario(ward)
+
+    simulate(main)
+
+
+async def one(ward: Ward, code: str, seconds: float = 0) -> Finding:
+    """The one thing that is found."""
+    found = await ward.findings(seconds)
+    assert [finding.code for finding in found] == [code], found
+    return found[0]
+
+
+async def traffic(ward: Ward, minutes: int) -> None:
+    """Sends of all kinds, for ever and for consumers that come and go in order; looks all the time."""
+    for ip in CONSUMERS:
+        await ward.consumer(ip)
+    await ward.consumer("10.0.4.3", group="tags", tags="a || b")
+    await ward.consumer("10.0.4.4", group="orderly", orderly=True)
+
+    async def produce() -> None:
+        number = 0
+        while True:
+            number += 1
+            delay = {"delay_level": 1 + number % 3} if number % 5 == 0 else {}
+            await ward.mq.send("orders", b"x", tag="abc"[number % 3], **delay)
+            await asyncio.sleep(0.5)
+
+    task = asyncio.get_running_loop().create_task(produce())
+    alarms: list[Finding] = []
+    for _ in range(minutes):
+        alarms += await ward.findings(APART_S)
+        await asyncio.sleep(20)
+        alarms += await ward.findings()
+    task.cancel()
+    assert alarms == []
+    assert len(ward.got) > minutes * 60
+
+
+def test_no_false_alarm_in_minutes_of_traffic() -> None:
+    nurse(lambda ward: traffic(ward, 2))
+
+
+@pytest.mark.long
+def test_no_false_alarm_in_an_hour_of_traffic() -> None:
+    nurse(lambda ward: traffic(ward, 60))
+
+
+def test_an_advertised_address_that_is_nobodys() -> None:
+    async def scenario(ward: Ward) -> None:
+        await ward.cluster.add_broker("10.0.1.3", "broker-c", broker_ip1="10.0.9.9", **SETTINGS)
+        finding = await one(ward, "RQ-D001")
+        assert finding.subject == "broker broker-c"
+        assert "10.0.9.9:10911" in finding.evidence
+
+    nurse(scenario)
+
+
+def test_a_frozen_broker_does_not_answer() -> None:
+    async def scenario(ward: Ward) -> None:
+        ward.cluster.pause(B, 600)
+        assert (await one(ward, "RQ-D031")).subject == "broker broker-b"
+
+    nurse(scenario)
+
+
+def test_a_dead_name_server_is_told() -> None:
+    async def scenario(ward: Ward) -> None:
+        ward.cluster.kill(N2)
+        assert (await one(ward, "RQ-D030")).subject == "name server 10.0.0.2:9876"
+
+    nurse(scenario)
+
+
+def test_a_broker_one_name_server_has_lost() -> None:
+    async def scenario(ward: Ward) -> None:
+        ward.cluster.partition(B, N2)
+        await asyncio.sleep(130)
+        finding = await one(ward, "RQ-D004", APART_S)
+        assert finding.subject == "broker broker-b"
+        assert "name server 10.0.0.2:9876" in finding.evidence
+        ward.cluster.heal()
+        await asyncio.sleep(60)
+        assert await ward.findings() == []
+
+    nurse(scenario)
+
+
+def test_name_servers_that_disagree() -> None:
+    async def scenario(ward: Ward) -> None:
+        await ward.run(create_topic(ward.mq.session.name_servers, "gone", queues=1))
+        await asyncio.sleep(1)
+        ask = calls.forget_topic("gone")
+        await ward.mq.session.api.call(f"{N2}:9876", ask)
+        finding = await one(ward, "RQ-D003")
+        assert finding.subject == "topic gone"
+        assert "10.0.0.2:9876 says nothing" in finding.evidence
+
+    nurse(scenario)
+
+
+def test_a_topic_on_one_broker_is_mended_in_a_way_back() -> None:
+    from roquette.admin.doctor.remedies import apply_remedies, remedies_of
+
+    async def scenario(ward: Ward) -> None:
+        servers = ward.mq.session.name_servers
+        await ward.run(create_topic(servers, "half", queues=3, broker="broker-a"))
+        await asyncio.sleep(1)
+        finding = await one(ward, "RQ-D005")
+        assert finding.evidence == "on broker-a, not on broker-b"
+        (remedy,) = remedies_of([finding])
+        assert await ward.run(apply_remedies([remedy])) == [""]
+        await asyncio.sleep(1)
+        assert await ward.findings() == []
+
+    nurse(scenario)
+
+
+def test_a_topic_that_came_back_with_its_broker() -> None:
+    async def scenario(ward: Ward) -> None:
+        await ward.send(16)
+        await asyncio.sleep(5)
+        ward.cluster.kill(B)
+        await asyncio.sleep(150)  # until the name servers have dropped it
+        await ward.run(delete_topic(ward.mq.session.name_servers, "orders"))
+        await ward.cluster.restart(B)
+        await asyncio.sleep(40)
+        finding = await one(ward, "RQ-D006")
+        assert finding.evidence.startswith("on broker-b, not on broker-a; last written 1")
+
+    nurse(scenario)
+
+
+def test_two_clients_with_one_id() -> None:
+    async def scenario(ward: Ward) -> None:
+        for ip in CONSUMERS:
+            await ward.consumer(ip, client={"local_host": "172.17.0.2", "instance_name": "1"})
+        await asyncio.sleep(60)
+        found = await ward.findings(APART_S)
+        assert {finding.code for finding in found} == {"RQ-D008"}
+        assert {finding.severity for finding in found} == {Severity.ERROR}
+        assert "2 connections at broker-a: 172.17.0.2:" in found[0].evidence
+
+    nurse(scenario)
+
+
+def test_members_that_subscribe_differently() -> None:
+    async def scenario(ward: Ward) -> None:
+        for ip, tags in zip(CONSUMERS, ("a", "b"), strict=True):
+            await ward.consumer(ip, tags=tags)
+        await asyncio.sleep(60)
+        assert "orders: a" in (await one(ward, "RQ-D009")).evidence
+
+    nurse(scenario)
+
+
+def test_a_handler_that_never_returns_stalls_its_queues() -> None:
+    async def scenario(ward: Ward) -> None:
+        async def forever(message: ReceivedMessage) -> None:
+            await asyncio.Event().wait()
+
+        await ward.consumer(CONSUMERS[0], forever)
+        await ward.send(16)
+        await asyncio.sleep(10)
+        finding = await one(ward, "RQ-D012", APART_S)
+        assert finding.subject == "group g, topic orders"
+        assert "16 messages wait" in finding.evidence
+
+    nurse(scenario)
+
+
+def test_lag_that_grows() -> None:
+    async def scenario(ward: Ward) -> None:
+        async def slow(message: ReceivedMessage) -> None:
+            await asyncio.sleep(2)
+
+        await ward.consumer(CONSUMERS[0], slow, concurrency=1)
+        await ward.send(40)
+        await asyncio.sleep(30)
+
+        async def produce() -> None:
+            while True:
+                await ward.send(10)
+                await asyncio.sleep(1)
+
+        task = asyncio.get_running_loop().create_task(produce())
+        assert "messages in 40 s" in (await one(ward, "RQ-D016", APART_S)).evidence
+        task.cancel()
+
+    nurse(scenario)
+
+
+def test_dead_letters() -> None:
+    async def scenario(ward: Ward) -> None:
+        def fails(message: ReceivedMessage) -> bool:
+            return False
+
+        await ward.consumer(CONSUMERS[0], fails, max_reconsume_times=0)
+        await ward.send(3)
+        await asyncio.sleep(20)
+        assert (await one(ward, "RQ-D017")).subject == "group g"
+
+    nurse(scenario)
+
+
+def test_a_filter_that_nothing_passes() -> None:
+    async def scenario(ward: Ward) -> None:
+        await ward.consumer(CONSUMERS[0], tags="a")
+        await ward.send(400, tag="b")
+        await asyncio.sleep(20)
+        finding = await one(ward, "RQ-D014")
+        assert "filter a: none of the newest 32 messages" in finding.evidence
+        for queue in await ward.mq.queues("orders"):
+            await ward.mq.send("orders", b"x", tag="a", queue=queue)
+        assert await ward.findings() == []
+
+    nurse(scenario)
+
+
+def test_an_offset_beyond_the_end() -> None:
+    async def scenario(ward: Ward) -> None:
+        client = await ward.consumer(CONSUMERS[0])
+        await ward.send(16)
+        await asyncio.sleep(10)
+        await ward.cluster.run_on(CONSUMERS[0], client.close())
+        queue = MessageQueue("orders", "broker-a", 2)
+        await ward.mq.session.api.call(f"{A}:10911", calls.commit("g", queue, 999))
+        finding = await one(ward, "RQ-D015")
+        assert "broker-a/2; the first is at 999" in finding.evidence
+
+    nurse(scenario)
+
+
+def test_a_clock_that_somebody_set() -> None:
+    async def scenario(ward: Ward) -> None:
+        ward.cluster.set_clock(B, 90_000)
+        await asyncio.sleep(20)  # until its timers have caught up
+        finding = await one(ward, "RQ-D026")
+        assert finding.subject == "broker broker-b"
+        ward.cluster.set_clock(B, 0)
+        await asyncio.sleep(20)
+        assert await ward.findings() == []
+        ward.cluster.set_clock(OPERATOR, -30_000)
+        assert (await one(ward, "RQ-D026")).subject == "this machine"
+
+    nurse(scenario)
+
+
+def test_limits_of_disk_apart() -> None:
+    async def scenario(ward: Ward) -> None:
+        finding = await one(ward, "RQ-D021")
+        assert finding.subject == "cluster DefaultCluster, diskMaxUsedSpaceRatio"
+
+    nurse(scenario, store_b={"disk_max_used_ratio": 90})
+
+
+def test_no_name_server_at_all_is_an_error() -> None:
+    async def scenario(ward: Ward) -> None:
+        ward.cluster.kill(N1)
+        ward.cluster.kill(N2)
+        with pytest.raises(ClientError):
+            await ward.look()
+
+    nurse(scenario)
