@@ -1,6 +1,7 @@
 """`roquette doctor`"""
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -110,28 +111,16 @@ def _show(cluster: Cluster, facts: "Facts", findings: "list[Finding]") -> None:
             ("fix", finding.fix),
         ):
             print(f"    {title:5} {text}")
-    counts = {severity: sum(f.severity == severity for f in findings) for severity in _severities()}
-    said = ", ".join(f"{count} {severity}s" for severity, count in counts.items())
-    say(
-        f"{len(facts.brokers)} brokers, {len(facts.name_servers)} name servers, {len(facts.groups)} groups online: {said}"
-    )
-
-
-def _severities() -> list[str]:
-    from roquette.admin.doctor.findings import Severity
-
-    return [severity.value for severity in Severity]
+    count = Counter(str(finding.severity) for finding in findings)
+    parts = (len(facts.brokers), len(facts.name_servers), len(facts.groups))
+    said = ", ".join(f"{count[severity]} {severity}s" for severity in ("error", "warning", "note"))
+    say("{} brokers, {} name servers, {} groups online: ".format(*parts) + said)
 
 
 def _row(finding: "Finding") -> FindingRow:
+    fields = {name: getattr(finding, name) for name in FindingRow.__struct_fields__[:-1]}
     return FindingRow(
-        finding.code,
-        finding.severity.value,
-        finding.subject,
-        finding.evidence,
-        finding.cause,
-        finding.fix,
-        bool(finding.remedies),
+        **fields | {"severity": str(finding.severity)}, fixable=finding.remedies != ()
     )
 
 

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
-from roquette.admin.doctor.facts import BrokerFacts, DelayLevel, Facts, NameServerFacts
+from roquette.admin.doctor.facts import BrokerFacts, DelayLevel, Facts, NameServerFacts, is_of_group
 from roquette.admin.doctor.group_examination import examine_groups
-from roquette.admin.doctor.partial_topics import partial_topics
 from roquette.base.clock import Clock
 from roquette.client import calls, inspection_calls
 from roquette.client.calls import Call
@@ -17,8 +16,6 @@ from roquette.client.operations import Answer, Operation, ask_all
 from roquette.errors import CorruptRecord, Unreachable
 from roquette.message.message import MessageQueue
 from roquette.message.names import (
-    DLQ_PREFIX,
-    RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TOOLS_CONSUMER_GROUP,
     TRANS_GROUP,
@@ -50,7 +47,7 @@ def examine(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
     yield from _running_state(facts.brokers, clock)
     yield from _tables(facts.masters())
     yield from _routes(facts)
-    partial = set(partial_topics(facts.masters()))
+    partial = set(facts.partial_topics())
     for broker in facts.masters():
         yield from _queue_ends(broker, partial, facts.left_out)
         yield from _delays(broker, clock)
@@ -166,7 +163,7 @@ def _bounded(names: list[str], left_out: list[str], what: str) -> list[str]:
 def _queue_ends(broker: BrokerFacts, also: set[str], left_out: list[str]) -> Operation[None]:
     consumed = also & broker.topics.keys()
     consumed |= {topic for _, topic in broker.offsets if topic in broker.topics}
-    consumed |= {topic for topic in broker.topics if topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
+    consumed |= {topic for topic in broker.topics if is_of_group(topic)}
     names = _bounded(sorted(consumed), left_out, f"consumed topics of {broker.label}")
     answers = yield from ask_all((broker.address, calls.topic_stats(topic)) for topic in names)
     broker.queues = {queue: ends for answer in answers for queue, ends in answer.value or ()}

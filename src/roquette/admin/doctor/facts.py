@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from roquette.message.message import MessageQueue
+from roquette.message.names import DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX, is_system_topic
 from roquette.wire.bodies import (
     ClusterInfo,
     ConsumerRunningInfo,
@@ -16,6 +17,11 @@ from roquette.wire.bodies import (
     TopicOffset,
     TopicRouteData,
 )
+
+
+def is_of_group(topic: str) -> bool:
+    """Whether a topic holds a group's retries or dead letters."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 class NameServerFacts(msgspec.Struct, kw_only=True):
@@ -103,8 +109,6 @@ class MemberFacts(msgspec.Struct, kw_only=True):
 
     client_id: str
     addresses: dict[str, list[str]] = {}
-    language: str = ""
-    version: str = ""
     running: ConsumerRunningInfo | None = None
 
     @property
@@ -172,6 +176,21 @@ class Facts(msgspec.Struct, kw_only=True):
     def master(self, name: str) -> BrokerFacts | None:
         """The master of a broker name, if it answered."""
         return next((broker for broker in self.masters() if broker.name == name), None)
+
+    def partial_topics(self) -> dict[str, tuple[list[BrokerFacts], list[BrokerFacts]]]:
+        """The users' own topics only some of their cluster's masters have -> who has it, and who lacks it."""
+        found: dict[str, tuple[list[BrokerFacts], list[BrokerFacts]]] = {}
+        masters = [broker for broker in self.masters() if broker.topics]
+        names = {name for broker in masters for name in (broker.name, broker.cluster)}
+        for topic in sorted({topic for broker in masters for topic in broker.topics} - names):
+            if is_system_topic(topic) or topic.endswith(REPLY_TOPIC_SUFFIX) or is_of_group(topic):
+                continue
+            has = [broker for broker in masters if topic in broker.topics]
+            clusters = {broker.cluster for broker in has}
+            lacks = [b for b in masters if b.cluster in clusters and topic not in b.topics]
+            if lacks:
+                found[topic] = has, lacks
+        return found
 
     def positions(self) -> Iterator["Position"]:
         """Every queue of every group's offsets whose ends are known."""

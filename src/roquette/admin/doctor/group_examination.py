@@ -15,7 +15,6 @@ from roquette.message.names import (
     TOOLS_CONSUMER_GROUP,
 )
 from roquette.wire.bodies import ConsumerConnection, SubscriptionData
-from roquette.wire.codes import version_text
 
 MAX_GROUPS: Final = 2_000
 MAX_MEMBERS: Final = 2_000
@@ -63,12 +62,8 @@ def _join(facts: GroupFacts, broker: str, online: ConsumerConnection) -> None:
     for connection in online.connection_set:
         member = members.get(connection.client_id)
         if member is None:
-            member = members[connection.client_id] = MemberFacts(
-                client_id=connection.client_id,
-                addresses={},
-                language=connection.language or "",
-                version=version_text(connection.version),
-            )
+            member = MemberFacts(client_id=connection.client_id, addresses={})
+            members[connection.client_id] = member
             facts.members.append(member)
         member.addresses.setdefault(broker, []).append(connection.client_addr)
 

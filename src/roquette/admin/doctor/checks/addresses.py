@@ -7,18 +7,9 @@ from typing import Final
 from roquette.admin.doctor.facts import BrokerFacts, Facts
 from roquette.admin.doctor.findings import Looks, Severity, Sign
 
-_CONTAINER_NETWORKS: Final = tuple(
-    map(
-        IPv4Network,
-        (
-            "172.16.0.0/12",  # Docker's bridges
-            "192.168.65.0/24",  # Docker Desktop
-            "10.88.0.0/16",  # Podman
-            "10.42.0.0/16",  # k3s
-            "10.244.0.0/16",  # Kubernetes: flannel, kind
-        ),
-    )
-)
+# Docker's bridges, Docker Desktop, Podman, k3s, and Kubernetes with flannel or kind.
+_NETWORKS: Final = "172.16.0.0/12 192.168.65.0/24 10.88.0.0/16 10.42.0.0/16 10.244.0.0/16"
+_CONTAINER_NETWORKS: Final = tuple(map(IPv4Network, _NETWORKS.split()))
 _DOCKER0: Final = IPv4Network("172.17.0.0/16")
 _SAME_NETWORK: Final = 16  # leading bits
 

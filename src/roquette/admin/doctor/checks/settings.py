@@ -8,13 +8,8 @@ from roquette.admin.doctor.checks.addresses import beyond_loopback, host_of, is_
 from roquette.admin.doctor.facts import BrokerFacts
 from roquette.admin.doctor.findings import Looks, Remedy, Severity, Sign
 
-_DISK_KEYS: Final = (
-    "diskMaxUsedSpaceRatio",
-    "diskSpaceCleanForciblyRatio",
-    "diskSpaceWarningLevelRatio",
-    "fileReservedTime",
-    "deleteWhen",
-)
+_RATIOS: Final = "diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio"
+_DISK_KEYS: Final = (*_RATIOS.split(), "fileReservedTime", "deleteWhen")
 
 
 def _on(broker: BrokerFacts, key: str) -> bool:
@@ -64,7 +59,7 @@ def auto_creation(looks: Looks) -> Iterator[Sign]:
     if not (looks.intent.production or beyond_loopback(looks.now)):
         return
     for broker in looks.now.masters():
-        if _on(broker, "autoCreateTopicEnable"):
+        if _on(broker, key := "autoCreateTopicEnable"):
             undo = f"set autoCreateTopicEnable=true on broker {broker.name}"
             yield Sign(
                 broker.label,
@@ -72,15 +67,7 @@ def auto_creation(looks: Looks) -> Iterator[Sign]:
                 "a misspelt name becomes a topic that nobody consumes; with Apache's brokers, on one broker only",
                 "set autoCreateTopicEnable=false (roquette doctor --production --fix does it until the next start)",
                 Severity.WARNING if looks.intent.production else None,
-                (
-                    Remedy(
-                        broker.name,
-                        broker.address,
-                        undo,
-                        setting="autoCreateTopicEnable",
-                        value="false",
-                    ),
-                ),
+                (Remedy(broker.name, broker.address, undo, setting=key, value="false"),),
             )
 
 

@@ -1,11 +1,10 @@
 """Checks of topics: where they are, and whether name servers agree about that."""
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from roquette.admin.doctor.facts import BrokerFacts, Facts
 from roquette.admin.doctor.findings import Looks, Remedy, Sign
-from roquette.admin.doctor.partial_topics import partial_topics
 from roquette.message.names import DLQ_PREFIX, PREDEFINED_GROUPS, RETRY_PREFIX
 from roquette.wire.bodies import TopicConfig, TopicRouteData
 from roquette.wire.bodies.route import canonical
@@ -71,23 +70,11 @@ def _words(route: TopicRouteData) -> str:
     return ", ".join(parts) or "nothing"
 
 
-class _Partial(NamedTuple):
-    topic: str
-    has: list[BrokerFacts]
-    lacks: list[BrokerFacts]
-
-
-def _partial(facts: Facts) -> Iterator[_Partial]:
-    for topic, (has, lacks) in sorted(partial_topics(facts.masters()).items()):
-        yield _Partial(topic, has, lacks)
-
-
 def on_one_broker(looks: Looks) -> Iterator[Sign]:
     """Topics that only some of their cluster's brokers have."""
-    for partial in _partial(looks.now):
-        if _came_back(partial) is not None:
+    for topic, (has, lacks) in looks.now.partial_topics().items():
+        if _came_back(topic, has, lacks):
             continue
-        topic, has, lacks = partial
         config = has[0].topics[topic]
         yield Sign(
             f"topic {topic}",
@@ -100,22 +87,14 @@ def on_one_broker(looks: Looks) -> Iterator[Sign]:
 
 def _created(topic: str, config: TopicConfig, broker: BrokerFacts) -> Remedy:
     undo = f"roquette topic create {topic} --queues {config.write_queue_nums} --perm 4 --broker {broker.name}"
-    return Remedy(
-        broker.name,
-        broker.address,
-        undo,
-        topic=topic,
-        queues=config.write_queue_nums,
-        perm=config.perm & 6 or 6,
-    )
+    queues, perm = config.write_queue_nums, config.perm & 6 or 6
+    return Remedy(broker.name, broker.address, undo, topic, queues, perm)
 
 
 def came_back(looks: Looks) -> Iterator[Sign]:
     """Topics only brokers have that started after the others, and that nobody has written to since."""
-    for partial in _partial(looks.now):
-        evidence = _came_back(partial)
-        if evidence is not None:
-            topic, has, lacks = partial
+    for topic, (has, lacks) in looks.now.partial_topics().items():
+        if evidence := _came_back(topic, has, lacks):
             yield Sign(
                 f"topic {topic}",
                 f"on {_names(has)}, not on {_names(lacks)}; {evidence}",
@@ -124,26 +103,21 @@ def came_back(looks: Looks) -> Iterator[Sign]:
             )
 
 
-def _came_back(partial: _Partial) -> str | None:
-    boots = [broker.number("bootTimestamp") for broker in partial.has]
-    others = [broker.number("bootTimestamp") for broker in partial.lacks]
-    if None in boots or None in others:
-        return None
-    booted = min(boot for boot in boots if boot is not None)
-    if booted <= max(boot for boot in others if boot is not None):
-        return None
+def _came_back(topic: str, has: list[BrokerFacts], lacks: list[BrokerFacts]) -> str:
+    """Why we think so; "": we do not."""
+    booted = min(broker.number("bootTimestamp") or 0 for broker in has)
+    if booted <= max(broker.number("bootTimestamp") or booted for broker in lacks):
+        return ""
     written = [
         ends.last_update_timestamp
-        for broker in partial.has
+        for broker in has
         for queue, ends in broker.queues.items()
-        if queue.topic == partial.topic and ends.max_offset > 0
+        if queue.topic == topic and ends.max_offset > 0
     ]
     if not written or max(written) >= booted:
-        return None
-    return (
-        f"last written {(booted - max(written)) // 1000} s before {_names(partial.has)} started, "
-        "and the others were running then"
-    )
+        return ""
+    age_s = (booted - max(written)) // 1000
+    return f"last written {age_s} s before {_names(has)} started, and the others were running then"
 
 
 def _names(brokers: list[BrokerFacts]) -> str:
