@@ -2,6 +2,8 @@
 
 import asyncio
 
+from tests.broker.conftest import HOST, PORT
+
 from roquette.wire.bodies import ConsumeStats, TopicStatsTable
 from roquette.wire.json_body import decode_body
 
@@ -38,5 +40,24 @@ def test_traffic_shows_in_the_table_and_in_rates(run_broker):
         group = decode_body(ConsumeStats, (await client.call(208, {"consumerGroup": "g"})).body)
         assert 0.6 <= group.consume_tps <= 3.0
         assert group.offset_table
+
+    run_broker(scenario)
+
+
+def test_who_speaks_something_else_is_counted_at_both_ports(run_broker):
+    async def scenario(case):
+        client = await case.client()
+        table = await table_of(client)
+        assert (table["wrongProtocolConnections"], table["wrongProtocolLast"]) == ("0", "")
+        assert (table["accessControl"], int(table["openDescriptors"]) > 3) == ("off", True)
+        assert int(table["descriptorLimit"]) > int(table["openDescriptors"])
+
+        reader, writer = await asyncio.open_connection(HOST, PORT)
+        writer.write(b"EHLO mail.example.org\r\n")
+        while await reader.read(100):
+            pass
+        table = await table_of(client)
+        assert table["wrongProtocolConnections"] == "1"
+        assert ":" in table["wrongProtocolLast"]
 
     run_broker(scenario)

@@ -69,6 +69,11 @@ OUR_STATUS_KEYS |= {
     "messagesRefused",
     "roquetteForm",
     "refusedNames",
+    "accessControl",
+    "descriptorLimit",
+    "openDescriptors",
+    "wrongProtocolConnections",
+    "wrongProtocolLast",
 }
 OUR_STATUS_KEYS |= {
     "setAside",

@@ -43,6 +43,14 @@ def descriptor_limit() -> int:
     return _UNLIMITED if soft == resource.RLIM_INFINITY else min(soft, _UNLIMITED)
 
 
+def open_descriptors() -> int:
+    """How many descriptors this process has open; -1 where the system does not tell."""
+    try:
+        return len(os.listdir("/dev/fd")) - 1  # without the one that lists them
+    except OSError:
+        return -1
+
+
 def connection_limit() -> int:
     """How many connections a process may have, so that its files and requests for others find descriptors."""
     limit = descriptor_limit()

@@ -69,6 +69,9 @@ class Shell(Protocol):
     def runtime_info(self, now_ms: int) -> dict[str, str]:
         """The features' lines of GET_BROKER_RUNTIME_INFO."""
 
+    def strangers(self) -> tuple[int, str]:
+        """How many connections spoke none of the ports' protocols since the start, and the last one's host:port."""
+
     def lanes(self) -> list[tuple[str, int, int, int]]:
         """Name, size, capacity, age of the oldest request in ms: what the main port's lanes hold."""
 

@@ -31,7 +31,11 @@ class Listeners:
     """The main port and that of listenPort-2, each with a dispatcher of its own.
 
     Args:
-        lost: a connection has ended."""
+        lost: a connection has ended.
+
+    Attributes:
+        limits: what peers may leave unfinished, at both ports; who spoke nothing we do is counted there.
+    """
 
     def __init__(self, rows: list[Row], core: BrokerCore, lost: Callable[[Peer], None]) -> None:
         self._config = config = core.live.current
@@ -56,7 +60,7 @@ class Listeners:
         )
         idle_s = float(config.server_channel_max_idle_time_seconds)
         bound = ConnectionBound(config.max_connections)
-        limits = PeerLimits(
+        self.limits = limits = PeerLimits(
             config.frame_timeout_seconds,
             idle_s,
             config.max_unfinished_frame_bytes,

@@ -246,6 +246,10 @@ class Broker:
         """Run a request again, now; `may_hold`: it may go on waiting."""
         self._listeners.rerun(job, may_hold)
 
+    def strangers(self) -> tuple[int, str]:
+        """How many connections spoke none of the ports' protocols, and the last one's host:port."""
+        return self._listeners.limits.strangers, self._listeners.limits.last_stranger
+
     def lanes(self) -> list[tuple[str, int, int, int]]:
         """Name, size, capacity, age of the oldest request in ms: what the main port's lanes hold."""
         return self._listeners.lanes()

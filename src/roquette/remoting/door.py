@@ -76,6 +76,7 @@ class Lobby:
         admit: whether a connection (host:port) may come in, which counts it; says why not.
         release: one that was counted has gone, or is counted elsewhere from now on.
         silent_s: how long one may say nothing at all.
+        stranger: told of each (host:port) that spoke nothing this port does.
     """
 
     def __init__(
@@ -84,8 +85,10 @@ class Lobby:
         release: Callable[[], None],
         noise: RateLimited,
         silent_s: float,
+        stranger: Callable[[str], None] = lambda remote: None,
     ) -> None:
         self.admit = admit
+        self.stranger = stranger
         self.noise = noise
         self.tasks = Tasks()
         self._release = release
@@ -268,6 +271,7 @@ class Door(asyncio.Protocol):
                 self.remote,
             )
             if kind in (Kind.REMOTING, Kind.HTTP2):  # they would take a word for a broken frame
+                self._lobby.stranger(self.remote)
                 self._raw.abort()
             else:
                 self._part(TLS_ONLY)
@@ -330,6 +334,7 @@ class Door(asyncio.Protocol):
         self._part(NO_TLS if hello else UNKNOWN)
 
     def _part(self, word: bytes) -> None:
+        self._lobby.stranger(self.remote)
         self._stop_timer()
         self._first = b""
         part(self._raw, word, partial(self._lobby.leave, self))

@@ -80,7 +80,8 @@ class Server:
         self._tls: ServerTls | None = None
         self._listeners: list[asyncio.AbstractServer] = []
         # Connections that have not said anything yet; without TLS there is none.
-        self._lobby = Lobby(self._admit, self._bound.release, self._noise, idle_s)
+        met = self._limits.met_stranger
+        self._lobby = Lobby(self._admit, self._bound.release, self._noise, idle_s, met)
 
     async def start(
         self, host: str, port: int, tls: ServerTls | None = None, speaks: Speaks | None = None

@@ -119,6 +119,7 @@ class PeerProtocol(asyncio.Protocol):
             hint = " (a TLS handshake: TLS is not enabled on this port)"
         elif data[:4] in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "):
             hint = " (an HTTP request: this port speaks RocketMQ's remoting protocol)"
+        self._dispatcher.limits.met_stranger(peer.remote)
         self._noise.warning(
             "protocol", "connection closed peer=%s error=%s", peer.remote, f"{error}{hint}"
         )

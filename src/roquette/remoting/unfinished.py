@@ -78,9 +78,12 @@ class PeerLimits:
     Args:
         frame_timeout_s, unsent_timeout_s: how long a frame's bytes may fail to arrive, and answers to leave.
         frame_bytes, unsent_bytes: what unfinished frames, and answers not yet taken, may hold.
+
+    Attributes:
+        strangers: connections that spoke none of the protocols; `last_stranger`: host:port of the last of them.
     """
 
-    __slots__ = ("frames", "unsent")
+    __slots__ = ("frames", "last_stranger", "strangers", "unsent")
 
     def __init__(
         self,
@@ -91,6 +94,13 @@ class PeerLimits:
     ) -> None:
         self.frames: UnfinishedTable = UnfinishedTable(frame_timeout_s, frame_bytes)
         self.unsent: UnfinishedTable = UnfinishedTable(unsent_timeout_s, unsent_bytes)
+        self.strangers: int = 0
+        self.last_stranger: str = ""
+
+    def met_stranger(self, remote: str) -> None:
+        """Count a connection that spoke none of the protocols."""
+        self.strangers += 1
+        self.last_stranger = remote
 
 
 def note_unsent(table: UnfinishedTable, peer: Peer, waiting: int, size: int, now_s: float) -> bool:

@@ -6,6 +6,7 @@ Apache: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig, prepareRuntime
 import logging
 
 from roquette.base.config import format_properties, read_changes
+from roquette.base.descriptors import descriptor_limit, open_descriptors
 from roquette.base.form import form
 from roquette.base.lifecycle import Health
 from roquette.broker.core import BrokerCore
@@ -37,6 +38,7 @@ class AdminProcessor(Feature):
         self._aside = core.writer.aside
         self._tables = core.tables
         self._shell = core.shell
+        self._guarded = core.protection.guard is not None
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -98,7 +100,13 @@ class AdminProcessor(Feature):
     def health(self) -> dict[str, str]:
         """What only this broker counts."""
         backward, aside = self._tables.backward_commits, self._aside
+        strangers, last_stranger = self._shell.strangers()
         return {
+            "accessControl": "on" if self._guarded else "off",
+            "descriptorLimit": str(descriptor_limit()),
+            "openDescriptors": str(open_descriptors()),
+            "wrongProtocolConnections": str(strangers),
+            "wrongProtocolLast": last_stranger,
             "offsetRegressions": str(backward.accepted),
             "offsetRegressionsRefused": str(backward.refused),
             "refusedNames": self._settings.bounds.shown(),
