@@ -14,6 +14,10 @@ STORED = "what is stored carries it"
 SHOWN = "people and tools are shown it"
 PROMISED = "timer messages are promised for a wall time"
 READERS: dict[str, tuple[str, str]] = {
+    "admin/doctor/examination.py": (
+        "the wall clocks of brokers are compared with ours, and so is what they stored",
+        "_delays _running_state examine",
+    ),
     "apps/local_group.py": ("when a process was started, for people", "_start"),
     "apps/local_proxy.py": (VERSIONS, "_make group"),
     "broker/cluster/auto_creation.py": (VERSIONS, "_ask"),
