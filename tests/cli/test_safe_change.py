@@ -27,3 +27,24 @@ def test_a_broker_is_drained_and_restored(roquette: Roquette) -> None:
     assert "broker-a is not drained" in str(again.exception)
     unknown = roquette("broker", "drain", "broker-x", "--yes")
     assert "knows no broker broker-x" in str(unknown.exception)
+
+
+def test_a_topic_is_resized(roquette: Roquette) -> None:
+    assert roquette("topic", "create", "sized", "--queues", "4").exit_code == 0
+    resize = ("topic", "resize", "sized", "--yes", "--queues")
+    lossy = roquette(*resize, "4", "--read-queues", "2")
+    assert "loses what goes to queue 2" in str(lossy.exception)
+    first = roquette(*resize, "2", "-o", "json")
+    assert first.exit_code == 0, first.output
+    rows = json.loads(first.stdout)
+    assert [(row["queue"], row["end_offset"], row["proven"]) for row in rows] == [
+        (2, 0, True),
+        (3, 0, True),
+    ]
+    described = json.loads(roquette("topic", "describe", "sized", "-o", "json").stdout)
+    assert [(b["write_queues"], b["read_queues"]) for b in described["brokers"]] == [(2, 4)]
+    done = roquette(*resize, "2", "--wait", "--settle", "0")
+    assert done.exit_code == 0 and "queue 2 and on are gone" in done.stderr
+    assert roquette(*resize, "8", "--wait").exit_code == 0
+    described = json.loads(roquette("topic", "describe", "sized", "-o", "json").stdout)
+    assert [(b["write_queues"], b["read_queues"]) for b in described["brokers"]] == [(8, 8)]

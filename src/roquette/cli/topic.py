@@ -7,12 +7,14 @@ import typer
 
 from roquette.cli.connect import Cluster, cluster_verb
 from roquette.cli.output import say, show_json
+from roquette.cli.resize import resize_command
 from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
     from roquette.admin.topics import TopicChange
 
-app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
+app = typer.Typer(help="List, create, resize, describe and delete topics.", no_args_is_help=True)
+app.command("resize")(resize_command)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 ClusterName = Annotated[

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from roquette.base.config import format_properties, parse_properties
 from roquette.client.calls import Call, body_of, nothing
 from roquette.message.names import TBW102
-from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper
+from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper, TimerMetricsSerializeWrapper
 from roquette.wire.bodies.topic_config import TopicConfig, TopicConfigAndMappingSerializeWrapper
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import decode_ext
@@ -76,3 +76,16 @@ def put_topic(config: TopicConfig) -> Call[None]:
 def delay_progress() -> Call[DelayOffsetSerializeWrapper]:
     """How far a broker has delivered the queue of each delay level; queue number is the level less one."""
     return Call(RequestCode.GET_ALL_DELAY_OFFSET, body_of(DelayOffsetSerializeWrapper))
+
+
+def timer_metrics() -> Call[dict[str, int]]:
+    """By topic: messages a broker delivers at a time of their own, and has not yet."""
+    return Call(
+        RequestCode.GET_TIMER_METRICS,
+        lambda answer: {
+            topic: metric.count
+            for topic, metric in decode_body(
+                TimerMetricsSerializeWrapper, answer.body
+            ).timing_count.items()
+        },
+    )

@@ -1,0 +1,315 @@
+"""Change the number of a topic's queues without losing a message.
+
+Queues that go are closed for producers first (writeQueueNums), clients hear of it, and only when every group has
+read them to their ends, and no delayed message or open transaction can still come to them, they are closed for
+consumers, too (readQueueNums). The certificate says which offsets prove it.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from roquette.admin.cluster import masters_of
+from roquette.admin.drain import LOOK_S, Pace, Run
+from roquette.admin.left import TRANS_GROUP, Holdings, look_at
+from roquette.client import calls, change_calls
+from roquette.client.operations import Operation, ask, ask_all
+from roquette.errors import BrokerError, ClientError, ConfigError
+from roquette.message.message import MessageQueue
+from roquette.message.names import SCHEDULE_TOPIC, TOOLS_CONSUMER_GROUP, TRANS_HALF_TOPIC
+from roquette.message.properties import REAL_QID, REAL_TOPIC, decode_properties
+from roquette.message.record import decode_records
+from roquette.wire.bodies.topic_config import TopicConfig
+
+MOST_SCANNED: Final = 20_000
+"""Delayed messages and half messages of a queue that are looked at; of more, all count as messages of the topic."""
+
+_PULLED: Final = 32
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A topic on one broker, as it is."""
+
+    broker: str
+    address: str
+    config: TopicConfig
+
+
+class ProofRow(msgspec.Struct, frozen=True):
+    """One group in one queue that goes. `proven`: the group is at the end, and nothing more can come.
+
+    Attributes:
+        coming: delayed messages and half messages that may still be put to the broker's queues that go.
+    """
+
+    broker: str
+    queue: int
+    group: str
+    end_offset: int
+    group_offset: int
+    coming: int
+    proven: bool
+
+
+def places_of(topic: str) -> Operation[list[Place]]:
+    """The masters that have the topic; raises ConfigError when none has it, ClientError when one does not answer."""
+    masters = yield from masters_of()
+    answers = yield from ask_all((address, change_calls.topic_configs()) for _, address in masters)
+    found = [
+        Place(broker, address, configs[topic])
+        for (broker, address), answer in zip(masters, answers, strict=True)
+        if topic in (configs := answer.get())
+    ]
+    if not found:
+        raise ConfigError(
+            f"no broker has a topic {topic}: 'roquette topic list' shows those there are"
+        )
+    return found
+
+
+def check(places: Sequence[Place], write: int, read: int, *, force: bool) -> None:
+    """Raise ConfigError for an order that loses messages, or that nobody can mean."""
+    topic = places[0].config.topic_name
+    if read < write and not force:
+        raise ConfigError(
+            f"{topic} with {read} queues to read and {write} to write loses what goes to queue {read} and on: "
+            "give no fewer to read than to write, or say --force"
+        )
+    if any(place.config.order for place in places) and not force:
+        raise ConfigError(
+            f"{topic} is an order topic: with another number of queues its keys go to other queues, and messages of one "
+            "key are no longer in order; say --force when none are under way"
+        )
+
+
+def put(places: Sequence[Place], write: int, read: int) -> Operation[list[Place]]:
+    """Change the topic's numbers on these brokers; the places as they are then."""
+    changed = [
+        Place(
+            place.broker,
+            place.address,
+            msgspec.structs.replace(place.config, write_queue_nums=write, read_queue_nums=read),
+        )
+        for place in places
+    ]
+    asks = ((place.address, change_calls.put_topic(place.config)) for place in changed)
+    for place, answer in zip(changed, (yield from ask_all(asks)), strict=True):
+        if answer.error is not None:
+            raise ClientError(f"{place.broker} did not change the topic: {answer.reason}")
+    return changed
+
+
+def set_numbers(topic: str, write: int, read: int, *, force: bool) -> Operation[list[Place]]:
+    """Change both numbers at once, on every broker that has the topic.
+
+    Raises:
+        ConfigError: it would lose messages: fewer queues to read than to write, or than there are.
+    """
+    places = yield from places_of(topic)
+    check(places, write, read, force=force)
+    most = max(place.config.read_queue_nums for place in places)
+    if read < most and not force:
+        raise ConfigError(
+            f"{topic} has {most} queues to read: what is unread in queue {read} and on would be out of reach; "
+            "give --wait without --read-queues, or say --force"
+        )
+    return (yield from put(places, write, read))
+
+
+def prove(place: Place, first: int, ignored: Collection[str] = ()) -> Operation[list[ProofRow]]:
+    """Where every group is in the queues of a broker from number `first` on, and what may still come to them.
+
+    What may come is asked before where the groups are, and where they are before the ends: so each row errs to
+    the side of waiting.
+
+    Raises:
+        ConfigError: no group reads the topic, and messages in these queues would be out of reach.
+    """
+    topic = place.config.topic_name
+    before = yield from look_at(place.address, [topic])
+    coming = yield from _coming(place, first, before)
+    found = yield from look_at(place.address, [topic])
+    groups = sorted(group for group, read in found.pairs if read == topic and group not in ignored)
+    rows: list[ProofRow] = []
+    for queue, at in sorted(found.ends[topic].items()):
+        if queue < first:
+            continue
+        if not groups and at.max_offset > at.min_offset:
+            raise ConfigError(
+                f"no group reads {topic}, and {at.max_offset - at.min_offset} messages in queue {queue} of {place.broker} "
+                "would be out of reach; say --force if nobody wants them"
+            )
+        for group in groups or [""]:
+            offset = found.places.get((group, topic), {}).get(queue, at.min_offset)
+            proven = coming == 0 and (not group or offset >= at.max_offset)
+            rows.append(ProofRow(place.broker, queue, group, at.max_offset, offset, coming, proven))
+    return rows
+
+
+def _coming(place: Place, first: int, found: Holdings) -> Operation[int]:
+    """Messages that the broker itself may still put to the topic's queues from `first` on."""
+    topic, count = place.config.topic_name, 0
+    waiting = [
+        (SCHEDULE_TOPIC, queue, found.delays.get(queue + 1, 0))
+        for queue in found.ends[SCHEDULE_TOPIC]
+    ]
+    half = found.places.get((TRANS_GROUP, TRANS_HALF_TOPIC), {})
+    waiting += [
+        (TRANS_HALF_TOPIC, queue, half.get(queue, 0)) for queue in found.ends[TRANS_HALF_TOPIC]
+    ]
+    for name, queue, progress in waiting:
+        at = found.ends[name][queue]
+        start = max(at.min_offset, progress)
+        if at.max_offset - start > MOST_SCANNED:
+            count += at.max_offset - start
+        elif at.max_offset > start:
+            source = MessageQueue(name, place.broker, queue)
+            count += yield from _count(
+                place.address, source, (start, at.max_offset), (topic, first)
+            )
+    if found.timed:
+        count += (yield from _timed(place.address)).get(topic, 0)
+    return count
+
+
+def _timed(address: str) -> Operation[dict[str, int]]:
+    try:
+        return (yield from ask(address, change_calls.timer_metrics()))
+    except BrokerError:  # it has no timers
+        return {}
+
+
+def _count(
+    address: str, source: MessageQueue, part: tuple[int, int], wanted: tuple[str, int]
+) -> Operation[int]:
+    """Of the messages in a part of a system queue, those that go to `wanted`: a topic, and queues from a number on."""
+    offset, count = part[0], 0
+    while offset < part[1]:
+        call = calls.pull(TOOLS_CONSUMER_GROUP, source, offset, _PULLED)
+        pulled = yield from ask(address, call)
+        for record in decode_records(pulled.records):
+            properties = decode_properties(record.properties)
+            queue = properties.get(REAL_QID, "0")
+            if properties.get(REAL_TOPIC) == wanted[0] and int(queue) >= wanted[1]:
+                count += 1
+        if pulled.next_offset <= offset:
+            break
+        offset = pulled.next_offset
+    return count
+
+
+def begin(topic: str, queues: int, *, force: bool = False) -> Operation[list[Place]]:
+    """The first step: brokers get the queues they lack, and nobody sends to those that go.
+
+    Returns:
+        The places with queues that go: fewer to write than to read.
+
+    Raises:
+        ConfigError: the order would lose order.
+    """
+    places = yield from places_of(topic)
+    check(places, queues, queues, force=force)
+    fewer = [place for place in places if place.config.read_queue_nums > queues]
+    yield from put([place for place in places if place not in fewer], queues, queues)
+    going: list[Place] = []
+    for place in fewer:
+        going += yield from put([place], queues, place.config.read_queue_nums)
+    return going
+
+
+async def resize(
+    run: Run,
+    topic: str,
+    queues: int,
+    pace: Pace,
+    *,
+    force: bool = False,
+    ignored: Collection[str] = (),
+) -> list[ProofRow]:
+    """Give a topic so many queues on every broker that has it. Can be ended and begun again at any point.
+
+    Returns:
+        The certificate: a row for each queue that went and each group; all are proven when it is done, and those
+        that are not say what `pace.timeout_s` was too short for.
+
+    Raises:
+        ConfigError: the order would lose messages. ClientError: a broker does not answer.
+    """
+    going = await run(begin(topic, queues, force=force))
+    if not going:
+        return []
+    pace.tell(
+        f"{', '.join(place.broker for place in going)}: nothing is sent to queue {queues} and on any more; "
+        f"clients hear of it in {pace.settle_s:.0f} s"
+    )
+    await pace.pause(pace.settle_s)
+    return await _close(run, going, queues, pace, force, ignored)
+
+
+async def _close(
+    run: Run,
+    going: Sequence[Place],
+    queues: int,
+    pace: Pace,
+    force: bool,
+    ignored: Collection[str],
+) -> list[ProofRow]:
+    """Wait for the proof at each broker, and take its queues away; all that was proven, or was not in time."""
+    end_s = pace.now() + pace.timeout_s
+    proofs: dict[str, list[ProofRow]] = {}
+    todo = list(going)
+    told = ""
+    while True:
+        for place in list(todo):
+            try:
+                rows = await run(prove(place, queues, ignored))
+            except ConfigError:
+                if not force:
+                    raise
+                rows = []
+            proofs[place.broker] = rows
+            if all(row.proven for row in rows) and await _take_away(run, place, queues, rows):
+                pace.tell(f"{place.broker}: queue {queues} and on are gone, read to their ends")
+                todo.remove(place)
+        left = [row for rows in proofs.values() for row in rows if not row.proven]
+        if left and (text := _in_short(left)) != told:
+            told = text
+            pace.tell(text)
+        if not todo or pace.now() >= end_s:
+            return [row for _, rows in sorted(proofs.items()) for row in rows]
+        await pace.pause(LOOK_S)
+
+
+async def _take_away(run: Run, place: Place, queues: int, rows: Sequence[ProofRow]) -> bool:
+    """Close the queues for consumers; open them again when one has grown behind its proof."""
+    await run(put([place], queues, queues))
+    grown = await run(_grown(place, rows))
+    if grown:
+        await run(put([place], queues, place.config.read_queue_nums))
+    return not grown
+
+
+def _grown(place: Place, rows: Sequence[ProofRow]) -> Operation[bool]:
+    ends = {row.queue: row.end_offset for row in rows}
+    topic = place.config.topic_name
+    answers = yield from ask_all(
+        (place.address, calls.max_offset(MessageQueue(topic, place.broker, queue)))
+        for queue in ends
+    )
+    return any(answer.get() > end for answer, end in zip(answers, ends.values(), strict=True))
+
+
+def _in_short(rows: Sequence[ProofRow]) -> str:
+    """What is waited for, in one line."""
+    behind: dict[str, int] = {}
+    coming: dict[str, int] = {}
+    for row in rows:
+        if row.group:
+            lag = max(0, row.end_offset - row.group_offset)
+            behind[row.group] = behind.get(row.group, 0) + lag
+        coming[row.broker] = row.coming
+    words = [f"{count} unread of {group}" for group, count in behind.items() if count]
+    if total := sum(coming.values()):
+        words.append(f"{total} delayed or open")
+    return "left: " + ", ".join(words or ["nothing"])
