@@ -43,6 +43,12 @@ SPECIAL: dict[str, dict[str, str]] = {
         "on_revoke": "on_revoke and self._beside(on_revoke)",
         "returns": "PushConsumer",
     },
+    "subscribe_batches": {
+        "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
+        "handler": "self._beside(handler)",
+        "on_revoke": "on_revoke and self._beside(on_revoke)",
+        "returns": "PushConsumer",
+    },
     "serve": {
         "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
         "handler": "self._beside(handler)",
@@ -71,6 +77,7 @@ SPECIAL: dict[str, dict[str, str]] = {
 }
 TYPES = {
     "Handler": "BlockingHandler",
+    "BatchHandler": "BlockingBatchHandler",
     "Check": "BlockingCheck",
     "Server": "BlockingServer",
     "Revoked": "BlockingRevoked",
@@ -89,6 +96,7 @@ from roquette.client.arguments import ModelName, StrategyName
 from roquette.client.blocking_base import (
     BlockingBase,
     BlockingCheck,
+    BlockingBatchHandler,
     BlockingHandler,
     BlockingRevoked,
     BlockingServer,

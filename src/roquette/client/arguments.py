@@ -12,7 +12,7 @@ from roquette.client.consumer_options import (
     StartPoint,
 )
 from roquette.client.core.rebalance import STRATEGIES, Strategy
-from roquette.client.handler import Handler
+from roquette.client.handler import BatchHandler, Handler
 from roquette.client.selection import Selection, Sql, check_selection
 from roquette.errors import ConfigError
 from roquette.message.message import Message
@@ -117,6 +117,7 @@ def consumer_options(
     strategy: StrategyName,
     on_revoke: Revoked | None = None,
     retry_levels: Sequence[int] = (),
+    batch: int = 0,
 ) -> ConsumerOptions:
     """The words of a subscribe call as options; raises ConfigError."""
     check_group(group)
@@ -144,6 +145,7 @@ def consumer_options(
         strategy=as_strategy(strategy),
         on_revoke=on_revoke,
         retry_levels=tuple(retry_levels),
+        batch=batch,
     )
 
 
@@ -179,7 +181,7 @@ def as_strategy(strategy: StrategyName) -> Strategy:
     return found
 
 
-def check_handler(handler: Handler) -> None:
+def check_handler(handler: Handler | BatchHandler) -> None:
     """Raises ConfigError: it cannot be called."""
     if not callable(handler):
         raise ConfigError(f"handler={handler!r} cannot be called")

@@ -32,6 +32,9 @@ P = TypeVar("P")
 BlockingHandler = Callable[[ReceivedMessage], bool | None]
 """Returns None or True when done; False or an exception lets the message come again later."""
 
+BlockingBatchHandler = Callable[[list[ReceivedMessage]], int | None]
+"""Returns None or True when all are done, False when none is, or how many of the first are: the others come again."""
+
 BlockingCheck = Callable[[ReceivedMessage], bool | None]
 """What became of a half message: True: deliver it. False: drop it. None: not known yet, ask again."""
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from roquette.client.arguments import ModelName, StrategyName
 from roquette.client.blocking_base import (
     BlockingBase,
+    BlockingBatchHandler,
     BlockingCheck,
     BlockingHandler,
     BlockingRevoked,
@@ -318,6 +319,60 @@ class Client(BlockingBase):
                     topic,
                     group=group,
                     handler=self._beside(handler),
+                    tags=tags,
+                    filter=filter,
+                    concurrency=concurrency,
+                    start_from=start_from,
+                    model=model,
+                    orderly=orderly,
+                    max_reconsume_times=max_reconsume_times,
+                    strategy=strategy,
+                    on_revoke=on_revoke and self._beside(on_revoke),
+                    retry_levels=retry_levels,
+                )
+            ),
+        )
+
+    def subscribe_batches(
+        self,
+        topic: str | Mapping[str, Selection],
+        *,
+        group: str,
+        handler: BlockingBatchHandler,
+        batch: int = 32,
+        tags: str = "*",
+        filter: Sql | None = None,
+        concurrency: int = 20,
+        start_from: StartPoint = StartFrom.LAST,
+        model: ModelName = "clustering",
+        orderly: bool = False,
+        max_reconsume_times: int = -1,
+        strategy: StrategyName = "AVG",
+        on_revoke: BlockingRevoked | None = None,
+        retry_levels: Sequence[int] = (),
+    ) -> PushConsumer:
+        """`subscribe` with a handler that takes several messages at once: a list of one queue's, in its order.
+
+        Args:
+            handler: returns None or True when all are done; False, or an exception, lets all come again; a number says
+                how many of the first are done, and the others come again (Apache: ackIndex, counted from 0).
+            batch: the most messages of one call. A call has what one pull of the queue brought, and never waits for
+                more; one pull brings 32 at most unless `ClientConfig.pull_batch` says more.
+            concurrency: how many calls run at the same time.
+
+        All other options are those of `subscribe`. Orderly, those that are not done are tried again before what follows.
+
+        Raises:
+            ConfigError: an option is wrong, or this client already has a consumer of the group.
+        """
+        return PushConsumer(
+            self,
+            self._call(
+                lambda: self._client.subscribe_batches(
+                    topic,
+                    group=group,
+                    handler=self._beside(handler),
+                    batch=batch,
                     tags=tags,
                     filter=filter,
                     concurrency=concurrency,

@@ -15,7 +15,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.client.access import AccessWords, access_of
 from roquette.client.config import ClientConfig, name_servers_told
 from roquette.client.consumer_options import ConsumerOptions
-from roquette.client.handler import Handler, inside_handler
+from roquette.client.handler import BatchHandler, Handler, inside_handler
 from roquette.client.interceptors import Interceptor, Interceptors
 from roquette.client.producer import Producer
 from roquette.client.pull_consumer import PullConsumer
@@ -146,7 +146,9 @@ class ClientBase:
     ) -> None:
         await self.close()
 
-    async def _join(self, handler: Handler | None, options: ConsumerOptions) -> PushConsumer:
+    async def _join(
+        self, handler: Handler | BatchHandler | None, options: ConsumerOptions
+    ) -> PushConsumer:
         """Join a group. Without a handler messages are asked for, from `PushConsumer.handed`."""
         consumer = PushConsumer(
             self.session, self._sender, self._files, handler, options, self._interceptors

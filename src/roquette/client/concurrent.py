@@ -12,6 +12,7 @@ from typing import Final
 
 from roquette.base.lifecycle import Health
 from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.handler import Messages
 from roquette.client.queue_locks import Membership, QueueLocks
 from roquette.client.retries import DEAD
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -26,13 +27,17 @@ SETTLE_S: Final = 0.3
 class ConcurrentQueues:
     """The queues one consumer works on side by side."""
 
-    def __init__(self, member: Membership, locks: QueueLocks, concurrency: int) -> None:
+    def __init__(
+        self, member: Membership, locks: QueueLocks, concurrency: int, batch: int = 1
+    ) -> None:
+        """`batch`: how many messages of a queue a worker handles at once, at most."""
         self._member = member
         self._locks = locks
         self._concurrency = concurrency
+        self._batch = batch
         self._returns = member.returns()
-        self._work: asyncio.Queue[tuple[ProcessQueue, ReceivedMessage]] = asyncio.Queue()
-        self._at_work: dict[int, tuple[ProcessQueue, ReceivedMessage, int]] = {}  # by worker
+        self._work: asyncio.Queue[tuple[ProcessQueue, Messages]] = asyncio.Queue()
+        self._at_work: dict[int, tuple[ProcessQueue, Messages, int]] = {}  # by worker
         self._leaving: dict[ProcessQueue, list[ReceivedMessage]] = {}  # with what failed since
         self._giving_up: dict[asyncio.Task[None], None] = {}
 
@@ -52,8 +57,8 @@ class ConcurrentQueues:
 
     def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Queue pulled messages for the handlers; bounded by the pull loop's thresholds."""
-        for message in messages:
-            self._work.put_nowait((state, message))
+        for first in range(0, len(messages), self._batch):
+            self._work.put_nowait((state, messages[first : first + self._batch]))
 
     def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         """Send a message to the dead letters."""
@@ -139,19 +144,20 @@ class ConcurrentQueues:
 
     async def _worker(self, index: int, health: Health) -> None:
         if (left := self._at_work.pop(index, None)) is not None:
-            self._failed(left[0], left[1])
+            for message in left[1]:
+                self._failed(left[0], message)
         while True:
             health.worked()
-            state, message = await self._work.get()
+            state, messages = await self._work.get()
             if state.dropped:
                 continue
-            self._at_work[index] = (state, message, self._member.session.clock.steady_ms())
-            done = await self._member.handle(message)
+            self._at_work[index] = (state, messages, self._member.session.clock.steady_ms())
+            done = await self._member.handle(messages)
             if self._at_work.pop(index, None) is None:
-                continue  # it took too long: the message has gone back already
-            if done:
+                continue  # it took too long: the messages have gone back already
+            for message in messages[:done]:
                 self._member.finish(state, message)
-            else:
+            for message in messages[done:]:
                 self._failed(state, message)
 
     def _failed(self, state: ProcessQueue, message: ReceivedMessage) -> None:
@@ -167,17 +173,19 @@ class ConcurrentQueues:
         """Messages a handler works on for too long go back to the broker (ProcessQueue.cleanExpiredMsg)."""
         limit_ms = self._member.session.config.consume_timeout_ms
         now_ms = self._member.session.clock.steady_ms()
-        for index, (state, message, began_ms) in list(self._at_work.items()):
+        for index, (state, messages, began_ms) in list(self._at_work.items()):
             if now_ms - began_ms <= limit_ms or state.dropped:
                 continue
             del self._at_work[index]
             log.warning(
-                "handler takes too long, the message goes back group=%s id=%s ms=%d",
+                "handler takes too long, the message goes back group=%s id=%s of=%d ms=%d",
                 self._member.group,
-                message.message_id,
+                messages[0].message_id,
+                len(messages),
                 now_ms - began_ms,
             )
-            self._failed(state, message)
+            for message in messages:
+                self._failed(state, message)
 
     async def renew(self, queues: Mapping[MessageQueue, ProcessQueue]) -> None:
         """Renew the locks, also those of queues about to be given up."""

@@ -14,7 +14,7 @@ from roquette.client.arguments import (
 )
 from roquette.client.client_base import ClientBase
 from roquette.client.consumer_options import Revoked, StartFrom, StartPoint
-from roquette.client.handler import Handler
+from roquette.client.handler import BatchHandler, Handler
 from roquette.client.pull_consumer import PullConsumer, ReadOptions
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.selection import Selection, Sql
@@ -83,6 +83,55 @@ class ConsumeCalls(ClientBase):
             strategy=strategy,
             on_revoke=on_revoke,
             retry_levels=retry_levels,
+        )
+        check_handler(handler)
+        return await self._join(handler, options)
+
+    async def subscribe_batches(
+        self,
+        topic: str | Mapping[str, Selection],
+        *,
+        group: str,
+        handler: BatchHandler,
+        batch: int = 32,
+        tags: str = "*",
+        filter: Sql | None = None,
+        concurrency: int = 20,
+        start_from: StartPoint = StartFrom.LAST,
+        model: ModelName = "clustering",
+        orderly: bool = False,
+        max_reconsume_times: int = -1,
+        strategy: StrategyName = "AVG",
+        on_revoke: Revoked | None = None,
+        retry_levels: Sequence[int] = (),
+    ) -> PushConsumer:
+        """`subscribe` with a handler that takes several messages at once: a list of one queue's, in its order.
+
+        Args:
+            handler: returns None or True when all are done; False, or an exception, lets all come again; a number says
+                how many of the first are done, and the others come again (Apache: ackIndex, counted from 0).
+            batch: the most messages of one call. A call has what one pull of the queue brought, and never waits for
+                more; one pull brings 32 at most unless `ClientConfig.pull_batch` says more.
+            concurrency: how many calls run at the same time.
+
+        All other options are those of `subscribe`. Orderly, those that are not done are tried again before what follows.
+
+        Raises:
+            ConfigError: an option is wrong, or this client already has a consumer of the group.
+        """
+        check_count("batch", batch)
+        options = consumer_options(
+            group,
+            as_subscriptions(topic, tags, filter),
+            concurrency=concurrency,
+            start_from=start_from,
+            model=model,
+            orderly=orderly,
+            max_reconsume_times=max_reconsume_times,
+            strategy=strategy,
+            on_revoke=on_revoke,
+            retry_levels=retry_levels,
+            batch=batch,
         )
         check_handler(handler)
         return await self._join(handler, options)

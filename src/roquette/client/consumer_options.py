@@ -44,6 +44,7 @@ class ConsumerOptions:
     Attributes:
         subscriptions: topics, each with what is wanted of it.
         start_from: a StartFrom, or milliseconds since 1970.
+        batch: how many messages the handler takes at once, in a list; 0: one, by itself.
     """
 
     group: str
@@ -56,6 +57,7 @@ class ConsumerOptions:
     strategy: Strategy = averagely
     on_revoke: Revoked | None = None
     retry_levels: tuple[int, ...] = ()
+    batch: int = 0
 
     @property
     def consume_from_where(self) -> str:

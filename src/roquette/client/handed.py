@@ -44,7 +44,7 @@ class HandedQueues(ConcurrentQueues):
             self._turn_ends = loop.time() + TURN_S
         while not self._closed:
             while self._current is None and not self._work.empty():
-                state, message = self._work.get_nowait()
+                state, (message,) = self._work.get_nowait()
                 if not state.dropped:
                     self._begin(state, message)
                     return message
@@ -56,7 +56,7 @@ class HandedQueues(ConcurrentQueues):
     def _begin(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         self._current = message
         if id(message) not in self._asked:  # else the runner knows
-            self._at_work[_HERE] = (state, message, self._member.session.clock.steady_ms())
+            self._at_work[_HERE] = (state, [message], self._member.session.clock.steady_ms())
             self._tell = self._runner.began(message)
 
     def settle(self, accepted: bool) -> None:

@@ -15,6 +15,12 @@ log = logging.getLogger("roquette.client")
 Handler = Callable[[ReceivedMessage], "Awaitable[bool | None] | bool | None"]
 """Returns None or True when done; False or an exception lets the message come again later."""
 
+Messages = list[ReceivedMessage]
+"""Some of one queue, in its order."""
+
+BatchHandler = Callable[[Messages], "Awaitable[int | None] | int | None"]
+"""Returns None or True when all are done, False when none is, or how many of the first are: the others come again."""
+
 _RUNNING: Final["ContextVar[HandlerRunner | None]"] = ContextVar("handler", default=None)
 
 
@@ -24,10 +30,22 @@ def inside_handler() -> bool:
 
 
 class HandlerRunner:
-    """The handler of one consumer. `busy` counts the messages it is at work on, `cut_off` those it was ended at."""
+    """The handler of one consumer. `busy` counts the calls it is at work on, `cut_off` those it was ended at.
 
-    def __init__(self, handler: Handler, group: str, interceptors: Interceptors) -> None:
+    Args:
+        many: the handler takes lists of messages.
+    """
+
+    def __init__(
+        self,
+        handler: Handler | BatchHandler,
+        group: str,
+        interceptors: Interceptors,
+        *,
+        many: bool = False,
+    ) -> None:
         self._handler = handler
+        self._many = many
         self._group = group
         self._interceptors = interceptors
         self.busy = 0
@@ -65,20 +83,25 @@ class HandlerRunner:
         if tell is not None:
             tell(accepted, None)
 
-    async def run(self, message: ReceivedMessage) -> tuple[bool, Exception | None]:
-        """Whether the handler accepted the message, and what it raised."""
+    async def run(self, messages: Messages) -> tuple[int, Exception | None]:
+        """How many of the first messages the handler accepted, and what it raised."""
         self.busy += 1
         outer = _RUNNING.set(self)
         raised: Exception | None = None
-        ok = False
-        ended = self._interceptors.on_receive(message, self._group) if self._interceptors else None
+        done, first = 0, messages[0]
+        told: list[tuple[int, Handled]] = []
+        if self._interceptors:
+            told = [
+                (place, self._interceptors.on_receive(message, self._group))
+                for place, message in enumerate(messages)
+            ]
         try:
-            result = self._handler(message)
+            result: object = self._handler(messages if self._many else first)  # type: ignore[arg-type]
             if isinstance(result, Awaitable):
                 task, began = asyncio.current_task(), asyncio.get_running_loop().time()
-                self._waiting[id(message)] = (message, task, began)
+                self._waiting[id(first)] = (first, task, began)
                 result = await result
-            ok = result is not False
+            done = _accepted(result, len(messages)) if self._many else result is not False
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -86,14 +109,23 @@ class HandlerRunner:
                 raise  # we are ended; else something the handler awaited was
         except Exception as error:
             log.warning(
-                "handler failed group=%s id=%s error=%r", self._group, message.message_id, error
+                "handler failed group=%s id=%s error=%r", self._group, first.message_id, error
             )
             log.debug("handler failed", exc_info=error)
             raised = error
         finally:
-            self._waiting.pop(id(message), None)
-            if ended is not None:
-                ended(ok, raised)
+            self._waiting.pop(id(first), None)
+            for place, tell in reversed(told):
+                tell(place < done, raised)
             _RUNNING.reset(outer)
             self.busy -= 1
-        return ok, raised
+        return done, raised
+
+
+def _accepted(result: object, most: int) -> int:
+    """How many of the first messages an answer of a batch handler accepts."""
+    if result is None or result is True:
+        return most
+    if isinstance(result, int):  # False is 0
+        return min(max(result, 0), most)
+    raise TypeError(f"it returned {result!r:.80}, neither None, True, False nor how many are done")

@@ -1,4 +1,4 @@
-"""Orderly consumption: one message of a queue at a time, under the broker's queue lock.
+"""Orderly consumption: one message of a queue at a time, or some in a row, under the broker's queue lock.
 
 Apache: ConsumeMessageOrderlyService, RebalanceImpl.lock and unlock. A queue that is given up is unlocked only
 when the handler at work on it has ended, so that no two members ever work on one queue.
@@ -23,7 +23,9 @@ _Waiting = asyncio.Queue[ReceivedMessage | None]  # None ends the task that take
 class OrderlyQueues:
     """The queues one consumer works on in order."""
 
-    def __init__(self, member: Membership, locks: QueueLocks) -> None:
+    def __init__(self, member: Membership, locks: QueueLocks, batch: int = 1) -> None:
+        """`batch`: how many messages in a row are handled at once, at most."""
+        self._batch = batch
         self._member = member
         self._locks = locks
         self._returns = member.returns()
@@ -114,31 +116,40 @@ class OrderlyQueues:
         current: list[ReceivedMessage],
         health: Health,
     ) -> None:
-        """`current`: the message at work, kept over an error, so that no message is skipped."""
+        """`current`: the messages at work, kept over an error, so that no message is skipped."""
         while True:
-            message = current[0] if current else await waiting.get()
-            if message is None or state.dropped:
+            if not current:
+                message = await waiting.get()
+                while message is not None:
+                    current.append(message)
+                    if len(current) == self._batch or waiting.empty():
+                        break
+                    message = waiting.get_nowait()
+                if message is None:
+                    return
+            if state.dropped:
                 return
-            current[:] = [message]
-            if await self._consume(state, message):
-                self._member.finish(state, message)
+            await self._consume(state, current)
             current.clear()
             health.worked()
 
-    async def _consume(self, state: ProcessQueue, message: ReceivedMessage) -> bool:
-        """Try until the message is handled or dead-lettered; False when the queue was given up before."""
-        failures = message.reconsume_times
-        while not state.dropped:
+    async def _consume(self, state: ProcessQueue, current: list[ReceivedMessage]) -> None:
+        """Try until all messages are handled or dead-lettered, in order, or the queue was given up before."""
+        failures = current[0].reconsume_times
+        while current and not state.dropped:
             if state.locked:
-                if await self._member.handle(message):
-                    return True
-                if 0 <= self._member.max_reconsume_times <= failures and await self._is_buried(
-                    message, failures
-                ):
-                    return True
+                done = await self._member.handle(list(current))
+                if done == 0 and 0 <= self._member.max_reconsume_times <= failures:
+                    done = int(await self._is_buried(current[0], failures))
+                for message in current[:done]:
+                    self._member.finish(state, message)
+                del current[:done]
+                if done and current:
+                    failures = current[0].reconsume_times
+                    continue
                 failures += 1
-            await asyncio.sleep(self._member.session.config.orderly_suspend_ms / 1000)
-        return False
+            if current:
+                await asyncio.sleep(self._member.session.config.orderly_suspend_ms / 1000)
 
     async def _is_buried(self, message: ReceivedMessage, failures: int) -> bool:
         member = self._member

@@ -17,7 +17,7 @@ from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.handed import HandedQueues
-from roquette.client.handler import Handler, HandlerRunner
+from roquette.client.handler import BatchHandler, Handler, HandlerRunner, Messages
 from roquette.client.interceptors import Interceptors
 from roquette.client.members import members_of
 from roquette.client.offset_store import OffsetStore
@@ -52,7 +52,7 @@ class PushConsumer:
     """One member of one group. `start` joins, `close` leaves; the others take over at once.
 
     Args:
-        handler: None: the messages are asked for, from `handed`.
+        handler: takes lists with `options.batch`. None: the messages are asked for, from `handed`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class PushConsumer:
         session: Session,
         producer: Producer,
         files: Files,
-        handler: Handler | None,
+        handler: Handler | BatchHandler | None,
         options: ConsumerOptions,
         interceptors: Interceptors,
     ) -> None:
@@ -69,7 +69,9 @@ class PushConsumer:
         self.options = options
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self._producer = producer
-        self._handler = HandlerRunner(handler or self._hand_out, group, interceptors)
+        self._handler = HandlerRunner(
+            handler or self._hand_out, group, interceptors, many=options.batch > 0
+        )
         self._subscriptions = {
             topic: subscription(topic, wanted, session.clock.now_ms())
             for topic, wanted in options.subscriptions.items()
@@ -99,9 +101,10 @@ class PushConsumer:
         if handler is None:
             self._work = self.handed = HandedQueues(member, self._locks, self._handler)
         elif options.orderly:
-            self._work = OrderlyQueues(member, self._locks)
+            self._work = OrderlyQueues(member, self._locks, options.batch or 1)
         else:
-            self._work = ConcurrentQueues(member, self._locks, options.concurrency)
+            work = ConcurrentQueues(member, self._locks, options.concurrency, options.batch or 1)
+            self._work = work
         self._rebalance_event = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._again: asyncio.Task[None] | None = None
@@ -309,7 +312,7 @@ class PushConsumer:
 
     async def _consume_directly(self, message: ReceivedMessage) -> Reply:
         started_ms = self.session.clock.steady_ms()
-        ok, error = await self._handler.run(message)
+        ok, error = await self._handler.run([message])
         result = "CR_SUCCESS" if ok else "CR_LATER"
         answer = ConsumeMessageDirectlyResult(
             order=self.options.orderly,
@@ -419,8 +422,8 @@ class PushConsumer:
 
     # consuming
 
-    async def _handle(self, message: ReceivedMessage) -> bool:
-        return (await self._handler.run(message))[0]
+    async def _handle(self, messages: Messages) -> int:
+        return (await self._handler.run(messages))[0]
 
     async def _hand_out(self, message: ReceivedMessage) -> bool:
         assert self.handed is not None

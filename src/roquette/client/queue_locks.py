@@ -13,6 +13,7 @@ from typing import Final
 
 from roquette.client import calls
 from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.handler import Messages
 from roquette.client.producer import Producer
 from roquette.client.retries import Returns
 from roquette.client.session import Session
@@ -36,7 +37,7 @@ class Membership:
     Attributes:
         max_reconsume_times: see ConsumerOptions.
         shares: False for broadcasting, which needs no locks and sends nothing back.
-        handle: runs the application's handler; False when it failed.
+        handle: runs the application's handler with messages of one queue; how many of the first are done.
         revoked: tells the application of queues that are given up.
         retry_levels: see ConsumerOptions.
         save: commits offsets; False when a broker did not take one.
@@ -49,7 +50,7 @@ class Membership:
     group: str
     max_reconsume_times: int
     shares: bool
-    handle: Callable[[ReceivedMessage], Awaitable[bool]]
+    handle: Callable[[Messages], Awaitable[int]]
     revoked: Callable[[list[MessageQueue]], Awaitable[None]]
     retry_levels: tuple[int, ...]
     save: Callable[[Iterable[ProcessQueue]], Awaitable[bool]]
