@@ -93,6 +93,7 @@ BOUNDED: dict[str, str] = {
     "broker/timers/delivery.py:_recalled": "recalls of the slot that is delivered",
     "broker/sending/send.py:_own": "three properties",
     # client: caches, and what the application holds
+    "client/consume_loop.py:_limits": "the topics one consumer subscribes",
     "client/session.py:_routes": "core/bounds.py TOPICS, and the topics of its consumers",
     "client/route_watch.py:_told _refused": "WATCHED; name servers",
     "client/masters.py:_rounds": "topics in use, one each",

@@ -25,7 +25,7 @@ CALLS = (
     ("look_calls", "LookCalls"),
 )
 TWINS = (
-    ("push_consumer", "PushConsumer", ("close",)),
+    ("push_consumer", "PushConsumer", ("close", "pause", "resume")),
     ("pull_consumer", "PullConsumer", None),
     ("pop", "Job", ("expires_in", "ack", "extend", "retry", "bury")),
     ("pop", "Jobs", ()),

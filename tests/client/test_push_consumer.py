@@ -416,6 +416,61 @@ def test_a_slow_handler_bounds_what_is_pulled() -> None:
     simulate(scenario)
 
 
+def test_what_a_topic_may_have_is_divided_among_its_queues() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        maker = await small(cluster, default_topic_queue_nums=4)
+        for number in range(4):
+            queue = MessageQueue("orders", "broker-a", number)
+            await maker.send_batch("orders", ["x" * 10] * 200, queue=queue)
+        gate = asyncio.Event()
+
+        async def handler(message: ReceivedMessage) -> None:
+            await gate.wait()
+
+        async def member(ip: str) -> PushConsumer:
+            mq = await cluster.client(ip, pull_threshold_topic_count=40, pull_batch=4)
+            return await mq.subscribe(
+                "orders", group="g", handler=handler, start_from=StartFrom.FIRST
+            )
+
+        def counts(consumer: PushConsumer) -> list[int]:
+            return [s.count for q, s in consumer.queues.items() if q.topic == "orders"]
+
+        one = await member("10.0.3.1")
+        await asyncio.sleep(10)
+        assert len(counts(one)) == 4 and all(10 < count <= 10 + 4 for count in counts(one))
+        two = await member("10.0.3.2")
+        await until(lambda: len(counts(two)) == 2 and len(counts(one)) == 2)
+        await asyncio.sleep(10)
+        for consumer in (one, two):
+            assert all(20 < count <= 20 + 4 for count in counts(consumer))
+        gate.set()
+
+    simulate(scenario)
+
+
+def test_a_paused_consumer_pulls_nothing_and_keeps_its_queues() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        inbox = Inbox()
+        consumer = await mq.subscribe(
+            "orders", group="g", handler=inbox, start_from=StartFrom.FIRST
+        )
+        await until(lambda: inbox.bodies() == [b"0"])
+        consumer.pause()
+        await asyncio.sleep(60)  # what a broker held back has come
+        queues = set(consumer.queues)
+        for number in range(20):
+            await mq.send("orders", b"%d" % number)
+        await asyncio.sleep(60)
+        assert inbox.bodies() == [b"0"]
+        assert set(consumer.queues) == queues
+        consumer.resume()
+        await until(lambda: len(inbox.messages) == 21)
+
+    simulate(scenario)
+
+
 def test_handlers_run_at_most_so_many_at_a_time() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)

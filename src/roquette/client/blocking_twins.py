@@ -27,6 +27,14 @@ class PushConsumer(Twin[push_consumer.PushConsumer]):
         """
         self._close(lambda: self._twin.close(limit_s))
 
+    def pause(self) -> None:
+        """Pull nothing more until `resume`; handlers go on with what is here, and the queues stay ours."""
+        self._run(self._twin.pause)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._run(self._twin.resume)
+
 
 class PullConsumer(Twin[pull_consumer.PullConsumer]):
     """Reads the queues it is told to read, or, after `subscribe`, its share of topics as a member of its group."""

@@ -24,6 +24,10 @@ class ClientConfig:
         send_attempts: 1 + retryTimesWhenSendFailed.
         max_in_flight: unanswered pipelined sends (`send_nowait`) per client.
         max_delay_level: the highest delay level that the brokers have (their messageDelayLevel; Apache's has 18).
+        pull_threshold_count, pull_threshold_bytes: how many messages, and bytes of bodies, of one queue are fetched ahead of
+            the handlers; it may pass them by one batch.
+        pull_threshold_topic_count, pull_threshold_topic_bytes: the same of all queues of one topic that a consumer has,
+            divided evenly among them, at least 1 each; 0: no such limit.
         prefetch_bytes: bodies pulled and not yet handled, of all consumers of a client; beyond it only queues that
             have none pull (one batch).
         consume_timeout_ms: how long a handler may take before its message goes back to the broker (not orderly).
@@ -63,6 +67,8 @@ class ClientConfig:
     pull_retry_ms: int = option(1_000)
     pull_threshold_count: int = option(1_000)
     pull_threshold_bytes: int = option(100 * 1024 * 1024)
+    pull_threshold_topic_count: int = option(0)
+    pull_threshold_topic_bytes: int = option(0)
     pull_threshold_span: int = option(2_000)
     prefetch_bytes: int = option(64 * 1024 * 1024)
     pull_pause_ms: int = option(50)

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from roquette.base.lifecycle import Health
@@ -24,6 +25,7 @@ from roquette.wire.codes import ResponseCode
 log = logging.getLogger("roquette.client")
 
 FLOW_CONTROL_PAUSE_MS: Final = 20
+_NO_LIMIT: Final = 1 << 62
 
 
 class Receiver(Protocol):
@@ -43,7 +45,11 @@ class Receiver(Protocol):
 
 
 class PullLoop:
-    """Pulls the queues of one consumer; `run` is the task of one queue."""
+    """Pulls the queues of one consumer; `run` is the task of one queue.
+
+    Attributes:
+        paused: nothing more is pulled while it is True.
+    """
 
     def __init__(
         self,
@@ -61,6 +67,18 @@ class PullLoop:
         self._orderly = options.orderly
         self._commits = options.model is Model.CLUSTERING
         self._receiver = receiver
+        self.paused = False
+        self._limits: dict[str, tuple[int, int]] = {}  # of topics: messages and bytes of one queue
+
+    def divide(self, queues: Iterable[MessageQueue]) -> None:
+        """These are the consumer's queues: each has its part of what a topic may have (Apache: messageQueueChanged)."""
+        config = self._config
+        counts, sizes = config.pull_threshold_topic_count, config.pull_threshold_topic_bytes
+        for topic, number in Counter(queue.topic for queue in queues).items():
+            self._limits[topic] = (
+                max(counts // number, 1) if counts else _NO_LIMIT,
+                max(sizes // number, 1) if sizes else _NO_LIMIT,
+            )
 
     async def run(self, state: ProcessQueue, health: Health) -> None:
         """Pull until the queue is given up."""
@@ -123,9 +141,11 @@ class PullLoop:
     def _must_pause(self, state: ProcessQueue) -> bool:
         """Whether enough is waiting for the handlers (DefaultMQPushConsumerImpl.pullMessage's flow control)."""
         config = self._config
+        count, size = self._limits.get(state.queue.topic, (_NO_LIMIT, _NO_LIMIT))
         return (
-            state.count > config.pull_threshold_count
-            or state.size > config.pull_threshold_bytes
+            self.paused
+            or state.count > min(config.pull_threshold_count, count)
+            or state.size > min(config.pull_threshold_bytes, size)
             or state.must_wait()
             or (not self._orderly and state.span() > config.pull_threshold_span)
         )

@@ -166,6 +166,14 @@ class PushConsumer:
         await asyncio.shield(self._begin_leaving(limit_s))
         return self._handler.cut_off + self._handler.busy
 
+    def pause(self) -> None:
+        """Pull nothing more until `resume`; handlers go on with what is here, and the queues stay ours."""
+        self._pulls.paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._pulls.paused = False
+
     def _begin_leaving(self, limit_s: float) -> "asyncio.Task[None]":
         if self._leaving is None:
             self._closing = True
@@ -368,6 +376,7 @@ class PushConsumer:
                 queues = self.options.strategy(self.session.client_id, members, queues)
             shares[topic] = queues
         wanted = {queue for queues in shares.values() for queue in queues}
+        self._pulls.divide(wanted)
         gone = [q for q in self.queues if q.topic in shares and q not in wanted]
         if gone and not self._closing:
             self._work.give_up([self.queues.pop(queue) for queue in gone])
