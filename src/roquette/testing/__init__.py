@@ -8,20 +8,30 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from roquette.testing.cluster import SimCluster, simulate
-    from roquette.testing.embedded import EmbeddedBroker, EmbeddedClock, EmbeddedFaults
+    from roquette.testing.embedded import EmbeddedBroker, EmbeddedClock
+    from roquette.testing.embedded_faults import EmbeddedFaults
+    from roquette.testing.faulty_port import Fault
     from roquette.testing.seeds import World, run_seed
 
 __all__ = [
     "EmbeddedBroker",
     "EmbeddedClock",
     "EmbeddedFaults",
+    "Fault",
     "SimCluster",
     "World",
     "run_seed",
     "simulate",
 ]
 
-_HOMES = {"SimCluster": "cluster", "simulate": "cluster", "World": "seeds", "run_seed": "seeds"}
+_HOMES = {
+    "EmbeddedFaults": "embedded_faults",
+    "Fault": "faulty_port",
+    "SimCluster": "cluster",
+    "World": "seeds",
+    "run_seed": "seeds",
+    "simulate": "cluster",
+}
 
 
 def __getattr__(name: str) -> object:

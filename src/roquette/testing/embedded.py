@@ -10,6 +10,7 @@ Any RocketMQ client can use it, in this process or another: `broker.name_servers
 """
 
 import asyncio
+import concurrent.futures
 import shutil
 import tempfile
 import threading
@@ -28,10 +29,12 @@ from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.client.client import Client
 from roquette.client.config import ClientConfig
-from roquette.message.message import Message, ReceivedMessage
+from roquette.message.message import ReceivedMessage
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.store.config import StoreConfig
+from roquette.testing.embedded_faults import EmbeddedFaults
+from roquette.testing.faulty_port import FaultyPort
 from roquette.testing.seeds import stored
 
 T = TypeVar("T")
@@ -52,13 +55,21 @@ class TravelLoop(asyncio.SelectorEventLoop):
 
     Attributes:
         ahead: seconds.
+        port: what the servers that are made now get their connections through, or None.
     """
 
     ahead = 0.0
+    port: FaultyPort | None = None
 
     def time(self) -> float:
         """The machine's steady time, and what was jumped over."""
         return super().time() + self.ahead
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.Protocol], *place: Any, **options: Any
+    ) -> asyncio.AbstractServer:
+        factory = protocol_factory if self.port is None else self.port.wrap(protocol_factory)
+        return await super().create_server(factory, *place, **options)
 
 
 class EmbeddedClock:
@@ -90,40 +101,6 @@ class EmbeddedClock:
         return datetime.fromtimestamp(self._broker.now_ms() / 1000, UTC)
 
 
-class EmbeddedFaults:
-    """What can happen to an embedded broker."""
-
-    def __init__(self, broker: "EmbeddedBroker") -> None:
-        self._broker = broker
-
-    def disconnect(self) -> None:
-        """Break every connection; clients come back by themselves."""
-        self._broker.run(self._broker.drop_connections)
-
-    def stop(self) -> None:
-        """The broker ends in order, as after a SIGTERM of its process; its name server stays. `restart` brings it back.
-
-        A SIGKILL cannot be had within a process: for that run `roquette dev` in one of its own.
-        """
-        self._broker.call(self._broker.stop_broker())
-
-    def restart(self) -> None:
-        """The broker again, with its messages, on the same port."""
-        self._broker.call(self._broker.start_broker())
-
-    def freeze(self, seconds: float) -> None:
-        """Nothing is answered for so long, of real time (at most 60 s), as after a SIGSTOP; returns at once."""
-        if not 0 <= seconds <= 60:
-            raise ValueError(f"{seconds} s is not 0 to 60 s")
-        self._broker.post(lambda: threading.Event().wait(seconds))
-
-    def duplicate(self, message: ReceivedMessage) -> None:
-        """Store a message again in its queue, under its own id: as a sender does whose answer was lost."""
-        again = Message(message.topic, message.body, properties=dict(message.properties))
-        with self._broker.sync_client() as mq:
-            mq.send(again, queue=message.queue)
-
-
 class EmbeddedBroker:
     """A name server and a broker; also an asynchronous context manager.
 
@@ -132,12 +109,13 @@ class EmbeddedBroker:
         settings: fields of BrokerConfig, such as `auto_create_topic_enable=False`.
 
     Attributes:
-        clock: makes time pass. faults: makes things go wrong.
+        clock: makes time pass. faults: makes things go wrong. port: where they happen, on the broker's loop.
     """
 
     def __init__(self, *, port: int = 0, namesrv_port: int = 0, **settings: Any) -> None:
         self.clock = EmbeddedClock(self)
         self.faults = EmbeddedFaults(self)
+        self.port = FaultyPort()
         self._port = port
         self._namesrv_port = namesrv_port
         self._settings = settings
@@ -239,7 +217,11 @@ class EmbeddedBroker:
             clock=self._world,
             entropy=Entropy(),
         )
-        await broker.start()
+        self._loop.port = self.port
+        try:
+            await broker.start()
+        finally:
+            self._loop.port = None
         self._broker = broker
         self._port = int(broker.address.rpartition(":")[2])
 
@@ -248,6 +230,12 @@ class EmbeddedBroker:
         broker, self._broker = self._broker, None
         if broker is not None:
             await broker.stop()
+
+    async def kill_broker(self) -> None:
+        """On the broker's loop."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            await broker.abandon()
 
     async def _end(self) -> None:
         await self.stop_broker()
@@ -258,12 +246,15 @@ class EmbeddedBroker:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the broker's loop and wait for its value."""
+        return self._submit(work).result(60)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         if self._thread is None:
             work.close()
             raise RuntimeError(
                 "the embedded broker is not started, or stopped: use 'with EmbeddedBroker()'"
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, step: Callable[[], T]) -> T:
         """Run a plain function on the broker's loop and wait for its value."""
@@ -356,7 +347,10 @@ class EmbeddedBroker:
 
     def unconsumed(self, topic: str, group: str) -> int:
         """How many messages of a topic the group has not acknowledged yet, its retries among them."""
-        return self.run(lambda: self._lag(topic, group) + self._lag(f"%RETRY%{group}", group))
+        return self.run(lambda: self._left(topic, group))
+
+    def _left(self, topic: str, group: str) -> int:
+        return self._lag(topic, group) + self._lag(f"%RETRY%{group}", group)
 
     def _lag(self, topic: str, group: str) -> int:
         store, offsets = self.broker.store, self.broker.tables.offsets
@@ -369,23 +363,25 @@ class EmbeddedBroker:
     def assert_delivered(self, topic: str, *, group: str, timeout: float = 5.0) -> None:
         """Wait until a group has acknowledged every message of a topic, retries included.
 
-        It blocks: where handlers run on the caller's own event loop, `await asyncio.to_thread(...)` it.
+        It blocks: where handlers run on the caller's own event loop, `await assert_delivered_async(...)`.
 
         Raises:
             AssertionError: it has not within `timeout` seconds; the words say how many are left.
         """
-        self._wait(
-            lambda: self.unconsumed(topic, group) == 0,
-            timeout,
-            lambda: (
-                f"group {group} has not acknowledged {self.unconsumed(topic, group)} messages of {topic}"
-            ),
-        )
+        self._wait(lambda: self._undelivered(topic, group), timeout)
+
+    async def assert_delivered_async(self, topic: str, *, group: str, timeout: float = 5.0) -> None:
+        """`assert_delivered`, while the caller's event loop goes on."""
+        await self._wait_async(lambda: self._undelivered(topic, group), timeout)
+
+    def _undelivered(self, topic: str, group: str) -> str:
+        left = self._left(topic, group)
+        return f"group {group} has not acknowledged {left} messages of {topic}" if left else ""
 
     def assert_dead_lettered(
         self, group: str, *, body: bytes | str | None = None, count: int = 1, timeout: float = 5.0
     ) -> list[ReceivedMessage]:
-        """Wait until a group has dead letters; returns them.
+        """Wait until a group has dead letters; returns them. It blocks, as `assert_delivered` does.
 
         Args:
             body: of the messages that are meant; None: all. count: how many there must be at least.
@@ -393,25 +389,44 @@ class EmbeddedBroker:
         Raises:
             AssertionError: there are fewer after `timeout` seconds; the words say which there are.
         """
+        self._wait(lambda: self._few_dead(group, body, count), timeout)
+        return self.run(lambda: self._dead(group, body))
+
+    async def assert_dead_lettered_async(
+        self, group: str, *, body: bytes | str | None = None, count: int = 1, timeout: float = 5.0
+    ) -> list[ReceivedMessage]:
+        """`assert_dead_lettered`, while the caller's event loop goes on."""
+        await self._wait_async(lambda: self._few_dead(group, body, count), timeout)
+        return self.run(lambda: self._dead(group, body))
+
+    def _dead(self, group: str, body: bytes | str | None) -> list[ReceivedMessage]:
         wanted = body.encode() if isinstance(body, str) else body
+        letters = stored(self.broker, f"%DLQ%{group}")
+        return [letter for letter in letters if wanted is None or letter.body == wanted]
 
-        def found() -> list[ReceivedMessage]:
-            letters = self.messages(f"%DLQ%{group}")
-            return [letter for letter in letters if wanted is None or letter.body == wanted]
-
-        self._wait(
-            lambda: len(found()) >= count,
-            timeout,
-            lambda: (
-                f"group {group} has {len(found())} such dead letters, {count} are wanted; "
-                f"all: {[letter.body[:80] for letter in self.messages(f'%DLQ%{group}')]}"
-            ),
+    def _few_dead(self, group: str, body: bytes | str | None, count: int) -> str:
+        found = len(self._dead(group, body))
+        if found >= count:
+            return ""
+        return (
+            f"group {group} has {found} such dead letters, {count} are wanted; "
+            f"all: {[letter.body[:80] for letter in self._dead(group, None)]}"
         )
-        return found()
 
-    def _wait(self, done: Callable[[], bool], timeout: float, words: Callable[[], str]) -> None:
+    def _wait(self, missing: Callable[[], str], timeout: float) -> None:
+        """Look until nothing is missing; `missing` runs on the broker's loop and says what is."""
         deadline = time.monotonic() + timeout
-        while not done():
+        while words := self.run(missing):
             if time.monotonic() >= deadline:
-                raise AssertionError(f"{words()} (after {timeout} s)")
+                raise AssertionError(f"{words} (after {timeout} s)")
             threading.Event().wait(_LOOK_S)
+
+    async def _wait_async(self, missing: Callable[[], str], timeout: float) -> None:
+        async def look() -> str:
+            return missing()
+
+        deadline = time.monotonic() + timeout
+        while words := await asyncio.wrap_future(self._submit(look())):
+            if time.monotonic() >= deadline:
+                raise AssertionError(f"{words} (after {timeout} s)")
+            await asyncio.sleep(_LOOK_S)

@@ -21,7 +21,8 @@ import pytest
 
 if TYPE_CHECKING:
     from roquette import sync
-    from roquette.testing.embedded import EmbeddedBroker, EmbeddedClock, EmbeddedFaults
+    from roquette.testing.embedded import EmbeddedBroker, EmbeddedClock
+    from roquette.testing.embedded_faults import EmbeddedFaults
 
 _ALONE = ("roquette_clock", "roquette_faults")
 _numbers = itertools.count()
@@ -69,7 +70,7 @@ def roquette_clock(roquette_broker: EmbeddedBroker) -> EmbeddedClock:
 
 @pytest.fixture
 def roquette_faults(roquette_broker: EmbeddedBroker) -> EmbeddedFaults:
-    """What can go wrong: `roquette_faults.stop()`."""
+    """What can go wrong: `roquette_faults.kill()`."""
     return roquette_broker.faults
 
 
