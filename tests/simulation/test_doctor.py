@@ -1,95 +1,30 @@
 """The doctor on whole clusters in virtual time: what is sick is found, and what is healthy for an hour gives no alarm."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
+from tests.simulation.ward import (
+    APART_S,
+    CONSUMERS,
+    N1,
+    N2,
+    OPERATOR,
+    SETTINGS,
+    A,
+    B,
+    Ward,
+    nurse,
+    one,
+)
 
-from roquette import StartFrom
-from roquette.admin.doctor.diagnosis import diagnose
-from roquette.admin.doctor.examination import examine
-from roquette.admin.doctor.facts import Facts
-from roquette.admin.doctor.findings import Finding, Severity
-from roquette.admin.topics import create_topic, delete_topic
+from roquette.admin.doctor.findings import Finding, Intent, Severity
+from roquette.admin.topics import delete_topic
 from roquette.client import calls
-from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette.testing.thrown import Thrower
 
 pytestmark = pytest.mark.simulation
-
-N1, N2, A, B = "10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2"
-OPERATOR, PRODUCER, CONSUMERS = "10.0.2.1", "10.0.3.1", ("10.0.4.1", "10.0.4.2")
-SETTINGS: dict[str, Any] = {"auto_create_topic_enable": False}
-APART_S = 40.0
-
-
-class Ward:
-    """Two name servers, two brokers, a topic of 2 x 4 queues, one operator."""
-
-    def __init__(self, cluster: SimCluster) -> None:
-        self.cluster = cluster
-        self.got: list[ReceivedMessage] = []
-
-    async def build(self, *, store_b: dict[str, Any] | None = None) -> None:
-        cluster = self.cluster
-        for ip in (N1, N2):
-            await cluster.add_namesrv(ip)
-        await cluster.add_broker(A, "broker-a", **SETTINGS)
-        await cluster.add_broker(B, "broker-b", store=store_b, **SETTINGS)
-        self.mq = await cluster.client(OPERATOR)
-        await self.run(create_topic(self.mq.session.name_servers, "orders", queues=4))
-        await asyncio.sleep(1)
-
-    async def run(self, operation: Any) -> Any:
-        return await self.mq.session.run(operation)
-
-    async def look(self) -> Facts:
-        clock = self.cluster.host(OPERATOR).clock
-        found: Facts = await self.run(examine(self.mq.session.name_servers, clock))
-        return found
-
-    async def findings(self, seconds: float = 0) -> list[Finding]:
-        """What one look finds, or two; without notes, which the simulated addresses always give."""
-        before = None
-        if seconds:
-            before = await self.look()
-            await asyncio.sleep(seconds)
-        found = diagnose(await self.look(), before)
-        return [finding for finding in found if finding.severity is not Severity.NOTE]
-
-    async def consumer(self, ip: str, handler: Any = None, **options: Any) -> Client:
-        settings = options.pop("client", {})
-        client = await self.cluster.client(ip, **settings)
-        words = {"group": "g", "start_from": StartFrom.FIRST} | options
-        join = client.subscribe("orders", handler=handler or self.got.append, **words)
-        await self.cluster.run_on(ip, join)
-        return client
-
-    async def send(self, count: int, **words: Any) -> None:
-        for number in range(count):
-            await self.mq.send("orders", b"%d" % number, **words)
-
-
-Scenario = Callable[[Ward], Awaitable[None]]
-
-
-def nurse(scenario: Scenario, **build: Any) -> None:
-    async def main(cluster: SimCluster) -> None:
-        ward = Ward(cluster)
-        await ward.build(**build)
-        await scenario(ward)
-
-    simulate(main)
-
-
-async def one(ward: Ward, code: str, seconds: float = 0) -> Finding:
-    """The one thing that is found."""
-    found = await ward.findings(seconds)
-    assert [finding.code for finding in found] == [code], found
-    return found[0]
 
 
 async def traffic(ward: Ward, minutes: int) -> None:
@@ -169,8 +104,7 @@ def test_a_broker_one_name_server_has_lost() -> None:
 
 def test_name_servers_that_disagree() -> None:
     async def scenario(ward: Ward) -> None:
-        await ward.run(create_topic(ward.mq.session.name_servers, "gone", queues=1))
-        await asyncio.sleep(1)
+        await ward.create("gone", queues=1)
         ask = calls.forget_topic("gone")
         await ward.mq.session.api.call(f"{N2}:9876", ask)
         finding = await one(ward, "RQ-D003")
@@ -184,9 +118,7 @@ def test_a_topic_on_one_broker_is_mended_in_a_way_back() -> None:
     from roquette.admin.doctor.remedies import apply_remedies, remedies_of
 
     async def scenario(ward: Ward) -> None:
-        servers = ward.mq.session.name_servers
-        await ward.run(create_topic(servers, "half", queues=3, broker="broker-a"))
-        await asyncio.sleep(1)
+        await ward.create("half", queues=3, broker="broker-a")
         finding = await one(ward, "RQ-D005")
         assert finding.evidence == "on broker-a, not on broker-b"
         (remedy,) = remedies_of([finding])
@@ -343,3 +275,141 @@ def test_no_name_server_at_all_is_an_error() -> None:
             await ward.look()
 
     nurse(scenario)
+
+
+def test_a_container_address() -> None:
+    async def scenario(ward: Ward) -> None:
+        await ward.cluster.add_broker("10.0.1.3", "broker-c", broker_ip1="172.17.0.2", **SETTINGS)
+        assert "advertised 172.17.0.2:10911" in (await one(ward, "RQ-D002")).evidence
+
+    nurse(scenario)
+
+
+def test_retries_of_a_group_nobody_knows() -> None:
+    async def scenario(ward: Ward) -> None:
+        await ward.mq.session.api.call(f"{A}:10911", calls.create_topic("%RETRY%gone", queues=1))
+        assert (await one(ward, "RQ-D007")).subject == "topic %RETRY%gone"
+
+    nurse(scenario)
+
+
+def test_queues_that_nobody_takes() -> None:
+    async def scenario(ward: Ward) -> None:
+        def nothing(own: str, members: object, queues: object) -> list[MessageQueue]:
+            return []
+
+        await ward.consumer(CONSUMERS[0])
+        await ward.consumer(CONSUMERS[1], strategy=nothing)
+        await ward.send(16)
+        await asyncio.sleep(30)
+        finding = await one(ward, "RQ-D010", APART_S)
+        assert "4 queues without a consumer among 2 members" in finding.evidence
+
+    nurse(scenario)
+
+
+def test_more_consumers_than_queues() -> None:
+    async def scenario(ward: Ward) -> None:
+        await ward.create("small", queues=1)
+        for number in range(3):
+            await ward.consumer(f"10.0.4.{number}", topic="small")
+        await asyncio.sleep(30)
+        found = {finding.code: finding for finding in await ward.findings(notes=True)}
+        assert found["RQ-D011"].evidence == "3 members, 2 queues in its largest topic"
+        assert found["RQ-D011"].severity is Severity.NOTE
+
+    nurse(scenario)
+
+
+def test_queues_under_a_lock_of_somebody_who_is_gone() -> None:
+    async def scenario(ward: Ward) -> None:
+        queues = await ward.mq.queues("orders")
+
+        async def hold() -> None:
+            while True:
+                for ip, name in ((A, "broker-a"), (B, "broker-b")):
+                    mine = [queue for queue in queues if queue.broker_name == name]
+                    await ward.mq.session.api.call(f"{ip}:10911", calls.lock("g", "ghost", mine))
+                await asyncio.sleep(20)
+
+        task = asyncio.get_running_loop().create_task(hold())
+        await asyncio.sleep(1)
+        await ward.consumer(CONSUMERS[0], orderly=True)
+        await ward.send(16)
+        await asyncio.sleep(30)
+        finding = await one(ward, "RQ-D013", APART_S)
+        assert "8 queues are locked by somebody else" in finding.evidence
+        task.cancel()
+
+    nurse(scenario)
+
+
+def test_a_full_disk_refuses_messages_and_keeps_delayed_ones_back() -> None:
+    async def scenario(ward: Ward) -> None:
+        queues = [q for q in await ward.mq.queues("orders") if q.broker_name == "broker-a"]
+        for _ in range(5):
+            await ward.mq.send("orders", b"x", queue=queues[0], delay_level=3)
+        files = ward.cluster.hosts[A].files
+        total, free = files.disk_usage("/store")
+        files.set_capacity(total - free)
+        await asyncio.sleep(60)
+        found = {finding.code: finding for finding in await ward.findings()}
+        assert found.keys() == {"RQ-D018", "RQ-D020", "RQ-D032"}
+        assert "level 3: 5 messages are due and wait" in found["RQ-D018"].evidence
+        files.set_capacity(total)
+        await asyncio.sleep(60)
+        assert await ward.findings() == []
+
+    nurse(scenario)
+
+
+def test_a_transaction_nobody_ends() -> None:
+    async def scenario(ward: Ward) -> None:
+        producer = await ward.cluster.client("10.0.3.1", group="shop")
+        producer.on_check("orders", lambda message: None)
+        await ward.cluster.run_on("10.0.3.1", producer.transaction("orders", b"x").__aenter__())
+        await asyncio.sleep(60)
+        assert await ward.findings() == []
+        ward.cluster.kill("10.0.3.1")
+        await asyncio.sleep(120)
+        assert "was begun 18" in (await one(ward, "RQ-D019")).evidence
+
+    nurse(scenario)
+
+
+def test_what_the_cluster_is_to_be() -> None:
+    async def scenario(ward: Ward) -> None:
+        assert await ward.codes(Intent(none_lost=True)) == {"RQ-D023"}
+        assert await ward.codes(Intent(production=True)) == {"RQ-D025"}
+        await ward.cluster.add_broker("10.0.1.3", "broker-c")
+        found = await ward.codes(Intent(production=True))
+        assert found == {"RQ-D005", "RQ-D024", "RQ-D025"}
+
+    nurse(scenario)
+
+
+def test_somebody_who_speaks_something_else() -> None:
+    async def scenario(ward: Ward) -> None:
+        before = asyncio.get_running_loop().create_task(ward.findings(5))
+        await asyncio.sleep(2)
+        _, writer = await asyncio.open_connection(A, 10911)
+        writer.write(b"EHLO mail.example.org\r\n")
+        (finding,) = await before
+        assert (finding.code, finding.subject) == ("RQ-D028", "broker broker-a")
+        assert "1 connections in 5 s" in finding.evidence
+
+    nurse(scenario)
+
+
+def test_a_task_that_fails() -> None:
+    thrower = Thrower()
+
+    async def scenario(ward: Ward) -> None:
+        looks = asyncio.get_running_loop().create_task(ward.findings(APART_S))
+        await asyncio.sleep(2)
+        thrower.choose((A, "delay-levels"), 1)
+        (finding,) = await looks
+        assert (finding.code, finding.subject) == ("RQ-D029", "broker broker-a, task delay-levels")
+        assert "1 failures" in finding.evidence
+
+    nurse(scenario, thrower=thrower)

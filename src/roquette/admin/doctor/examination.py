@@ -20,6 +20,7 @@ from roquette.message.names import (
     TOOLS_CONSUMER_GROUP,
     TRANS_GROUP,
     TRANS_HALF_TOPIC,
+    is_system_topic,
 )
 from roquette.message.record import decode_records
 from roquette.wire.bodies import ClusterInfo, TopicRouteData
@@ -47,9 +48,8 @@ def examine(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
     yield from _running_state(facts.brokers, clock)
     yield from _tables(facts.masters())
     yield from _routes(facts)
-    partial = set(facts.partial_topics())
     for broker in facts.masters():
-        yield from _queue_ends(broker, partial, facts.left_out)
+        yield from _queue_ends(broker, facts.left_out)
         yield from _delays(broker, clock)
         yield from _half_messages(broker)
     facts.groups = yield from examine_groups(facts.masters(), facts.left_out)
@@ -160,11 +160,12 @@ def _bounded(names: list[str], left_out: list[str], what: str) -> list[str]:
     return names[:MAX_TOPICS]
 
 
-def _queue_ends(broker: BrokerFacts, also: set[str], left_out: list[str]) -> Operation[None]:
-    consumed = also & broker.topics.keys()
-    consumed |= {topic for _, topic in broker.offsets if topic in broker.topics}
-    consumed |= {topic for topic in broker.topics if is_of_group(topic)}
-    names = _bounded(sorted(consumed), left_out, f"consumed topics of {broker.label}")
+def _queue_ends(broker: BrokerFacts, left_out: list[str]) -> Operation[None]:
+    """Of the topics that are consumed first, when there are too many."""
+    consumed = {topic for _, topic in broker.offsets}
+    own = [topic for topic in broker.topics if not is_system_topic(topic)]
+    own.sort(key=lambda topic: (topic not in consumed and not is_of_group(topic), topic))
+    names = _bounded(own, left_out, f"topics of {broker.label}")
     answers = yield from ask_all((broker.address, calls.topic_stats(topic)) for topic in names)
     broker.queues = {queue: ends for answer in answers for queue, ends in answer.value or ()}
 

@@ -65,7 +65,7 @@ class BrokerFacts(msgspec.Struct, kw_only=True):
         runtime: GET_BROKER_RUNTIME_INFO. settings: GET_BROKER_CONFIG.
         topics, groups: what it has configurations of; of masters only, as all that follows.
         offsets: by (group, topic), the committed offset of each queue id.
-        queues: ends of the queues of topics that are consumed, of retries and of dead letters.
+        queues: ends of the queues of the users' topics, retries and dead letters among them.
         delays: its delay levels.
         half_born_ms: when the oldest half message was sent that is still open; 0: none is, or not known.
     """

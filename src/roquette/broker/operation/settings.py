@@ -38,7 +38,6 @@ class AdminProcessor(Feature):
         self._aside = core.writer.aside
         self._tables = core.tables
         self._shell = core.shell
-        self._guarded = core.protection.guard is not None
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -102,7 +101,6 @@ class AdminProcessor(Feature):
         backward, aside = self._tables.backward_commits, self._aside
         strangers, last_stranger = self._shell.strangers()
         return {
-            "accessControl": "on" if self._guarded else "off",
             "descriptorLimit": str(descriptor_limit()),
             "openDescriptors": str(open_descriptors()),
             "wrongProtocolConnections": str(strangers),

@@ -61,17 +61,24 @@ def _waiting(looks: Looks, group: GroupFacts) -> dict[str, set[MessageQueue]]:
         queues &= _unassigned(looks.before, earlier)
     elif not _settled(looks.now, group):
         return {}
-    positions = _positions(looks.now)
     found: dict[str, set[MessageQueue]] = {}
-    for queue in queues:
-        at = positions.get((group.group, queue))
-        if at is not None and at.lag > 0:
+    for queue, lag in _lags(looks.now, group.group, queues).items():
+        if lag > 0:
             found.setdefault(queue.topic, set()).add(queue)
     return found
 
 
+def _lags(facts: Facts, group: str, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
+    """How many messages wait for a group in each queue: all of them where it has no offset."""
+    ends = {queue: e for b in facts.masters() for queue, e in b.queues.items() if queue in queues}
+    found = {queue: e.max_offset - e.min_offset for queue, e in ends.items()}
+    return found | {
+        at.queue: at.lag for at in facts.positions() if at.group == group and at.queue in queues
+    }
+
+
 def _lag_of(facts: Facts, group: str, queues: set[MessageQueue]) -> int:
-    return sum(at.lag for at in facts.positions() if at.group == group and at.queue in queues)
+    return sum(_lags(facts, group, queues).values())
 
 
 def unassigned(looks: Looks) -> Iterator[Sign]:

@@ -1,0 +1,156 @@
+"""The doctor on Apache's servers 5.5.0: nothing is found where nothing is wrong, and a sickness where one is."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop import peers
+
+from roquette import Client, ClientConfig, StartFrom
+from roquette.admin.doctor.diagnosis import diagnose
+from roquette.admin.doctor.examination import examine
+from roquette.admin.doctor.facts import Facts
+from roquette.admin.doctor.findings import Finding, Intent
+from roquette.admin.topics import create_topic
+from roquette.base.clock import SystemClock
+from roquette.client import calls
+from roquette.message.message import MessageQueue, ReceivedMessage
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+SOON_S = 60.0
+SETTINGS = {"autoCreateTopicEnable": "false", "messageDelayLevel": " ".join(["1s"] * 18)}
+
+
+class Ward:
+    """A name server and two brokers of Apache's, and our client."""
+
+    def __init__(self, namesrv: str, mq: Client, brokers: dict[str, str]) -> None:
+        self.namesrv, self.mq, self.brokers = namesrv, mq, brokers
+        self.got: list[ReceivedMessage] = []
+
+    async def look(self) -> Facts:
+        return await self.mq.session.run(examine([self.namesrv], SystemClock()))
+
+    async def findings(self, intent: Intent | None = None) -> list[Finding]:
+        return diagnose(await self.look(), None, intent)
+
+    async def create(self, topic: str, **where: Any) -> None:
+        await self.mq.session.run(create_topic([self.namesrv], topic, queues=2, **where))
+        wanted = 1 if where else 2
+        await until(lambda: self._brokers_of(topic), wanted)
+
+    async def _brokers_of(self, topic: str) -> int:
+        with contextlib.suppress(Exception):
+            return len((await self.mq.session.route(topic, fresh=True)).data.queue_datas)
+        return 0
+
+    async def consumed(self, group: str, topic: str) -> int:
+        """Sum of the group's offsets."""
+        positions = (await self.look()).positions()
+        return sum(at.offset for at in positions if (at.group, at.queue.topic) == (group, topic))
+
+
+async def until(count: Callable[[], Awaitable[int]], wanted: int) -> None:
+    end = time.monotonic() + SOON_S
+    while await count() != wanted:
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
+    """The name server's address, and the brokers' by name."""
+    folder = tmp_path_factory.mktemp("doctor")
+    namesrv = peers.start_namesrv("apache", folder / "namesrv")
+    started = [namesrv]
+    try:
+        for name in ("broker-a", "broker-b"):
+            start = peers.start_broker
+            more = {"name": name, "settings": SETTINGS}
+            started.append(start("apache", folder / name, namesrv.address, **more))
+        yield (
+            namesrv.address,
+            {f"broker-{s}": b.address for s, b in zip("ab", started[1:], strict=True)},
+        )
+    finally:
+        for server in reversed(started):
+            server.discard()
+
+
+@contextlib.asynccontextmanager
+async def clients(namesrv: str, folder: Path, count: int) -> AsyncIterator[list[Client]]:
+    config = ClientConfig(name_servers=namesrv, offset_root=str(folder), rebalance_ms=2_000)
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Client(config=config)) for _ in range(count)]
+
+
+def test_apaches_brokers(servers: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+    async def run() -> None:
+        namesrv, brokers = servers
+        async with clients(namesrv, tmp_path, 3) as (mq, one, other):
+            ward = Ward(namesrv, mq, brokers)
+            await ward.create("orders")
+            await healthy(ward, one)
+            await sick(ward, one, other)
+
+    asyncio.run(run())
+
+
+async def healthy(ward: Ward, one: Client) -> None:
+    """Traffic of most kinds, with one consumer: no alarm, at any moment."""
+    await one.subscribe("orders", group="calm", handler=ward.got.append, start_from=StartFrom.FIRST)
+    for number in range(40):
+        await ward.mq.send("orders", b"x", tag="a", delay_level=number % 2)
+    assert await ward.findings() == []
+    await until(lambda: ward.consumed("calm", "orders"), 40)
+    before = await ward.look()
+    now = await ward.look()
+    assert diagnose(now, before) == []
+    assert [group.group for group in now.groups] == ["calm"]
+    (member,) = now.groups[0].members
+    assert member.tells_queues
+    assert len(member.queues()) == 4 + 2  # of the topic, and of the retries on both brokers
+    assert {broker.runtime["brokerVersionDesc"] for broker in now.brokers} == {"V5_5_0"}
+    assert all(broker.ahead_ms is not None for broker in now.brokers)
+    assert {level.delivered for broker in now.brokers for level in broker.delays} != {0}
+    found = await ward.findings(Intent(none_lost=True))
+    assert [(finding.code, finding.subject) for finding in found] == [
+        ("RQ-D023", "broker broker-a"),
+        ("RQ-D023", "broker broker-b"),
+    ]
+
+
+async def sick(ward: Ward, one: Client, other: Client) -> None:
+    await ward.create("alone", broker="broker-a")
+    leaves = await other.subscribe("orders", group="elsewhere", handler=ward.got.append)
+    await leaves.close()
+    queue = MessageQueue("orders", "broker-b", 1)
+    api = ward.mq.session.api
+    await api.call(ward.brokers["broker-b"], calls.commit("elsewhere", queue, 777))
+    for client, tag in ((one, "a"), (other, "b")):
+        await client.subscribe("orders", group="torn", handler=ward.got.append, tags=tag)
+    await one.subscribe(
+        "orders",
+        group="failing",
+        handler=lambda message: False,
+        start_from=StartFrom.FIRST,
+        max_reconsume_times=0,
+    )
+    wanted = {"RQ-D005", "RQ-D009", "RQ-D015", "RQ-D017"}
+    found: dict[str, Finding] = {}
+
+    async def codes() -> int:
+        found.update({finding.code: finding for finding in await ward.findings()})
+        return len(wanted & found.keys())
+
+    await until(codes, len(wanted))
+    assert found.keys() == wanted
+    assert found["RQ-D005"].evidence == "on broker-a, not on broker-b"
+    assert "orders: a" in found["RQ-D009"].evidence
+    assert "broker-b/1; the first is at 777" in found["RQ-D015"].evidence
+    assert found["RQ-D017"].subject == "group failing"
