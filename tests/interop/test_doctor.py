@@ -20,7 +20,7 @@ from roquette.base.clock import SystemClock
 from roquette.client import calls
 from roquette.message.message import MessageQueue, ReceivedMessage
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.long, pytest.mark.timeout(180)]
 
 SOON_S = 60.0
 SETTINGS = {"autoCreateTopicEnable": "false", "messageDelayLevel": " ".join(["1s"] * 18)}

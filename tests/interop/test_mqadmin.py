@@ -69,7 +69,6 @@ OUR_STATUS_KEYS |= {
     "messagesRefused",
     "roquetteForm",
     "refusedNames",
-    "accessControl",
     "descriptorLimit",
     "openDescriptors",
     "wrongProtocolConnections",

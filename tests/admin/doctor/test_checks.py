@@ -367,12 +367,6 @@ def on_loopback(facts: Facts) -> None:
         broker.settings |= {"autoCreateTopicEnable": "true", "authenticationEnabled": "false"}
 
 
-def ours_closed(facts: Facts) -> None:
-    for broker in facts.brokers:
-        broker.settings["authenticationEnabled"] = "false"
-        broker.runtime["accessControl"] = "on"
-
-
 def acl_of_4(facts: Facts) -> None:
     for broker in facts.brokers:
         broker.settings |= {"authenticationEnabled": "false", "aclEnable": "true"}
@@ -401,7 +395,6 @@ HARMLESS: dict[str, Change] = {
     "RQ-D023 without a claim": setting("flushDiskType", "ASYNC_FLUSH"),
     "RQ-D024 RQ-D025 on this machine only": on_loopback,
     "RQ-D025 access control of 4.x": acl_of_4,
-    "RQ-D025 access control of ours": ours_closed,
     "RQ-D029 a failure long mended": runtime("task_timer", TASK % (3, "1.0", 0)),
 }
 

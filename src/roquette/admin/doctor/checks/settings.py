@@ -82,9 +82,6 @@ def open_cluster(looks: Looks) -> Iterator[Sign]:
     """Brokers that let everybody in, and that other machines reach."""
     for broker in looks.now.masters():
         closed = _on(broker, "authenticationEnabled") or _on(broker, "aclEnable")
-        closed = (
-            closed or broker.runtime.get("accessControl") == "on"
-        )  # ours keep those settings apart
         if closed or not broker.settings or is_loopback(broker.address):
             continue
         public = _is_public(broker.address)
