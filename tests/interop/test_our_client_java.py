@@ -153,3 +153,39 @@ def test_java_answers_for_our_half_messages(java: Driver, servers: Cluster, name
             assert seen.count(b"commit") == 1 or servers.flavour == "apache"
 
     asyncio.run(case())
+
+
+def test_we_and_java_share_a_namespace(java: Driver, servers: Cluster, name: str) -> None:
+    topic, inside = f"T_{name}", "MQ_INST_1"
+
+    async def case() -> None:
+        config = ClientConfig(
+            name_servers=servers.namesrv.address, send_timeout_ms=10_000, namespace=inside
+        )
+        who = {"namesrv": servers.namesrv.address, "namespace": inside}
+        async with Client(config=config) as mq:
+            await mq.send(topic, b"ours")
+            await asyncio.to_thread(java, "maker", name=name, **who)
+            await asyncio.to_thread(
+                java, "reader", name=f"{name}_r", group=f"G_{name}", topic=topic, **who
+            )
+            await asyncio.to_thread(java, "send", name=name, topic=topic, body="java")
+            rows = (await asyncio.to_thread(java, "read", name=f"{name}_r", min=2, timeout=60_000))[
+                "rows"
+            ]
+            assert {(row["topic"], row["body"]) for row in rows} == {
+                (topic, "ours"),
+                (topic, "java-0"),
+            }
+            seen: list[tuple[str, bytes]] = []
+
+            def handle(message: ReceivedMessage) -> None:
+                seen.append((message.topic, message.body))
+
+            await mq.subscribe(topic, group=f"H_{name}", handler=handle, start_from=StartFrom.FIRST)
+            await come(lambda: len(seen) == 2)
+            assert set(seen) == {(topic, b"ours"), (topic, b"java-0")}
+            java("read", name=f"{name}_r", brief=1, stop=1)
+            java("drop", name=name)
+
+    asyncio.run(case())

@@ -106,7 +106,7 @@ class ClientBase:
             await session.start()
             if self.config.trace:
                 self._trace.begin(session)
-            self._checks.serve(session, self._group)
+            self._checks.serve(session, self._producer.group)
         return self
 
     async def close(self) -> None:
@@ -150,6 +150,13 @@ class ClientBase:
         self, handler: Handler | BatchHandler | None, options: ConsumerOptions
     ) -> PushConsumer:
         """Join a group. Without a handler messages are asked for, from `PushConsumer.handed`."""
+        space = self.session.namespace
+        if space:
+            options = dataclasses.replace(
+                options,
+                group=space.wrap(options.group),
+                subscriptions=space.wrap_keys(options.subscriptions),
+            )
         consumer = PushConsumer(
             self.session, self._sender, self._files, handler, options, self._interceptors
         )

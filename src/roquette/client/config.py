@@ -1,10 +1,11 @@
 """Settings of a client; names say their units, defaults are those of Apache's Java client."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roquette.base.options import option, options_of
 from roquette.client.access import security_of
+from roquette.client.core.namespace import namespace_error
 from roquette.errors import ConfigError
 from roquette.message.compression import Compression
 from roquette.message.names import client_topic_error
@@ -18,10 +19,13 @@ class ClientConfig:
     """How a client behaves.
 
     Attributes:
-        name_servers: "host:port;host:port".
+        name_servers: "host:port;host:port", or where such a list is found: "http://host:port/path" (asked again each two
+            minutes), "dns://name:port" (each address of the name is a name server).
         instance_name: part of the client id; None makes one per client.
         local_host: address to call from and to name in the client id; None finds it.
         send_attempts: 1 + retryTimesWhenSendFailed.
+        namespace: topics and groups stand as `namespace%name` at the brokers; the application sees its own names.
+        namespace_v2: said with each request, for servers that keep namespaces apart by themselves; "" says nothing.
         max_in_flight: unanswered pipelined sends (`send_nowait`) per client.
         max_delay_level: the highest delay level that the brokers have (their messageDelayLevel; Apache's has 18).
         pull_threshold_count, pull_threshold_bytes: how many messages, and bytes of bodies, of one queue are fetched ahead of
@@ -41,6 +45,8 @@ class ClientConfig:
     name_servers: str
     instance_name: str | None = None
     local_host: str | None = None
+    namespace: str = ""
+    namespace_v2: str = ""
     call_timeout_ms: int = option(3_000, least=1)
     connect_timeout_ms: int = option(3_000, least=1)
     poll_routes_ms: int = option(30_000, least=1)
@@ -91,6 +97,11 @@ class ClientConfig:
         if self.compression_level > most:
             raise ConfigError(f"compression_level={self.compression_level} is not 0 to {most}")
 
+        for namespace in filter(None, (self.namespace, self.namespace_v2)):
+            if error := namespace_error(namespace):
+                raise ConfigError(error)
+        if self.namespace and self.namespace_v2:
+            raise ConfigError("namespace and namespace_v2 exclude each other: give one of them")
         if self.trace_topic is not None and (error := client_topic_error(self.trace_topic)):
             raise ConfigError(f"trace_topic={self.trace_topic!r}: {error}")
         if self.trace_topic is not None and not self.trace:
@@ -99,7 +110,8 @@ class ClientConfig:
     @property
     def security(self) -> Security:
         """Of its connections. Raises ConfigError: a file cannot be used."""
-        return security_of(self.tls, self.credentials)
+        found = security_of(self.tls, self.credentials)
+        return replace(found, namespace=self.namespace_v2) if self.namespace_v2 else found
 
 
 def name_servers_told() -> str:

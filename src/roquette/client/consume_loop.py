@@ -61,6 +61,7 @@ class PullLoop:
     ) -> None:
         self._session = session
         self._config = session.config
+        self._namespace = session.namespace
         self._group = group
         self._subscriptions = subscriptions
         self._matchers = {topic: matcher(wanted) for topic, wanted in subscriptions.items()}
@@ -192,6 +193,8 @@ class PullLoop:
                 continue
             if retrying:
                 message.topic = message.origin_topic  # a returned message shows what it was sent to
+            if self._namespace:
+                self._namespace.show(message)
             messages.append(message)
         state.take(messages + unreadable, pulled.next_offset)
         self._receiver.submit(state, messages)

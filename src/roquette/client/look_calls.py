@@ -1,5 +1,6 @@
 """What an application can ask of queues and stored messages."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 from roquette.client import calls
@@ -17,20 +18,22 @@ class LookCalls(ClientBase):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic, sorted; raises RouteNotFound."""
-        return list((await self.session.route(topic, fresh=True)).subscribe)
+        space = self.session.namespace
+        route = await self.session.route(space.wrap(topic), fresh=True)
+        return list(space.shown_queues(route.subscribe))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The queue's oldest offset."""
-        return await self._ask_master(queue, calls.min_offset(queue))
+        return await self._ask_master(queue, calls.min_offset)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset the queue's next message will get."""
-        return await self._ask_master(queue, calls.max_offset(queue))
+        return await self._ask_master(queue, calls.max_offset)
 
     async def offset_by_time(self, queue: MessageQueue, when: datetime | int) -> int:
         """The offset of the first message stored at or after a time (milliseconds when a number)."""
         timestamp = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
-        return await self._ask_master(queue, calls.offset_by_time(queue, timestamp))
+        return await self._ask_master(queue, lambda known: calls.offset_by_time(known, timestamp))
 
     async def find(
         self,
@@ -56,6 +59,8 @@ class LookCalls(ClientBase):
         check_count("most", most)
         begin_ms = 0 if since is None else int(since.timestamp() * 1000)
         end_ms = FOREVER_MS if until is None else int(until.timestamp() * 1000)
+        space = self.session.namespace
+        topic = space.wrap(topic)
         route = await self.session.route(topic)
         asks = [
             (address, query(name, topic, key, min(most, 1_000), begin_ms, end_ms))
@@ -63,7 +68,7 @@ class LookCalls(ClientBase):
             if (address := route.address_for_read(name)) is not None
         ]
         answers = await self.session.run(ask_all(asks))
-        found = [message for answer in answers for message in answer.value or ()]
+        found = [space.show(message) for answer in answers for message in answer.value or ()]
         if not found:
             for answer in answers:
                 answer.get()
@@ -77,8 +82,12 @@ class LookCalls(ClientBase):
             ValueError: it is no such id.
         """
         host, offset = decode_offset_message_id(offset_message_id)
-        return await self.session.api.call(host_text(host), view("", "", offset))
+        found = await self.session.api.call(host_text(host), view("", "", offset))
+        return self.session.namespace.show(found)
 
-    async def _ask_master(self, queue: MessageQueue, call: Call[int]) -> int:
+    async def _ask_master(
+        self, queue: MessageQueue, call: Callable[[MessageQueue], Call[int]]
+    ) -> int:
+        queue = self.session.namespace.wrap_queue(queue)
         await self.session.route(queue.topic)
-        return await self.session.api.call(self.session.master_of(queue), call)
+        return await self.session.api.call(self.session.master_of(queue), call(queue))

@@ -255,7 +255,8 @@ class Jobs:
                 self.expired += 1
                 continue
             if self._interceptors:
-                job.begin(self._interceptors.on_receive(job.message, self.options.group))
+                group = self._session.namespace.shown(self.options.group)
+                job.begin(self._interceptors.on_receive(job.message, group))
             if self._interceptors or self.options.renew:
                 job.number = next(self._numbers)
                 self._held[job.number] = job
@@ -282,6 +283,7 @@ class Jobs:
                     record.body, record.sys_flag, readable = b"", 0, False
                     message = received(record, name)
                 message.topic = options.topic
+                self._session.namespace.show(message)
                 message.properties.pop(POP_CK, None)
                 job = Job(self, message, receipt, over_s)
                 if self.closed:

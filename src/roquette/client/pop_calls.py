@@ -65,8 +65,8 @@ class PopCalls(ClientBase):
             raise ConfigError("start_from of pop is StartFrom.FIRST or StartFrom.LAST")
         check_count("max_reconsume_times", max_reconsume_times, least=-1)
         options = PopOptions(
-            topic=topic,
-            group=group,
+            topic=self.session.namespace.wrap(topic),
+            group=self.session.namespace.wrap(group),
             wanted=wanted,
             invisible_ms=int(invisible * 1000),
             batch=batch,

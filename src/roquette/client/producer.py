@@ -12,6 +12,7 @@ from typing import Final
 
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.latency import LatencyTable
+from roquette.client.core.namespace import Namespace
 from roquette.client.core.queue_selector import RoundRobin, by_key
 from roquette.client.core.retry_policy import may_retry, was_not_taken
 from roquette.client.core.route_cache import TopicRoute
@@ -57,10 +58,25 @@ BATCH_BYTES = 1 << 20  # a batch request is split at about this size
 
 
 class Producer:
-    """Sends for one producer group over a shared session."""
+    """Sends for one producer group over a shared session.
 
-    def __init__(self, session: Session, group: str, interceptors: Interceptors) -> None:
-        self.group = group
+    Args:
+        namespace: of the group and of the topics; None: the session's.
+
+    Attributes:
+        group: as brokers know it. `shown_group`: as the application does. `namespace`: of both.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        interceptors: Interceptors,
+        namespace: Namespace | None = None,
+    ) -> None:
+        self.namespace = session.namespace if namespace is None else namespace
+        self.shown_group = group
+        self.group = group = self.namespace.wrap(group)
         self._interceptors = interceptors
         self._session = session
         self._config = session.config
@@ -140,7 +156,7 @@ class Producer:
         """Send without an answer: whether it arrived stays unknown."""
         with self._begin(message):
             request = self._prepare(message)
-            route = await self._publish_route(message.topic)
+            route = await self._publish_route(request.topic)
             target = self._chooser(message, queue, None)(route.publish, None)
             address = route.master_of(target.broker_name) or self._session.master_of(target)
             header = request.header(self.group, target, self._config, self._session.clock.now_ms())
@@ -190,7 +206,7 @@ class Producer:
         """Tell the interceptors of a message; not of those that our consumers give back."""
         if not self._interceptors or message.topic.startswith(RETRY_PREFIX):
             return UNSEEN
-        return self._interceptors.begin(message, self.group)
+        return self._interceptors.begin(message, self.shown_group)
 
     def _parts(self, messages: Sequence[Message]) -> list[_Part]:
         """The messages as parts of about `BATCH_BYTES`, all of them checked before the first is sent."""
@@ -214,7 +230,8 @@ class Producer:
     ) -> list[SendReceipt]:
         entries, ids = part
         properties = f"WAIT{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}"
-        request = SendRequest(topic, encode_batch(entries), properties, ids)
+        request = SendRequest(self.namespace.wrap(topic), encode_batch(entries), properties, ids)
+        request.shown = topic
         request.batch = True
         return await self._attempts(request, choose, timeout_ms=timeout_ms)
 
@@ -224,6 +241,8 @@ class Producer:
         body = self._checked_body(message)
         properties, message_id = self._properties(message, named)
         request = SendRequest(message.topic, body, properties, [message_id])
+        if self.namespace:
+            request.topic = self.namespace.wrap(message.topic)
         request.flag = message.flag
         if len(body) > self._config.compress_over_bytes:
             packed = compress(body, self._config.compression, self._config.compression_level)
@@ -240,7 +259,9 @@ class Producer:
         body = message.body
         if wrong := message.wrong_type():
             raise TypeError(wrong)
-        error = client_topic_error(message.topic)
+        error = client_topic_error(
+            self.namespace.wrap(message.topic) if self.namespace else message.topic
+        )
         if error is not None:
             raise MessageIllegal(error)
         if not body:
@@ -271,16 +292,20 @@ class Producer:
     def _chooser(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None
     ) -> Chooser:
+        space = self.namespace
         if queue is not None:
             if selector is not None:
                 raise TypeError("either a queue or a selector chooses the queue")
-            if queue.topic != message.topic:
+            chosen = space.wrap_queue(queue)
+            if chosen.topic != space.wrap(message.topic):
                 raise MessageIllegal(
                     f"the queue is one of {queue.topic}, the message goes to {message.topic}"
                 )
-            return lambda queues, avoid: queue
+            return lambda queues, avoid: chosen
         if selector is not None:
-            return lambda queues, avoid: selector(queues, message)
+            return lambda queues, avoid: space.wrap_queue(
+                selector(space.shown_queues(queues), message)
+            )
         if message.sharding_key:
             key = message.sharding_key
             return lambda queues, avoid: by_key(queues, key)

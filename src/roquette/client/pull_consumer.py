@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -55,9 +55,10 @@ class PullConsumer:
     """
 
     def __init__(self, session: Session, group: str, options: ReadOptions) -> None:
-        self.group = group
+        self.group = session.namespace.wrap(group)
         self.unreadable = 0
         self._session = session
+        self._namespace = session.namespace
         self._options = options
         self._wanted = options.wanted
         self._batch = options.batch
@@ -105,7 +106,8 @@ class PullConsumer:
         shares = as_strategy(strategy)
         wanted = as_subscriptions(dict.fromkeys(topics, self._wanted), "*")
         now_ms = self._session.clock.now_ms()
-        subscriptions = {t: subscription(t, chosen, now_ms) for t, chosen in wanted.items()}
+        named = self._namespace.wrap_keys(wanted)
+        subscriptions = {t: subscription(t, chosen, now_ms) for t, chosen in named.items()}
         member = PullGroup(
             self._session,
             self.group,
@@ -136,7 +138,8 @@ class PullConsumer:
         known: list[MessageQueue] | None = None
         while True:
             try:
-                now = (await self._session.route(topic)).subscribe
+                route = await self._session.route(self._namespace.wrap(topic))
+                now = [self._namespace.shown_queue(queue) for queue in route.subscribe]
             except ClientError as error:
                 log.debug("no route yet topic=%s error=%s", topic, error)
             else:
@@ -171,12 +174,9 @@ class PullConsumer:
             self._forget(queue)
         for queue in wanted:
             if queue not in self._positions:
-                await self._session.route(queue.topic)
-                address = self._session.master_of(queue)
-                api = self._session.api
-                offset = await api.call(address, calls.committed_offset(self.group, queue))
+                offset = await self._ask(queue, partial(calls.committed_offset, self.group))
                 if offset is None:
-                    offset = await api.call(address, calls.min_offset(queue))
+                    offset = await self._ask(queue, calls.min_offset)
                 self.seek(queue, offset)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -196,11 +196,11 @@ class PullConsumer:
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue at the oldest message the broker has."""
-        self.seek(queue, await self._ask(queue, calls.min_offset(queue)))
+        self.seek(queue, await self._ask(queue, calls.min_offset))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue at what is sent from now on."""
-        self.seek(queue, await self._ask(queue, calls.max_offset(queue)))
+        self.seek(queue, await self._ask(queue, calls.max_offset))
 
     async def seek_to_time(self, queue: MessageQueue, when: datetime | int) -> None:
         """Continue at the first message stored at or after a time (milliseconds since 1970 when a number)."""
@@ -209,15 +209,20 @@ class PullConsumer:
     async def offset_for_time(self, queue: MessageQueue, when: datetime | int) -> int:
         """The offset of the first message stored at or after a time; the end of the queue when there is none."""
         at_ms = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
-        return await self._ask(queue, calls.offset_by_time(queue, at_ms))
+        return await self._ask(queue, lambda known: calls.offset_by_time(known, at_ms))
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Where the group goes on; None when it has committed nothing there."""
-        return await self._ask(queue, calls.committed_offset(self.group, queue, zero_if_new=False))
+        committed = partial(calls.committed_offset, self.group, zero_if_new=False)
+        return await self._ask(queue, committed)
 
-    async def _ask(self, queue: MessageQueue, call: Call[T]) -> T:
+    async def _ask(self, queue: MessageQueue, call: Callable[[MessageQueue], Call[T]]) -> T:
+        queue = self._namespace.wrap_queue(queue)
         await self._session.route(queue.topic)
-        return await self._session.api.call(self._session.master_of(queue), call)
+        return await self._session.api.call(self._session.master_of(queue), call(queue))
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+        await self._ask(queue, lambda known: calls.commit(self.group, known, offset))
 
     def pause(self, *queues: MessageQueue) -> None:
         """`poll` gives nothing of these queues until `resume`; what was fetched ahead waits."""
@@ -293,7 +298,7 @@ class PullConsumer:
         """
         async with self._committing:
             for queue, offset in list((self._positions if offsets is None else offsets).items()):
-                await self._ask(queue, calls.commit(self.group, queue, offset))
+                await self._commit(queue, offset)
                 if queue in self._positions:
                     self._saved[queue] = self._done[queue] = offset
 
@@ -303,7 +308,7 @@ class PullConsumer:
                 if self._saved.get(queue) == offset:
                     continue
                 try:
-                    await self._ask(queue, calls.commit(self.group, queue, offset))
+                    await self._commit(queue, offset)
                     self._saved[queue] = offset
                 except ClientError as error:
                     words = "commit failed queue=%s error=%s"
@@ -321,15 +326,16 @@ class PullConsumer:
             while self._ahead >= most.max_messages or self._ahead_bytes >= most.max_bytes:
                 self._room.clear()
                 await self._room.wait()
-            route = self._session.known_route(queue.topic)
+            known = self._namespace.wrap_queue(queue)
+            route = self._session.known_route(known.topic)
             try:
-                messages, offset = await self._pull(queue, at[0], wanted, matches)
+                messages, offset = await self._pull(known, at[0], wanted, matches)
             except (ClientError, CorruptRecord) as error:
                 self._session.noise.warning(
                     f"read-{queue.topic}", "pull failed queue=%s error=%s", queue, error
                 )
                 pause_s = self._session.config.pull_retry_ms / 1000
-                await self._session.masters.moved(route, queue.topic, queue.broker_name, pause_s)
+                await self._session.masters.moved(route, known.topic, queue.broker_name, pause_s)
                 continue
             taken.clear()
             fetched = queue, generation, messages, offset
@@ -364,7 +370,7 @@ class PullConsumer:
             try:
                 message = received(record, queue.broker_name)
                 if matches is None or matches(record, message):
-                    messages.append(message)
+                    messages.append(self._namespace.show(message))
             except CorruptRecord as error:
                 self.unreadable += 1
                 words = "body is unreadable, the message is skipped queue=%s offset=%d error=%s"

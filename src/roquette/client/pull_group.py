@@ -120,15 +120,18 @@ class PullGroup:
                 continue
             mine[topic] = self._strategy(self._session.client_id, members, route.subscribe)
         wanted = {queue for queues in mine.values() for queue in queues}
-        before = self._reader.assigned()
-        lost = [queue for queue in before if queue.topic in mine and queue not in wanted]
+        space = self._session.namespace
+        before = [space.wrap_queue(queue) for queue in self._reader.assigned()]
+        gone = [queue for queue in before if queue.topic in mine and queue not in wanted]
+        lost = list(space.shown_queues(gone))
         if lost:
             await self._reader.give_up(lost)
         gained = []
         for queue in sorted(wanted.difference(before)):
             try:
-                self._reader.seek(queue, await self._store.begin_at(queue))
-                gained.append(queue)
+                shown = space.shown_queue(queue)
+                self._reader.seek(shown, await self._store.begin_at(queue))
+                gained.append(shown)
             except ClientError as error:
                 log.warning(
                     "no start offset yet group=%s queue=%s error=%s", self.group, queue, error
@@ -179,13 +182,16 @@ class PullGroup:
 
     def offsets_of(self, topic: str) -> dict[MessageQueue, int]:
         """Where it is in its queues of a topic."""
-        return {q: offset for q, offset in self._reader.offsets().items() if q.topic == topic}
+        known = self._session.namespace.wrap_queue
+        offsets = {known(q): offset for q, offset in self._reader.offsets().items()}
+        return {q: offset for q, offset in offsets.items() if q.topic == topic}
 
     def continue_from(self, offsets: dict[MessageQueue, int]) -> None:
         """An operator resets our offsets through us."""
         for queue in self._reader.assigned():
-            if queue in offsets:
-                self._reader.seek(queue, offsets[queue])
+            offset = offsets.get(self._session.namespace.wrap_queue(queue))
+            if offset is not None:
+                self._reader.seek(queue, offset)
 
     def consume_directly(self, message: ReceivedMessage) -> Outcome:
         """It has no handler."""

@@ -70,7 +70,10 @@ class PushConsumer:
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self._producer = producer
         self._handler = HandlerRunner(
-            handler or self._hand_out, group, interceptors, many=options.batch > 0
+            handler or self._hand_out,
+            session.namespace.shown(group),
+            interceptors,
+            many=options.batch > 0,
         )
         self._subscriptions = {
             topic: subscription(topic, wanted, session.clock.now_ms())
@@ -210,7 +213,8 @@ class PushConsumer:
     async def _revoked(self, queues: list[MessageQueue]) -> None:
         """Tell the application, which may take `REVOKE_S`, of its own queues alone."""
         tell = self.options.on_revoke
-        own = [queue for queue in queues if not queue.topic.startswith(RETRY_PREFIX)]
+        shown = self.session.namespace.shown_queue
+        own = [shown(queue) for queue in queues if not queue.topic.startswith(RETRY_PREFIX)]
         if tell is None or not own:
             return
         try:
@@ -316,7 +320,7 @@ class PushConsumer:
 
     def consume_directly(self, message: ReceivedMessage) -> Outcome:
         """An operator wants one message processed now (consumeMessageDirectly)."""
-        return Task(self._consume_directly(message))
+        return Task(self._consume_directly(self.session.namespace.show(message)))
 
     async def _consume_directly(self, message: ReceivedMessage) -> Reply:
         started_ms = self.session.clock.steady_ms()

@@ -48,7 +48,7 @@ class RequestCalls(ClientBase):
         sent = False
         try:
             async with asyncio.timeout(timeout) as limit:
-                await replies.meet(session, message.topic)
+                await replies.meet(session, session.namespace.wrap(message.topic))
                 replies.expect(correlation_id)
                 request = as_request(message, correlation_id, session.client_id, timeout)
                 left_ms = int((timeout - (asyncio.get_running_loop().time() - began)) * 1000)
@@ -86,7 +86,7 @@ class RequestCalls(ClientBase):
         """
         if not callable(handler):
             raise ConfigError(f"handler={handler!r} cannot be called")
-        answer = ReplyHandler(self.session, self._group, handler)
+        answer = ReplyHandler(self.session, self._sender.group, handler)
         options = consumer_options(
             group,
             {topic: "*"},

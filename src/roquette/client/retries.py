@@ -48,7 +48,7 @@ async def hand_back(
         group=group,
         delay_level=delay_level,
         origin_msg_id=message.message_id,
-        origin_topic=message.topic,
+        origin_topic=session.namespace.wrap(message.topic),
         max_reconsume_times=most,
         bname=message.queue.broker_name,
     )
@@ -140,7 +140,7 @@ async def resend(
             if name not in (TRAN_MSG, DELAY)
         },
         ORIGIN_MESSAGE_ID: message.properties.get(ORIGIN_MESSAGE_ID, message.message_id),
-        RETRY_TOPIC: message.topic,
+        RETRY_TOPIC: producer.namespace.wrap(message.topic),
         RECONSUME_TIME: str(failures),
         MAX_RECONSUME_TIMES: str(most),
     }

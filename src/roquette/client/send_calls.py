@@ -60,12 +60,12 @@ class SendCalls(ClientBase):
             raise MessageIllegal(
                 f"message {receipt.message_id} cannot be recalled: its receipt has no recall handle"
             )
-        topic, recalled = receipt.queue.topic, False
+        topic, recalled = self.session.namespace.wrap(receipt.queue.topic), False
         await self.session.route(topic)
         address = self.session.master_of(receipt.queue)
         try:
             await self.session.api.call(
-                address, calls.recall(self._group, topic, receipt.recall_handle)
+                address, calls.recall(self._sender.group, topic, receipt.recall_handle)
             )
             recalled = True
         finally:

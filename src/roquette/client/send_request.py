@@ -45,7 +45,11 @@ class SendReceipt:
 
 
 class SendRequest:
-    """A message, or a batch, ready for the wire: the same ids and bytes on every attempt."""
+    """A message, or a batch, ready for the wire: the same ids and bytes on every attempt.
+
+    Attributes:
+        shown: the topic as the application knows it; `topic` is as brokers do.
+    """
 
     __slots__ = (
         "batch",
@@ -55,12 +59,13 @@ class SendRequest:
         "message_ids",
         "properties",
         "reconsume",
+        "shown",
         "sys_flag",
         "topic",
     )
 
     def __init__(self, topic: str, body: bytes, properties: str, message_ids: list[str]) -> None:
-        self.topic = topic
+        self.topic = self.shown = topic
         self.body = body
         self.properties = properties
         self.message_ids = message_ids
@@ -102,8 +107,8 @@ class SendRequest:
             raise broker_error(reply.code, reply.remark, address)
         header = decode_ext(SendMessageResponseHeader, reply.ext)
         queue = target
-        if header.queue_id != target.queue_id:
-            queue = MessageQueue(target.topic, target.broker_name, header.queue_id)
+        if header.queue_id != target.queue_id or self.shown != target.topic:
+            queue = MessageQueue(self.shown, target.broker_name, header.queue_id)
         status = _STATUS[ResponseCode(reply.code)]
         offset_ids = header.msg_id.split(",")
         return [

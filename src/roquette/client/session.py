@@ -18,6 +18,7 @@ from roquette.client.broker_api import BrokerApi, OperationRun
 from roquette.client.calls import Call
 from roquette.client.config import ClientConfig
 from roquette.client.core.bounds import TOPICS, keep
+from roquette.client.core.namespace import Namespace
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
 from roquette.client.masters import MasterSearch
@@ -90,6 +91,7 @@ class Session:
         self.clock = clock
         self.entropy = entropy
         self.local_host = local_host
+        self.namespace = Namespace(config.namespace)
         self.name_servers = parse_name_servers(config.name_servers)
         instance = config.instance_name or f"{entropy.process_id}#{entropy.token(6)}"
         self.client_id = f"{local_host}@{instance}"
@@ -318,7 +320,7 @@ class Session:
 
     def master_of(self, queue: MessageQueue) -> str:
         """Where a queue is written and its group's offsets live; raises ConnectError when unknown."""
-        route = self._routes.get(queue.topic)
+        route = self._routes.get(self.namespace.wrap(queue.topic))
         address = route.master_of(queue.broker_name) if route is not None else None
         if address is None:
             address = self.address_of_broker(queue.broker_name)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from roquette.base.lifecycle import Health
+from roquette.client.core.namespace import Namespace
 from roquette.client.interceptors import Handled, Interceptors, Sent
 from roquette.client.producer import Producer
 from roquette.client.send_request import SendReceipt
@@ -108,7 +109,7 @@ class MessageTrace:
     def begin(self, session: Session) -> None:
         """Tell what happens from now on."""
         self._session = session
-        self._producer = Producer(session, GROUP, Interceptors())
+        self._producer = Producer(session, GROUP, Interceptors(), Namespace(""))
         self._task = session.tasks.keep("trace", self._run)
 
     async def aclose(self) -> None:

@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from roquette.base.lifecycle import Health
 from roquette.client.calls import Call, nothing
+from roquette.client.core.namespace import Namespace
 from roquette.client.producer import Producer
 from roquette.client.send_request import SendReceipt
 from roquette.client.session import Session
@@ -131,7 +132,7 @@ class Transaction:
         self.state = TransactionState.LEFT_TO_CHECK
         receipt = self.receipt
         header = EndTransactionRequestHeader(
-            topic=self._message.topic,
+            topic=self._session.namespace.wrap(self._message.topic),
             producer_group=self._producer.group,
             tran_state_table_offset=receipt.queue_offset,
             commit_log_offset=decode_offset_message_id(receipt.offset_message_id)[1],
@@ -142,7 +143,7 @@ class Transaction:
         call = Call(RequestCode.END_TRANSACTION, nothing, header)
         self._trace.transaction_ended(
             EndOfTransaction(
-                group=self._producer.group,
+                group=self._producer.shown_group,
                 topic=self._message.topic,
                 message_id=receipt.message_id,
                 tag=self._message.tags,
@@ -205,7 +206,7 @@ class Checks:
     async def _found(self, session: Session, topic: str, health: Health) -> None:
         while True:
             try:
-                await session.route(topic)
+                await session.route(session.namespace.wrap(topic))
                 await session.heartbeat()
                 return
             except ClientError as error:
@@ -226,13 +227,16 @@ class Checks:
             log.warning("a half message cannot be read broker=%s error=%s", ctx.peer.remote, error)
             return Silent()
         topic = message.properties.get(names.REAL_TOPIC, message.topic)
+        if session is not None:
+            topic = session.namespace.shown(topic)
         check = self._checks.get(topic)
         if session is None or check is None:
             log.warning("nobody answers the check of a half message: call on_check(%r)", topic)
         elif self._running < MOST_CHECKS:
             self._running += 1
             message.topic = topic
-            task = session.tasks.start("check", self._check(check, message, header, ctx.peer))
+            work = self._check(session.namespace, check, message, header, ctx.peer)
+            task = session.tasks.start("check", work)
             task.add_done_callback(self._ended)
         return Silent()
 
@@ -241,6 +245,7 @@ class Checks:
 
     async def _check(
         self,
+        space: Namespace,
         check: Check,
         message: ReceivedMessage,
         header: CheckTransactionStateRequestHeader,
@@ -257,7 +262,7 @@ class Checks:
             log.warning("a check answers True, False or None, not %.80r", decision)
             decision = None
         end = EndTransactionRequestHeader(
-            topic=message.topic,
+            topic=space.wrap(message.topic),
             producer_group=message.properties.get(names.PGROUP, self._group),
             tran_state_table_offset=header.tran_state_table_offset,
             commit_log_offset=header.commit_log_offset,
@@ -272,7 +277,7 @@ class Checks:
             log.debug("the answer to a check did not leave: %s", error)
         self._trace.transaction_ended(
             EndOfTransaction(
-                group=end.producer_group,
+                group=space.shown(end.producer_group),
                 topic=message.topic,
                 message_id=message.message_id,
                 tag=message.tags,

@@ -62,7 +62,8 @@ class RemotingClient:
         self._connect_timeout_s = connect_timeout_s
         self._local_host = local_host
         self._tls = security.tls
-        self._signer = None if security.credentials is None else Signer(security.credentials)
+        said = security.credentials is not None or security.namespace
+        self._signer = Signer(security.credentials, security.namespace) if said else None
         self._peers: dict[str, Peer] = {}
         self._connecting: dict[str, asyncio.Future[Peer]] = {}
         self._next_id = 0

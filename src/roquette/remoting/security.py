@@ -17,10 +17,12 @@ class Security:
     Attributes:
         credentials: every request is signed with them, or None.
         tls: every connection uses it, or None.
+        namespace: said with every request, or "".
     """
 
     credentials: Credentials | None = None
     tls: ClientTls | None = None
+    namespace: str = ""
 
 
 OPEN: Final = Security()

@@ -397,7 +397,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     senders = {
         f"rocketmq.{name.lower()}"
         for name in options_of(ClientConfig)
-        if name not in ("tls", "credentials")
+        if name not in ("tls", "credentials", "namespace", "namespace_v2")
     }
     found = checked_options(ReadOptions, SOURCE, options, names_of(WriteOptions) | senders)
     given = {

@@ -68,11 +68,19 @@ def signs(given: str, secret: bytes, fields: dict[str, str], body: bytes) -> boo
 
 
 class Signer:
-    """Signs requests with one user's secret."""
+    """Says with each request who sends it: signs with one user's secret, if there is one, and names a namespace.
 
-    __slots__ = ("_access_key", "_secret", "_tail", "_token")
+    Args:
+        namespace: goes into the fields `ns` and `nsd`, as from Apache's NamespaceRpcHook; "": none does.
+    """
 
-    def __init__(self, credentials: Credentials) -> None:
+    __slots__ = ("_access_key", "_named", "_secret", "_tail", "_token")
+
+    def __init__(self, credentials: Credentials | None, namespace: str = "") -> None:
+        self._named = b'"ns":%b,"nsd":"true"}' % _quote(namespace) if namespace else b""
+        self._secret: bytes | None = None
+        if credentials is None:
+            return
         self._access_key = credentials.access_key
         self._token = credentials.security_token
         self._secret = credentials.secret_key.encode()
@@ -82,7 +90,11 @@ class Signer:
         self._tail = tail + b',"%b":"' % SIGNATURE.encode()
 
     def sign(self, ext: bytes, body: bytes) -> bytes:
-        """The ext fields, a JSON object or empty, with the user's name and the signature."""
+        """The ext fields, a JSON object or empty, with the namespace, the user's name and the signature."""
+        if self._named:
+            ext = (ext[:-1] + b"," if len(ext) > 2 else b"{") + self._named
+        if self._secret is None:
+            return ext
         fields = ext_fields(ext)
         start = ext[:-1] + b"," if fields else b"{"
         fields[ACCESS_KEY] = self._access_key
