@@ -79,7 +79,7 @@ class Cluster:
 
     def addresses(self) -> list[str]:
         """Of the name servers, each by itself. Raises ConfigError."""
-        from roquette.client.session import parse_name_servers
+        from roquette.client.name_servers import parse_name_servers
 
         return parse_name_servers(self.name_servers)
 

@@ -18,7 +18,7 @@ class Client(SendCalls, TransactionCalls, RequestCalls, ConsumeCalls, PopCalls, 
                 ...
 
     Args:
-        name_servers: "host:port;host:port"; without, and without a config, those of the environment's NAMESRV_ADDR.
+        name_servers: "host:port;host:port" (or where it is found, see `ClientConfig`); without, and without a config, those of the environment's NAMESRV_ADDR.
         group: the producer group.
         config: everything else; its `name_servers` is replaced by the first argument when that is given.
         clock, entropy, files: the outside world; replaced in simulations.

@@ -21,9 +21,13 @@ SEARCH_S: Final = 15.0  # then the route is left to the next failure, and to the
 class Routes(Protocol):
     """What the search needs of the session."""
 
-    name_servers: list[str]
     tasks: Tasks
     api: BrokerApi
+
+    @property
+    def name_servers(self) -> list[str]:
+        """Their addresses."""
+        ...
 
     def known_route(self, topic: str) -> TopicRoute | None:
         """The route as it is cached."""

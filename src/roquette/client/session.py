@@ -22,6 +22,7 @@ from roquette.client.core.namespace import Namespace
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
 from roquette.client.masters import MasterSearch
+from roquette.client.name_servers import RENEW_S, NameServers
 from roquette.client.operations import AHEAD, Operation
 from roquette.client.operator_requests import InspectableConsumer, OperatorRequests
 from roquette.client.route_watch import BEAT_S, WATCHED, RouteWatch
@@ -92,12 +93,11 @@ class Session:
         self.entropy = entropy
         self.local_host = local_host
         self.namespace = Namespace(config.namespace)
-        self.name_servers = parse_name_servers(config.name_servers)
         instance = config.instance_name or f"{entropy.process_id}#{entropy.token(6)}"
         self.client_id = f"{local_host}@{instance}"
         self.tasks = Tasks()
+        self._servers = NameServers(config.name_servers, clock, entropy, self.tasks)
         self.noise = RateLimited(log, clock)
-        self._current = entropy.below(len(self.name_servers))
         self._routes: dict[str, TopicRoute] = {}
         self._fetching: dict[str, asyncio.Future[TopicRoute]] = {}
         self._producer_groups: dict[str, None] = {}
@@ -135,23 +135,45 @@ class Session:
         self.tasks.every("routes", config.poll_routes_ms / 1000, self.refresh_routes)
         self.tasks.every("watch-routes", BEAT_S, self._watch_routes)
         self.tasks.every("heartbeats", config.heartbeat_ms / 1000, self.heartbeat, first_s=1.0)
-        if len(self.name_servers) > 1:
+        if self._servers.changes:
+            self.tasks.every("name-servers", RENEW_S, self._renew_name_servers)
+        if len(self.name_servers) > 1 or self._servers.changes:
             step = config.compare_name_servers_ms / 1000
             compare = self.compare_name_servers
             self.tasks.every("compare-name-servers", step, compare, first_s=step / 2)
 
     # name servers and routes
 
+    @property
+    def name_servers(self) -> list[str]:
+        """Their addresses; of a list that is looked up as it is known now."""
+        return self._servers.addresses
+
+    async def _renew_name_servers(self) -> None:
+        await self._servers.renew(now=True)
+
     async def ask_name_servers(self, call: Call[T]) -> T:
-        """Ask the current name server, and each other one while connections fail.
+        """Ask the current name server, and each other one while connections fail; a list that is looked up is then
+        looked up again.
 
         Raises:
             ConnectError: none can be reached.
             RouteNotFound, BrokerError: the one that answered said so.
         """
-        last: ClientError = ConnectError("no name server is configured")
+        try:
+            return await self._ask_each(call)
+        except ConnectError:
+            if not await self._servers.renew():
+                raise
+        return await self._ask_each(call)
+
+    async def _ask_each(self, call: Call[T]) -> T:
+        if not self.name_servers:
+            await self._servers.renew()
+        last: ClientError | None = None
         for _ in range(len(self.name_servers)):
-            address = self.name_servers[self._current % len(self.name_servers)]
+            if (address := self._servers.current()) is None:
+                break
             try:
                 return await self.api.call(address, call)
             except BrokerError as error:
@@ -162,11 +184,8 @@ class Session:
                 raise
             except ClientError as error:
                 last = error
-            if self.name_servers[self._current % len(self.name_servers)] == address:
-                self._current += 1  # round robin; another caller may have moved on already
-        raise ConnectError(
-            f"no name server of {';'.join(self.name_servers)} can be reached: {last}"
-        ) from last
+            self._servers.leave(address)
+        raise self._servers.unreachable(last) from last
 
     async def run(self, operation: Operation[T]) -> T:
         """What an operation, such as those of the admin room, finds or raises."""
@@ -242,7 +261,8 @@ class Session:
         return set(self._routes) | {t for c in self._consumers.values() for t in c.topics()}
 
     async def _watch_routes(self) -> None:
-        address = self.name_servers[self._current % len(self.name_servers)]
+        if (address := self._servers.current()) is None:
+            return
         now_s = asyncio.get_running_loop().time()
         await self._watch.step(address, sorted(self._topics_in_use())[:WATCHED], now_s)
 
@@ -300,6 +320,8 @@ class Session:
 
     async def compare_name_servers(self) -> None:
         """Warn when name servers do not tell the same route for a topic (row N8)."""
+        if len(self.name_servers) < 2:
+            return
         for topic in sorted(self._routes):
             seen: dict[object, list[str]] = {}
             for address in self.name_servers:
@@ -443,21 +465,3 @@ class Session:
         self._closed = True
         await self.tasks.stop()
         await self.remoting.close()
-
-
-def parse_name_servers(text: str) -> list[str]:
-    """ "host:port;host:port" (or with commas, or a rocketmq:// prefix) -> addresses; raises ConfigError."""
-    words = [
-        word.strip().removeprefix("rocketmq://").rstrip("/")
-        for word in text.replace(",", ";").split(";")
-    ]
-    found = [word for word in words if word]
-    for word in found:
-        host, _, port = word.rpartition(":")
-        if not host or not port.isdigit():
-            raise ConfigError(f"name server address {word!r} is not of the form host:port")
-    if not found:
-        raise ConfigError(
-            "no name server address is given: pass 'host:port;host:port' or set NAMESRV_ADDR"
-        )
-    return found

@@ -46,12 +46,22 @@ class HttpConnection:
         Raises:
             OSError, EOFError: it broke. RemoteProtocolError: what came is no answer.
         """
-        kept, self._kept = self._kept, False
-        assert kept, "used while another request is under way"
-        self._writer.write(
+        return await self._ask(
             b"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s"
             % (path.encode(), self._host, headers, len(body), body)
         )
+
+    async def get(self, path: str) -> HttpAnswer:
+        """Ask for what is at a path, on a connection that is used for nothing else. Raises what `post` does."""
+        return await self._ask(
+            b"GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n"
+            % (path.encode(), self._host)
+        )
+
+    async def _ask(self, request: bytes) -> HttpAnswer:
+        kept, self._kept = self._kept, False
+        assert kept, "used while another request is under way"
+        self._writer.write(request)
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
             lines = head.decode("latin-1").split("\r\n")
@@ -62,6 +72,8 @@ class HttpConnection:
             }
             if "chunked" in fields.get("transfer-encoding", ""):
                 data = await self._chunks()
+            elif "content-length" not in fields and fields.get("connection") == "close":
+                data = await self._rest()
             else:
                 data = await self._reader.readexactly(_bounded(int(fields["content-length"])))
         except (ValueError, KeyError, IndexError, asyncio.LimitOverrunError) as error:
@@ -82,6 +94,14 @@ class HttpConnection:
             if not await self._line():
                 return found
         raise ValueError("trailers without an end")
+
+    async def _rest(self) -> bytes:
+        """What comes until the server closes the connection."""
+        found = b""
+        while more := await self._reader.read(MOST_HEAD):
+            _bounded(len(more), len(found))
+            found += more
+        return found
 
     async def _line(self) -> bytes:
         return (await self._reader.readuntil(b"\r\n"))[:-2]

@@ -84,6 +84,7 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         self.events = 0
         self.crashes: list[dict[str, Any]] = []
         self.thrower: Thrower | None = None  # of exceptions into the tasks of processes
+        self.names: dict[str, list[str]] = {}  # addresses by name, for those that ask for them
         self._digest = hashlib.sha256()
         self._frozen: str | None = None
         self._dead: list[Process] = []
@@ -208,7 +209,7 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         return future
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
-        return [(2, 1, 6, "", (host, port))]
+        return [(2, 1, 6, "", (address, port)) for address in self.names.get(host, [host])]
 
     async def create_server(  # type: ignore[override]
         self, protocol_factory: Callable[[], Any], host: Any = None, port: Any = None, **_: Any
