@@ -5,7 +5,6 @@ Apache: TopAddressing, MQClientAPIImpl.fetchNameServerAddr.
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Coroutine
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError, ConnectError, RemoteProtocolError
+from roquette.remoting.address import addresses_of
 from roquette.remoting.http import connect_http
 
 log = logging.getLogger("roquette.client")
@@ -168,11 +168,7 @@ async def _from_http(host: str, port: int, path: str) -> list[str]:
 
 
 async def _from_dns(name: str, port: int) -> list[str]:
-    """Every address of a name."""
-    loop = asyncio.get_running_loop()
-    answers = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    hosts = dict.fromkeys(str(answer[4][0]) for answer in answers)
-    return _bounded([f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts])
+    return _bounded(await addresses_of(name, port))
 
 
 def _bounded(found: list[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Which address of this machine others see. Nothing is sent to find out."""
 
+import asyncio
 import socket
 
 
@@ -11,6 +12,14 @@ def local_address() -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+
+async def addresses_of(name: str, port: int) -> list[str]:
+    """Each address of a name, as "host:port"; raises OSError when it has none."""
+    loop = asyncio.get_running_loop()
+    answers = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    hosts = dict.fromkeys(str(answer[4][0]) for answer in answers)
+    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts]
 
 
 def host_name() -> str:
