@@ -115,8 +115,8 @@ class NameServers:
         self.failed = ""
         if sorted(found) == sorted(self.addresses):
             return False
-        log.info("name servers from=%s now=%s", self.source, ";".join(found))
         self.addresses = found
+        log.info("name servers from=%s now=%s", self.source, ";".join(self.addresses))
         return True
 
     def unreachable(self, last: BaseException | None) -> ConnectError:
