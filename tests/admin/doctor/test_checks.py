@@ -1,15 +1,18 @@
 """Every check on written-down facts: a sickness each that it finds, alone, and a state near to it that is none."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 from tests.admin.doctor.scripted import ADDRESSES, CLUSTER, GROUP, NOW_MS, QUEUES, TOPIC, healthy
+from typer.main import get_command
 
 from roquette.admin.doctor.diagnosis import CHECKS, LEFT_OUT, MAX_EACH, diagnose, is_healthy
 from roquette.admin.doctor.facts import DelayLevel, Facts, FilterProbe
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.doctor.remedies import remedies_of
+from roquette.apps.main import app
 from roquette.message.message import MessageQueue
 from roquette.wire.bodies import (
     ConsumerRunningInfo,
@@ -487,3 +490,20 @@ def test_what_can_be_mended_says_how_it_is_taken_back() -> None:
         "set autoCreateTopicEnable=false on broker broker-a",
     ]
     assert all(remedy.undo for remedy in remedies)
+
+
+MQADMIN = {"consumerStatus", "deleteSubGroup", "resetOffsetByTime", "updateBrokerConfig"}
+COMMAND = re.compile(r"(mqadmin|roquette) ([a-z]\w+)(?: ([a-z]+))?")
+
+
+def test_the_commands_that_are_to_be_typed_exist() -> None:
+    verbs = get_command(app).commands  # type: ignore[attr-defined]
+    told = {words for case in SICK for one in found(case) for words in COMMAND.findall(one.fix)}
+
+    assert len(told) > 10
+    for program, verb, word in told:
+        if program == "mqadmin":
+            assert verb in MQADMIN
+        else:
+            below = getattr(verbs[verb], "commands", None)
+            assert not below or word in below, (verb, word)

@@ -129,7 +129,7 @@ def unknown_broker(looks: Looks) -> Iterator[Sign]:
                 f"broker {name}",
                 f"registered as {address}; name server {missing} does not know it",
                 "its list of name servers (namesrvAddr) lacks this one, or it cannot reach it",
-                f'roquette broker config set namesrvAddr="...;{missing}" on {name}, or open the way to {missing}',
+                f"mqadmin updateBrokerConfig -b {address} -k namesrvAddr -v '...;{missing}', or open the way to {missing}",
             )
 
 

@@ -118,7 +118,7 @@ def disk(looks: Looks) -> Iterator[Sign]:
         forced = _percent(broker, "diskSpaceCleanForciblyRatio", 85)
         refused = _percent(broker, "diskSpaceWarningLevelRatio", 90)
         cause = "messages come faster than retention deletes them"
-        fix = "roquette broker config set fileReservedTime=HOURS, fewer than now, or a larger disk"
+        fix = f"mqadmin updateBrokerConfig -b {broker.address} -k fileReservedTime -v HOURS, fewer than now, or a larger disk"
         if ratio is not None and ratio >= forced:
             deletes = f"above {forced:.0%} messages are deleted before their time"
             yield Sign(

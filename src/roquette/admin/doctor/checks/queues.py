@@ -93,7 +93,7 @@ def unassigned(looks: Looks) -> Iterator[Sign]:
                 f"{_lag_of(looks.now, group.group, queues)} messages wait",
                 "members disagree about who is in the group: equal client ids, different subscriptions, "
                 "or a broker that some of them cannot reach",
-                f"roquette client ls --group {group.group}; restart the member that does not know the others",
+                f"mqadmin consumerStatus -g {group.group} shows who has what; restart the member that does not know the others",
             )
 
 
@@ -152,7 +152,7 @@ def stalled(looks: Looks) -> Iterator[Sign]:
                     f"{_lag_of(looks.now, group.group, set(queues))} messages wait",
                     "the consumer holds messages and does not finish them: a handler that waits for ever, "
                     "or a process that stands still",
-                    f"roquette client stacks {member.client_id} --group {group.group} shows where it is; restart it",
+                    f"mqadmin consumerStatus -g {group.group} -i {member.client_id} -s shows where it is; restart it",
                 )
 
 
@@ -181,7 +181,7 @@ def filtered_out(looks: Looks) -> Iterator[Sign]:
                     f"in each of {len(probes)} queues: {_words(probe.queue for probe in probes)}",
                     "producers give messages no such tag or property, or another member's subscription replaced this one: "
                     "the group's offsets move on, and it is given nothing",
-                    f"compare the tags: roquette msg tail {topic}; mend the expression or the producer",
+                    f"compare the tags: roquette consume {topic} --offset -10 --json; mend the expression or the producer",
                 )
 
 
@@ -199,7 +199,7 @@ def illegal_offset(looks: Looks) -> Iterator[Sign]:
             f"the queue ends at {first.ends.max_offset}",
             "the queue lost messages after they were consumed (a restored or lost store), or an offset was set by hand: "
             "new messages before this offset are not given to the group",
-            f"roquette group seek {group} --topic {topic} --to last",
+            f"mqadmin resetOffsetByTime -g {group} -t {topic} -s now",
         )
 
 
@@ -250,5 +250,5 @@ def lag_growing(looks: Looks) -> Iterator[Sign]:
             else "no consumer of the group is online",
             "add consumers, at most one for each queue, or more concurrency"
             if members
-            else "start its consumers, or roquette group delete it if it is not used any more",
+            else f"start its consumers, or mqadmin deleteSubGroup -g {group} if it is not used any more",
         )
