@@ -1,8 +1,11 @@
-"""`roquette broker drain` and `restore` as a user types them."""
+"""`roquette broker drain` and `restore`, `topic resize` and `explain` as a user types them."""
 
 import json
+import time
+from collections.abc import Callable
 
 from tests.cli.conftest import Roquette
+from typer.testing import Result
 
 
 def test_a_broker_is_drained_and_restored(roquette: Roquette) -> None:
@@ -48,3 +51,24 @@ def test_a_topic_is_resized(roquette: Roquette) -> None:
     assert roquette(*resize, "8", "--wait").exit_code == 0
     described = json.loads(roquette("topic", "describe", "sized", "-o", "json").stdout)
     assert [(b["write_queues"], b["read_queues"]) for b in described["brokers"]] == [(8, 8)]
+
+
+def test_the_life_of_a_message_is_told(roquette: Roquette) -> None:
+    roquette("topic", "create", "told", "--queues", "1")
+    assert roquette("produce", "told", "--key", "k7", stdin="x\n").exit_code == 0
+    found = wait_for(lambda: roquette("explain", "k7", "--topic", "told", "-o", "json"), "stored")
+    (life,) = json.loads(found.stdout)
+    assert life["topic"] == "told" and len(life["message_id"]) >= 32
+    assert [verdict["code"] for verdict in life["verdicts"]] == ["stored", "nobody"]
+    people = roquette("explain", life["message_id"])
+    assert "stored" in people.stdout and "no group reads told at broker-a" in people.stdout
+    missing = roquette("explain", "never-sent")
+    assert "no broker has 'never-sent' in any topic" in str(missing.exception)
+
+
+def wait_for(ask: Callable[[], Result], word: str) -> Result:
+    """The index follows the log in a moment."""
+    end = time.monotonic() + 30
+    while word not in (found := ask()).stdout:
+        assert time.monotonic() < end, found.output
+    return found

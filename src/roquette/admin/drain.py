@@ -49,6 +49,7 @@ class Pace(msgspec.Struct, frozen=True):
         tell: gets a sentence whenever there is something new.
         settle_s: what clients need to hear of other routes.
         timeout_s: after which what is left is returned as it is.
+        look_s: between two looks at what is left.
     """
 
     pause: Callable[[float], Awaitable[Any]]
@@ -56,6 +57,7 @@ class Pace(msgspec.Struct, frozen=True):
     tell: Callable[[str], None]
     settle_s: float = SETTLE_S
     timeout_s: float = 3600.0
+    look_s: float = LOOK_S
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -246,7 +248,7 @@ async def drain(
             pace.tell(text)
         if not left.rows or pace.now() >= end_s:
             return left
-        await pace.pause(LOOK_S)
+        await pace.pause(pace.look_s)
 
 
 def in_short(left: Left) -> str:

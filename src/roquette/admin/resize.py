@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from roquette.admin.cluster import masters_of
-from roquette.admin.drain import LOOK_S, Pace, Run
+from roquette.admin.drain import Pace, Run
 from roquette.admin.left import TRANS_GROUP, Holdings, look_at
 from roquette.client import calls, change_calls
 from roquette.client.operations import Operation, ask, ask_all
@@ -278,7 +278,7 @@ async def _close(
             pace.tell(text)
         if not todo or pace.now() >= end_s:
             return [row for _, rows in sorted(proofs.items()) for row in rows]
-        await pace.pause(LOOK_S)
+        await pace.pause(pace.look_s)
 
 
 async def _take_away(run: Run, place: Place, queues: int, rows: Sequence[ProofRow]) -> bool:

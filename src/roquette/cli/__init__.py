@@ -8,6 +8,7 @@ from roquette.cli import (
     cluster,
     consume,
     doctor,
+    explain,
     group,
     produce,
     store,
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group.app, name="group")
     app.command()(cluster.cluster)
     app.command()(doctor.doctor)
+    app.command("explain")(explain.explain_command)
     app.add_typer(broker.app, name="broker")
     app.add_typer(store.app, name="store")
     app.add_typer(user.app, name="user")

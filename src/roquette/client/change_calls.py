@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from roquette.base.config import format_properties, parse_properties
 from roquette.client.calls import Call, body_of, nothing
 from roquette.message.names import TBW102
+from roquette.wire.bodies.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper, TimerMetricsSerializeWrapper
 from roquette.wire.bodies.topic_config import TopicConfig, TopicConfigAndMappingSerializeWrapper
 from roquette.wire.codes import RequestCode
@@ -88,4 +89,12 @@ def timer_metrics() -> Call[dict[str, int]]:
                 TimerMetricsSerializeWrapper, answer.body
             ).timing_count.items()
         },
+    )
+
+
+def group_configs() -> Call[dict[str, SubscriptionGroupConfig]]:
+    """The configuration of every group at a broker, by name."""
+    return Call(
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        lambda answer: decode_body(SubscriptionGroupWrapper, answer.body).subscription_group_table,
     )

@@ -12,6 +12,7 @@ from roquette.base.javatypes import java_hash
 from roquette.errors import ConfigError, ExpressionError
 from roquette.filter.sql_compile import compile_sql
 from roquette.message.message import ReceivedMessage
+from roquette.message.properties import encode_properties
 from roquette.message.record_layout import StoredRecord
 from roquette.wire.bodies import SubscriptionData
 
@@ -94,3 +95,15 @@ def matcher(wanted: SubscriptionData) -> Matcher | None:
         return None
     tags = frozenset(wanted.tags_set)
     return lambda record, message: message.tags in tags
+
+
+def wants(wanted: SubscriptionData, message: ReceivedMessage) -> bool | None:
+    """Whether a subscription lets a stored message through; None: its expression cannot be read."""
+    if wanted.expression_type == "SQL92":
+        try:
+            return compile_sql(wanted.sub_string).matches(
+                encode_properties(message.properties).encode()
+            )
+        except ExpressionError:
+            return None
+    return not wanted.tags_set or message.tags in wanted.tags_set

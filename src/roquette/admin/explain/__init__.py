@@ -1,0 +1,1 @@
+"""The life of one message, from what brokers can tell of it."""

@@ -1,0 +1,263 @@
+"""From facts to verdicts: pure."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from roquette.admin.explain.facts import BrokerFacts, Facts, Verdict
+from roquette.admin.left import TRANS_GROUP
+from roquette.client.selection import wants
+from roquette.message.message import ReceivedMessage
+from roquette.message.names import (
+    DLQ_PREFIX,
+    PERM_READ,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+)
+from roquette.message.properties import DELAY, REAL_TOPIC, TIMER_OUT_MS, TRANSACTION_CHECK_TIMES
+
+Verdicts = Iterator[Verdict]
+
+
+def explain(facts: Facts) -> list[Verdict]:
+    """What became of the message: where it is, what holds it back, and each group's part."""
+    stored = [copy for copy in facts.copies if copy.topic == facts.topic]
+    found = [
+        *_missing(facts),
+        *_stored(stored),
+        *_delayed(facts, stored),
+        *_timed(facts, stored),
+        *_transaction(facts, stored),
+    ]
+    for copy in stored:
+        found += _readers(facts, copy)
+    found += _failures(facts)
+    for broker, reason in sorted(facts.unreachable.items()):
+        found.append(Verdict("unknown", "", f"{broker} was not asked: it may have more", reason))
+    return found
+
+
+def _missing(facts: Facts) -> Verdicts:
+    if facts.copies:
+        return
+    if not any(broker.topic for broker in facts.brokers.values()):
+        yield Verdict(
+            "topic-gone", "", f"no broker has a topic {facts.topic}: its messages went with it", ""
+        )
+        return
+    oldest = "; ".join(
+        f"{name} begins at {_time(broker.first_ms)}"
+        for name, broker in sorted(facts.brokers.items())
+    )
+    yield Verdict(
+        "not-found",
+        "",
+        f"no broker has {facts.asked!r} in {facts.topic}: it never came, or is older than what is kept",
+        f"index of all brokers; {oldest}",
+    )
+
+
+def _stored(stored: list[ReceivedMessage]) -> Verdicts:
+    for copy in stored:
+        says = f"stored at {_time(copy.store_timestamp_ms)} by {copy.queue.broker_name}"
+        evidence = f"{_place(copy)}, sent by {copy.born_host}, tag {copy.tags or 'none'}"
+        yield Verdict("stored", "", says, evidence)
+    if len(stored) > 1:
+        text = (
+            f"{len(stored)} messages have this id or key: sent more than once, or delivered again"
+        )
+        yield Verdict("several", "", text, ", ".join(map(_place, stored)))
+
+
+def _delayed(facts: Facts, stored: list[ReceivedMessage]) -> Verdicts:
+    for copy in facts.copies:
+        if copy.topic != SCHEDULE_TOPIC:
+            continue
+        broker = facts.brokers[copy.queue.broker_name]
+        level = int(copy.properties.get(DELAY, "0"))
+        progress = broker.holdings.delays.get(copy.queue.queue_id + 1, 0)
+        evidence = f"{_place(copy)}, delivered up to offset {progress}"
+        target = copy.properties.get(REAL_TOPIC, facts.topic)
+        if progress > copy.queue_offset:
+            if stored and target == facts.topic:
+                yield Verdict(
+                    "delay-over",
+                    "",
+                    f"waited at delay level {level}, and was put to {target}",
+                    evidence,
+                )
+            continue
+        wait_ms = broker.delays_ms[level - 1] if 0 < level <= len(broker.delays_ms) else 0
+        due = _due(copy.store_timestamp_ms + wait_ms, facts.now_ms)
+        group = target.removeprefix(RETRY_PREFIX) if target.startswith(RETRY_PREFIX) else ""
+        yield Verdict(
+            "delayed", group, f"waits at delay level {level} for {target}: {due}", evidence
+        )
+
+
+def _timed(facts: Facts, stored: list[ReceivedMessage]) -> Verdicts:
+    for copy in facts.copies:
+        if copy.topic == TIMER_TOPIC and not stored:
+            due_ms = int(copy.properties.get(TIMER_OUT_MS, "0"))
+            says = f"is to be delivered at a time of its own: {_due(due_ms, facts.now_ms)}"
+            if due_ms <= facts.now_ms:
+                says += "; it was recalled, or the broker is late"
+            yield Verdict("timed", "", says, _place(copy))
+
+
+def _transaction(facts: Facts, stored: list[ReceivedMessage]) -> Verdicts:
+    halves = [copy for copy in facts.copies if copy.topic == TRANS_HALF_TOPIC]
+    if not halves:
+        return
+    half = max(halves, key=lambda copy: (copy.store_timestamp_ms, copy.queue_offset))
+    checks = half.properties.get(TRANSACTION_CHECK_TIMES, "0")
+    evidence = f"half message at {_place(half)}, checked {checks} times"
+    if stored:
+        yield Verdict("committed", "", "its transaction was committed", evidence)
+        return
+    if any(copy.topic == TRANS_CHECK_MAX_TIME_TOPIC for copy in facts.copies):
+        says = "its producer never said what became of the transaction: the broker has given up"
+        yield Verdict("given-up", "", says, f"{evidence}; it is in {TRANS_CHECK_MAX_TIME_TOPIC}")
+        return
+    places = facts.brokers[half.queue.broker_name].holdings.places
+    progress = places.get((TRANS_GROUP, TRANS_HALF_TOPIC), {}).get(half.queue.queue_id, 0)
+    evidence += f"; transactions are ended up to offset {progress}"
+    if half.queue_offset >= progress:
+        yield Verdict(
+            "open", "", "its transaction is neither committed nor rolled back yet", evidence
+        )
+    else:
+        yield Verdict(
+            "rolled-back", "", "its transaction was rolled back: nobody gets it", evidence
+        )
+
+
+def _readers(facts: Facts, copy: ReceivedMessage) -> Verdicts:
+    broker = facts.brokers[copy.queue.broker_name]
+    if broker.topic is None:
+        says = f"{copy.queue.broker_name} has no topic {facts.topic} any more: nobody can read it"
+        yield Verdict("topic-gone", "", says, _place(copy))
+        return
+    groups = sorted(
+        {group for group, topic in broker.holdings.pairs if topic == facts.topic}
+        | {
+            group
+            for group in broker.holdings.broadcasting
+            if facts.topic in broker.online[group].subscription_table
+        }
+    )
+    if not groups:
+        yield Verdict(
+            "nobody", "", f"no group reads {facts.topic} at {copy.queue.broker_name}", _place(copy)
+        )
+    for group in groups:
+        yield _reader(facts, copy, broker, group)
+
+
+def _reader(facts: Facts, copy: ReceivedMessage, broker: BrokerFacts, group: str) -> Verdict:
+    online = broker.online.get(group)
+    subscribed = online.subscription_table.get(facts.topic) if online else None
+    if group in broker.holdings.broadcasting:
+        says = "broadcasts: its members keep their offsets themselves, and which of them has it cannot be known"
+        return Verdict(
+            "broadcast", group, says, f"{len(online.connection_set) if online else 0} members"
+        )
+    place = broker.holdings.places.get((group, facts.topic), {}).get(copy.queue.queue_id)
+    wanted = None if subscribed is None else wants(subscribed, copy)
+    evidence = f"offset {'none' if place is None else place} in the queue, the message is {copy.queue_offset}"
+    if subscribed is not None:
+        evidence += f", subscribed to {subscribed.expression_type} {subscribed.sub_string!r}"
+    if wanted is False:
+        kind = "sql" if subscribed is not None and subscribed.expression_type == "SQL92" else "tag"
+        says = f"does not want it: its {'condition' if kind == 'sql' else 'tags'} leave it out"
+        return Verdict(f"filtered-by-{kind}", group, says, evidence)
+    if place is not None and place > copy.queue_offset:
+        return _passed(facts, copy, group, evidence, known=wanted is not None)
+    return _waiting(copy, broker, group, place, evidence)
+
+
+def _passed(
+    facts: Facts, copy: ReceivedMessage, group: str, evidence: str, *, known: bool
+) -> Verdict:
+    tries = [attempt for attempt in facts.attempts if attempt.group == group]
+    if tries:
+        last = max(tries, key=lambda attempt: attempt.begun_ms)
+        outcome = {True: "with success", False: "and failed", None: "; no end of it was traced"}[
+            last.ok
+        ]
+        says = f"handled it at {_time(last.begun_ms)} at {last.host} {outcome}"
+        return Verdict("handled", group, says, f"{evidence}; trace, attempt {last.retries + 1}")
+    says = "is past it: it was handled, or skipped by a reset; who did it is not traced"
+    if not known:
+        says += "; with nobody online, what the group filters is not known"
+    return Verdict("passed", group, says, evidence)
+
+
+def _waiting(
+    copy: ReceivedMessage, broker: BrokerFacts, group: str, place: int | None, evidence: str
+) -> Verdict:
+    topic, config = broker.topic, broker.groups.get(group)
+    if config is not None and not config.consume_enable:
+        return Verdict("disabled", group, "may not consume (consumeEnable=false)", evidence)
+    if topic is not None and not (
+        topic.perm & PERM_READ and copy.queue.queue_id < topic.read_queue_nums
+    ):
+        says = "cannot reach it: the topic is not readable, or has fewer queues to read now"
+        numbers = f"perm {topic.perm}, {topic.read_queue_nums} queues to read"
+        return Verdict("out-of-reach", group, says, f"{numbers}; {evidence}")
+    if group not in broker.online:
+        return Verdict("offline", group, "has not read it, and nobody of it is connected", evidence)
+    if place is None:
+        says = "has committed nothing in this queue yet: it has just begun, or begins behind the message"
+        return Verdict("not-begun", group, says, evidence)
+    before = copy.queue_offset - place
+    says = "reads it next" if before == 0 else f"has {before} messages before it"
+    return Verdict("waiting", group, f"{says}; held up by what is at offset {place}", evidence)
+
+
+def _failures(facts: Facts) -> Verdicts:
+    groups = sorted(
+        {
+            copy.topic.removeprefix(DLQ_PREFIX)
+            for copy in facts.copies
+            if copy.topic.startswith(DLQ_PREFIX)
+        }
+    )
+    for group in groups:
+        dead = [copy for copy in facts.copies if copy.topic == DLQ_PREFIX + group]
+        says = f"failed {max(copy.reconsume_times for copy in dead)} times and gave it up: it is a dead letter"
+        yield Verdict("dead", group, says, ", ".join(map(_place, dead)))
+    retried = [copy for copy in facts.copies if copy.topic.startswith(RETRY_PREFIX)]
+    for topic in sorted({copy.topic for copy in retried}):
+        group = topic.removeprefix(RETRY_PREFIX)
+        last = max(
+            (copy for copy in retried if copy.topic == topic),
+            key=lambda copy: (copy.reconsume_times, copy.store_timestamp_ms),
+        )
+        places = facts.brokers[last.queue.broker_name].holdings.places
+        place = places.get((group, topic), {}).get(last.queue.queue_id, 0)
+        evidence = f"{_place(last)}, the group is at {place} there"
+        if place > last.queue_offset:
+            yield Verdict(
+                "retried", group, f"failed, and got it again {last.reconsume_times} times", evidence
+            )
+        else:
+            says = f"failed {last.reconsume_times} times, and is to get it again"
+            yield Verdict("retrying", group, says, evidence)
+
+
+def _place(copy: ReceivedMessage) -> str:
+    queue = copy.queue
+    return f"{queue.topic}@{queue.broker_name}:{queue.queue_id} offset {copy.queue_offset}"
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _due(due_ms: int, now_ms: int) -> str:
+    if due_ms <= now_ms:
+        return f"was due at {_time(due_ms)}"
+    return f"due at {_time(due_ms)}, in {(due_ms - now_ms) / 1000:.0f} s"
