@@ -14,6 +14,7 @@ STORED = "what is stored carries it"
 SHOWN = "people and tools are shown it"
 PROMISED = "timer messages are promised for a wall time"
 READERS: dict[str, tuple[str, str]] = {
+    "cli/explain.py": ("how long a delayed message still waits", "explain_command"),
     "admin/doctor/examination.py": (
         "the wall clocks of brokers are compared with ours, and so is what they stored",
         "_delays _running_state examine",
