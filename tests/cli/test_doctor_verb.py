@@ -30,7 +30,7 @@ def test_what_is_wrong_is_told_and_mended(roquette: Roquette) -> None:
     assert lines[0] == "RQ-D024  WARNING  broker broker-a"
     assert [line.split()[0] for line in lines[1:4]] == ["seen", "why", "fix"]
 
-    refused = roquette("doctor", "--production", "--fix", stdin="n\n")
+    refused = roquette("doctor", "--production", "--fix", stdin="y\n")
     assert refused.exit_code == 1
     mended = roquette("doctor", "--production", "--fix", "--yes")
     assert mended.exit_code == 0

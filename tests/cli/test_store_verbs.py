@@ -245,9 +245,10 @@ def test_an_interrupted_repair_is_told_of_and_ended(root: Path) -> None:
 
 def test_repair_in_place_asks_first(root: Path) -> None:
     spoil(root, 20)
-    assert roquette("repair", root, "--in-place", stdin="n\n").exit_code == 1
+    refused = roquette("repair", root, "--in-place", stdin="y\n")
+    assert "no terminal to ask on; say --yes" in str(refused.exception)
     assert faults(fsck(root))
-    assert roquette("repair", root, "--in-place", stdin="y\n").exit_code == 0
+    assert roquette("repair", root, "--in-place", "--yes").exit_code == 0
     assert not faults(fsck(root))
     with pytest.raises(ConfigError, match="--to DIR"):
         raise roquette("repair", root).exception or AssertionError

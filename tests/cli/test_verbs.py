@@ -80,9 +80,9 @@ def test_topics_are_created_described_listed_and_deleted(roquette: Roquette) -> 
     assert described["brokers"][0]["read_queues"] == 3
     assert described["brokers"][0]["perm"].startswith("R-")
     assert "made" in roquette("topic", "list").stdout
-    assert roquette("topic", "delete", "made").exit_code == 0
+    assert roquette("topic", "delete", "made", "--yes").exit_code == 0
     assert "made" not in roquette("topic", "list").stdout
-    gone = roquette("topic", "delete", "made")
+    gone = roquette("topic", "delete", "made", "--yes")
     assert isinstance(gone.exception, RouteNotFound)
     assert "roquette topic list" in str(gone.exception)
 

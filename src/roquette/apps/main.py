@@ -13,6 +13,7 @@ from roquette.base.form import form
 from roquette.base.options import key_values
 from roquette.cli import register as register_people_verbs
 from roquette.cli.broker import app as broker_app
+from roquette.cli.exits import FAILED
 from roquette.errors import RoquetteError
 from roquette.pipelines.command import register as register_pipelines
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"auto_envvar_prefix": "ROQUETTE"},
 )
 
 
@@ -40,6 +42,7 @@ def options(
             "--version",
             callback=_show_version,
             is_eager=True,
+            allow_from_autoenv=False,
             help="Show the version, and whether the compiled form runs.",
         ),
     ] = False,
@@ -259,10 +262,10 @@ def main() -> None:
         raise SystemExit(_tell_usage(error)) from None
     except typer.Abort:
         print("stopped", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(FAILED) from None
     except RoquetteError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(FAILED) from None
     except OSError as error:
         raise SystemExit(_tell_system(error)) from None
     raise SystemExit(status if isinstance(status, int) else 0)
@@ -274,7 +277,7 @@ def _tell_system(error: OSError) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
     sys.stdout = open_null()  # what is still buffered cannot be written either, and says so at exit
-    return 1
+    return FAILED
 
 
 def _tell_usage(error: Any) -> int:

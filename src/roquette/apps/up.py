@@ -52,7 +52,7 @@ def up(
 def status_command(folder: Folder = None, output: OutputForm = Output.TABLE) -> None:
     """Show the processes, who is master, who is in step; exit code 10 when the group is not healthy."""
     from roquette.apps.group_run import show_status
-    from roquette.cli.broker import UNHEALTHY
+    from roquette.cli.exits import UNHEALTHY
 
     if not show_status(folder, output):
         raise typer.Exit(UNHEALTHY)

@@ -307,6 +307,14 @@ def replace_file(files: Files, path: str, data: bytes, keep_backup: bool) -> Non
     files.sync_dir(directory)
 
 
+def replace_private(files: Files, path: str, data: bytes) -> None:
+    """Replace a file of the system, or make it, so that its owner alone may read it and a power cut leaves the old or the new one."""
+    directory = make_durable_dir(files, path)
+    write_whole(files, path + ".tmp", data, sync=True, private=True)
+    files.rename(path + ".tmp", path)
+    files.sync_dir(directory)
+
+
 def make_durable_dir(files: Files, path: str) -> str:
     """Make the directory of a file, its name synced, unless it is there; returns it."""
     directory = os.path.dirname(path) or "."

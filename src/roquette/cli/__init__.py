@@ -1,4 +1,4 @@
-"""Verbs for people: messages, topics, groups, brokers, stores, users, rules, certificates. Commands return, outputs render."""
+"""Verbs for people: messages, topics, groups, brokers, stores, users, rules, certificates, contexts. Commands return, outputs render."""
 
 import typer
 
@@ -7,6 +7,7 @@ from roquette.cli import (
     broker,
     cluster,
     consume,
+    context,
     doctor,
     explain,
     group,
@@ -32,3 +33,4 @@ def register(app: typer.Typer) -> None:
     app.add_typer(user.app, name="user")
     app.add_typer(acl.app, name="acl")
     app.add_typer(tls.app, name="tls")
+    app.add_typer(context.app, name="context")

@@ -18,7 +18,8 @@ from roquette.access.model import (
     Resource,
 )
 from roquette.access.model import parse_actions as model_actions
-from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
+from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
 from roquette.cli.user import ClusterName, DryRun, require_all, show_plan, show_told
 from roquette.errors import ClientError, ConfigError
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Allow and deny users topics, groups and clusters; ask why.", no_args_is_help=True
 )
-
-REFUSED = 10  # exit code of a check
 
 User = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
 Actions = Annotated[
@@ -175,7 +174,7 @@ def _put(
     require_all(told, deed)
     consumes = {"Sub", "All"}.intersection(rule.actions) and rule.decision == "Allow"
     kinds = {resource.partition(":")[0] for resource in rule.resources}
-    if consumes and kinds == {"Topic"} and not where.as_json:
+    if consumes and kinds == {"Topic"} and not where.for_programs:
         say(f"its consumers need their group, too: roquette acl allow {user} sub Group:NAME")
 
 
@@ -262,7 +261,7 @@ def remove_command(
     ] = "",
     default: Default = False,
     cluster: ClusterName = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """Remove a rule, or all rules of a user."""
@@ -276,8 +275,7 @@ def remove_command(
     if dry_run:
         show_plan(where, cluster, deed, f"would remove {'; '.join(map(_words, rows))}")
         return
-    if not key and not yes:
-        typer.confirm(f"{deed}?", abort=True)
+    confirm(deed, yes or bool(key))
     told = where.run(
         delete_acl(
             f"User:{user}",
@@ -292,7 +290,7 @@ def remove_command(
 
 
 @app.command("ls")
-@cluster_verb
+@listing_verb
 def list_command(
     where: Cluster,
     user: Annotated[str, typer.Option("--user", metavar="PART", help="Only users like this.")] = "",
@@ -344,7 +342,7 @@ def check_command(
     ]
     where.show(answers)
     if not all(answer.allowed for answer in answers):
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(UNHEALTHY)
 
 
 class CheckRow(msgspec.Struct, frozen=True):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roquette.cli.backup import backup_command, restore_command
-from roquette.cli.connect import Cluster, cluster_verb
-from roquette.cli.output import say, show_json
+from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
+from roquette.cli.exits import UNHEALTHY
+from roquette.cli.output import say
 from roquette.errors import ClientError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ app = typer.Typer(
 app.command("backup")(backup_command)
 app.command("restore-backup")(restore_command)
 
-UNHEALTHY = 10
 LOOK_S = 0.05
 WAIT_S = 60.0
 
@@ -31,7 +31,7 @@ ClusterName = Annotated[
 
 
 @app.command("status")
-@cluster_verb
+@listing_verb
 def status_command(
     where: Cluster,
     name: Annotated[
@@ -46,8 +46,8 @@ def status_command(
     from roquette.admin.replication import group_states
 
     groups = where.run(group_states(where.addresses(), name, cluster))
-    if where.as_json:
-        show_json(groups)
+    if where.for_programs:
+        where.show_value(groups)
     else:
         show_groups(where, groups)
     if not all(group.healthy for group in groups):
@@ -81,7 +81,7 @@ def promote_command(
             help="Also a member that is not in step: what only others have is lost.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Make a member the master, as for an upgrade; waits until it is, and says how long nobody was.
 
@@ -90,8 +90,7 @@ def promote_command(
     words = f"make broker {member} the master of {group}"
     if accept_data_loss:
         words += ", even if messages that were acknowledged are lost by it"
-    if not yes:
-        typer.confirm(f"{words}?", abort=True)
+    confirm(words, yes)
     asyncio.run(_promote(where, (cluster or "DefaultCluster", group), member, accept_data_loss))
 
 
@@ -152,7 +151,7 @@ def drain_command(
     force: Annotated[
         bool, typer.Option("--force", help="Also with topics that are on this broker alone.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Empty a broker without loss: clients stop to send to it, and groups read what it has.
 
@@ -160,8 +159,7 @@ def drain_command(
     """
     from roquette.admin.drain import hide, left_on
 
-    if not yes:
-        typer.confirm(f"have clients send nothing to {name} any more?", abort=True)
+    confirm(f"have clients send nothing to {name} any more", yes)
     ignored = ignore_group or []
     if wait:
         left = asyncio.run(_drain(where, name, (settle, timeout), force, ignored))

@@ -1,11 +1,17 @@
 """`roquette cluster`"""
 
-from roquette.cli.connect import Cluster, cluster_verb
+import typer
+
+from roquette.cli.connect import Cluster, listing_verb
+from roquette.cli.exits import UNHEALTHY
 
 
-@cluster_verb
+@listing_verb
 def cluster(cluster: Cluster) -> None:
-    """Show clusters, brokers, their addresses and traffic."""
+    """Show clusters, brokers, their addresses and traffic. Exit code 10 when a broker does not answer."""
     from roquette.admin.cluster import cluster_state
 
-    cluster.show(cluster.run(cluster_state()), empty="the name server knows no broker yet")
+    brokers = cluster.run(cluster_state())
+    cluster.show(brokers, empty="the name server knows no broker yet")
+    if not all(broker.answers for broker in brokers):
+        raise typer.Exit(UNHEALTHY)

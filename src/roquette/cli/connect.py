@@ -1,18 +1,21 @@
-"""What the verbs about a cluster share: where its name servers are, and how results are shown."""
+"""What the verbs about a cluster share: where its name servers are, how results are shown, and who is asked first."""
 
 import asyncio
 import functools
 import inspect
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 import typer
 
-from roquette.cli.output import Output, show
+from roquette.cli.output import Output, say, show, show_value
+from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
+    from roquette.admin.contexts import Place
     from roquette.client.client import Client
     from roquette.client.operations import Operation
 
@@ -24,7 +27,7 @@ NameServers = Annotated[
         "-n",
         "--namesrv",
         metavar='"NS1;NS2"',
-        help="Name servers; default is $NAMESRV_ADDR, else 127.0.0.1:9876.",
+        help="Name servers; default is the context's, $NAMESRV_ADDR, else 127.0.0.1:9876.",
         show_default=False,
     ),
 ]
@@ -37,16 +40,54 @@ LoginFile = Annotated[
         show_default=False,
     ),
 ]
+ContextName = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="The cluster of this name ('roquette context'); default is $ROQUETTE_CONTEXT.",
+        show_default=False,
+    ),
+]
 OutputForm = Annotated[
-    Output, typer.Option("-o", "--output", help="A table for people or JSON for programs.")
+    Output,
+    typer.Option(
+        "-o",
+        "--output",
+        envvar="ROQUETTE_OUTPUT",
+        help="A table for people; one of the others for programs.",
+    ),
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")]
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", min=0.1, help="The pause of --watch.")
+]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", help="Do not ask. Without a terminal to ask on it is needed."),
 ]
 
-DEFAULT_NAME_SERVERS = "127.0.0.1:9876"
+CLEAR: Final = "\x1b[H\x1b[2J"
 
 
-def name_servers(given: str | None) -> str:
-    """What -n says, else the environment, else the default port on this machine."""
-    return given or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAME_SERVERS
+def place_of(namesrv: str | None, login: str | None, context: str | None) -> "Place":
+    """Which cluster the options and the environment mean; raises ConfigError."""
+    from roquette.admin.contexts import place_of
+
+    return place_of(namesrv, login, context, os.environ)
+
+
+def confirm(deed: str, yes: bool) -> None:
+    """Go on when it is wanted: `--yes`, or a yes on the terminal.
+
+    Raises:
+        ConfigError: there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ConfigError(f"{deed}: there is no terminal to ask on; say --yes to do it")
+    typer.confirm(f"{deed}?", abort=True, err=True)
 
 
 def client_of(name_servers: str, login: str | None, group: str | None = None) -> "Client":
@@ -73,9 +114,9 @@ class Cluster:
         return client_of(self.name_servers, self._login, group)
 
     @property
-    def as_json(self) -> bool:
-        """Whether the result is for programs."""
-        return self.output is Output.JSON
+    def for_programs(self) -> bool:
+        """Whether the result is for programs: in one of the forms that are no table."""
+        return self.output is not Output.TABLE
 
     def addresses(self) -> list[str]:
         """Of the name servers, each by itself. Raises ConfigError."""
@@ -96,32 +137,84 @@ class Cluster:
         """Print rows of one kind."""
         show(rows, self.output, empty=empty)
 
+    def show_value(self, value: object) -> None:
+        """Print one value for programs."""
+        show_value(value, self.output)
+
 
 def cluster_verb(verb: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first parameter is the Cluster; on the command line it has -n, --login and -o instead."""
+    """A command whose first parameter is the Cluster; on the command line it has -n, --login, --context and -o instead."""
+    return _command(verb, {})
 
+
+def listing_verb(verb: Callable[..., None]) -> Callable[..., None]:
+    """Such a command that changes nothing: it has --watch, too."""
+    more = {"watch": (Watch, False), "every": (Every, 2.0)}
+
+    @functools.wraps(verb)
+    def listing(
+        cluster: Cluster, /, *words: Any, watch: bool, every: float, **options: Any
+    ) -> None:
+        if watch:
+            _again_and_again(lambda: verb(cluster, *words, **options), cluster.output, every)
+        else:
+            verb(cluster, *words, **options)
+
+    return _command(listing, more)
+
+
+def _command(
+    verb: Callable[..., None], more: Mapping[str, tuple[Any, object]]
+) -> Callable[..., None]:
     @functools.wraps(verb)
     def command(
         *words: Any,
         namesrv: str | None = None,
         login: str | None = None,
+        context: str | None = None,
         output: Output = Output.TABLE,
         **options: Any,
     ) -> None:
-        verb(Cluster(name_servers(namesrv), output, login), *words, **options)
+        place = place_of(namesrv, login, context)
+        verb(Cluster(place.name_servers, output, place.login), *words, **options)
 
+    shared = {
+        "namesrv": (NameServers, None),
+        "login": (LoginFile, None),
+        "context": (ContextName, None),
+        "output": (OutputForm, Output.TABLE),
+    }
     own = list(inspect.signature(verb).parameters.values())[1:]
-    shared = [
-        inspect.Parameter(
-            "namesrv", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=NameServers
-        ),
-        inspect.Parameter(
-            "login", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LoginFile
-        ),
-        inspect.Parameter(
-            "output", inspect.Parameter.KEYWORD_ONLY, default=Output.TABLE, annotation=OutputForm
+    all_of_them = [
+        *own,
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
+            for name, (kind, value) in {**more, **shared}.items()
         ),
     ]
-    command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in [*own, *shared]}
+    command.__signature__ = inspect.Signature(all_of_them)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in all_of_them}
     return command
+
+
+def _again_and_again(look: Callable[[], None], output: Output, seconds: float) -> None:
+    """Look until Ctrl-C; in a table's place the next one comes, on a terminal. What fails is said, and tried again."""
+    import contextlib
+    import io
+
+    from roquette.base.executor import pause
+
+    redraws = output is Output.TABLE and sys.stdout.isatty()
+    while True:
+        seen = io.StringIO()
+        with (
+            contextlib.redirect_stdout(seen),
+            contextlib.suppress(typer.Exit),
+        ):  # unhealthy, perhaps
+            try:
+                look()
+            except ClientError as error:
+                say(f"error: {error}")
+        sys.stdout.write((CLEAR if redraws else "") + seen.getvalue())
+        sys.stdout.flush()
+        pause(int(seconds * 1000))

@@ -6,16 +6,17 @@ import contextlib
 import json
 import signal
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roquette.cli.connect import LoginFile, NameServers, client_of, name_servers
+from roquette.cli.connect import ContextName, LoginFile, NameServers, client_of, place_of
 from roquette.cli.output import say
-from roquette.client.client import Client
-from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.errors import ConfigError
-from roquette.message.message import MessageQueue, ReceivedMessage
+
+if TYPE_CHECKING:
+    from roquette.client.client import Client
+    from roquette.message.message import MessageQueue, ReceivedMessage
 
 
 def consume(
@@ -55,8 +56,11 @@ def consume(
     ] = False,
     namesrv: NameServers = None,
     login: LoginFile = None,
+    context: ContextName = None,
 ) -> None:
     """Print messages: bodies, or JSON lines with --json."""
+
+    place = place_of(namesrv, login, context)
 
     async def run() -> int:
         printer = _Printer(as_json, count)
@@ -64,7 +68,7 @@ def consume(
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):
                 loop.add_signal_handler(number, printer.stop.set)
-        async with client_of(name_servers(namesrv), login) as client:
+        async with client_of(place.name_servers, place.login) as client:
             if group is not None:
                 await _as_member(client, topic, group, offset, tags, printer)
             else:
@@ -84,7 +88,7 @@ class _Printer:
         self.seen = 0
         self.stop = asyncio.Event()
 
-    def print(self, message: ReceivedMessage) -> bool:
+    def print(self, message: "ReceivedMessage") -> bool:
         """Print a message; False when enough have been printed."""
         if self.stop.is_set():
             return False
@@ -98,8 +102,10 @@ class _Printer:
 
 
 async def _as_member(
-    client: Client, topic: str, group: str, offset: str, tags: str, printer: _Printer
+    client: "Client", topic: str, group: str, offset: str, tags: str, printer: _Printer
 ) -> None:
+    from roquette.client.consumer_options import StartFrom, StartPoint
+
     words: dict[str, StartPoint] = {"first": StartFrom.FIRST, "last": StartFrom.LAST}
     kind, _, number = offset.partition(":")
     start = int(number) if kind == "timestamp" and number.isdigit() else words.get(offset)
@@ -115,7 +121,7 @@ async def _as_member(
 
 
 async def _look(
-    client: Client, topic: str, offset: str, tags: str, follow: bool, printer: _Printer
+    client: "Client", topic: str, offset: str, tags: str, follow: bool, printer: _Printer
 ) -> None:
     queues = await client.queues(topic)
     reader = await client.pull_consumer(group="TOOLS_CONSUMER", tags=tags)
@@ -132,7 +138,7 @@ async def _look(
                 printer.print(message)
 
 
-async def _start(client: Client, queue: MessageQueue, offset: str, end: int) -> int:
+async def _start(client: "Client", queue: "MessageQueue", offset: str, end: int) -> int:
     first = await client.min_offset(queue)
     kind, _, number = offset.partition(":")
     if offset == "first":
@@ -150,7 +156,7 @@ async def _start(client: Client, queue: MessageQueue, offset: str, end: int) -> 
     return max(first, end + value) if value < 0 else max(first, min(value, end))
 
 
-def _as_json(message: ReceivedMessage) -> str:
+def _as_json(message: "ReceivedMessage") -> str:
     """Everything known of a message; a body that is not UTF-8 is `body_base64` instead of `body`."""
     try:
         body = {"body": message.body.decode()}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
+from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import Output, say
 from roquette.errors import ClientError
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from roquette.admin.doctor.facts import Facts
     from roquette.admin.doctor.findings import Finding, Intent, Remedy
     from roquette.client.session import Session
-
-UNHEALTHY = 10
 
 
 class FindingRow(msgspec.Struct, frozen=True):
@@ -56,7 +55,7 @@ def doctor(
     fix: Annotated[
         bool, typer.Option("--fix", help="Show what can be mended in a way back, and do it.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --fix: do it without asking.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Examine a cluster: what is wrong, why, and what to do. Exit code 10 when something is.
 
@@ -134,8 +133,7 @@ async def _mend(session: "Session", findings: "list[Finding]", yes: bool) -> Non
         raise typer.Exit(UNHEALTHY if findings else 0)
     for remedy in plan:
         say(f"will {remedy.words}\n    to take it back: {remedy.undo}")
-    if not yes:
-        typer.confirm("do this?", abort=True, err=True)
+    confirm("do this", yes)
     failed = []
     for remedy, reason in zip(plan, await session.run(apply_remedies(plan)), strict=True):
         say(f"not done: {remedy.words}: {reason}" if reason else f"done: {remedy.words}")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.connect import Cluster, listing_verb
 from roquette.cli.output import say
 
 app = typer.Typer(
@@ -13,7 +13,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-@cluster_verb
+@listing_verb
 def list_command(
     cluster: Cluster,
     system: Annotated[bool, typer.Option("--system", help="Also the system's own groups.")] = False,
@@ -28,7 +28,7 @@ def list_command(
 
 
 @app.command("lag")
-@cluster_verb
+@listing_verb
 def lag_command(
     cluster: Cluster,
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
@@ -41,5 +41,5 @@ def lag_command(
 
     rows = cluster.run(group_lag(group, topic))
     cluster.show(rows)
-    if not cluster.as_json:
+    if not cluster.for_programs:
         say(f"\nlag of {group}: {sum(row.lag for row in rows if not row.error)} messages")

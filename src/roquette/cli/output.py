@@ -1,26 +1,38 @@
-"""How results are shown: a table for people, JSON for programs."""
+"""How results are shown: a table for people; JSON, JSON lines, YAML and CSV for programs."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any, Final
 
 import msgspec
 
+from roquette.errors import ConfigError
+
 
 class Output(StrEnum):
-    """The two forms of --output."""
+    """The forms of --output."""
 
     TABLE = "table"
     JSON = "json"
+    JSONL = "jsonl"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][\w.-]*")
+_UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
+_YAML_WORDS: Final = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 def show(rows: Sequence[msgspec.Struct], output: Output, *, empty: str = "nothing found") -> None:
     """Print rows of one kind; times (fields ending in _ms) are shown as local time in tables,
     which have a column `error` only when a row has one."""
-    if output is Output.JSON:
-        print(json.dumps([msgspec.to_builtins(row) for row in rows], indent=2))
+    if output is not Output.TABLE:
+        show_value(list(rows), output)
         return
     if not rows:
         print(empty, file=sys.stderr)
@@ -42,7 +54,7 @@ def show(rows: Sequence[msgspec.Struct], output: Output, *, empty: str = "nothin
     for row in rows:
         table.add_row(*[_cell(field.name, getattr(row, field.name)) for field in fields])
     width = None if sys.stdout.isatty() else 200
-    Console(width=width, highlight=False).print(table)
+    Console(width=width, highlight=False, markup=False).print(table)
 
 
 def _cell(name: str, value: object) -> str:
@@ -63,9 +75,74 @@ def _cell(name: str, value: object) -> str:
     return str(value)
 
 
-def show_json(value: object) -> None:
-    """Print one value as JSON."""
-    print(json.dumps(msgspec.to_builtins(value), indent=2))
+def show_value(value: object, output: Output) -> None:
+    """Print a value for programs: in `jsonl` and `csv` a list is one line for each part, anything else one line.
+
+    What has parts of its own is JSON in its field of a CSV line. A table is for rows (`show`): here it is JSON.
+    """
+    plain = msgspec.to_builtins(value)
+    parts = plain if isinstance(plain, list) else [plain]
+    if output is Output.JSONL:
+        for part in parts:
+            print(json.dumps(part, ensure_ascii=False))
+    elif output is Output.YAML:
+        print("\n".join(_yaml(plain)))
+    elif output is Output.CSV:
+        _show_csv(parts)
+    else:
+        print(json.dumps(plain, indent=2))
+
+
+def prints_lines(output: Output) -> bool:
+    """Whether what comes one after the other, without end perhaps, is printed as JSON lines, else as text.
+
+    Raises:
+        ConfigError: it has no such form.
+    """
+    if output in (Output.YAML, Output.CSV):
+        raise ConfigError(f"--output {output} is not for this: table, json and jsonl are")
+    return output is not Output.TABLE
+
+
+def _show_csv(parts: list[Any]) -> None:
+    import csv
+
+    rows = [part if isinstance(part, dict) else {"value": part} for part in parts]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if names:
+        writer.writerow(names)
+    for row in rows:
+        writer.writerow([_csv_field(row.get(name)) for name in names])
+
+
+def _csv_field(value: object) -> object:
+    if isinstance(value, dict | list | bool):
+        return json.dumps(value, ensure_ascii=False)
+    return value
+
+
+def _yaml(value: object) -> list[str]:
+    """The lines of a plain value: blocks of what has parts, JSON (which YAML is) of what has none."""
+    lines: list[str] = []
+    if isinstance(value, dict) and value:
+        for key, part in value.items():
+            name = str(key)
+            if not _PLAIN_KEY.fullmatch(name) or name.lower() in _YAML_WORDS:
+                (name,) = _yaml(name)
+            inner = _yaml(part)
+            if isinstance(part, dict | list) and part:
+                lines += [f"{name}:", *(f"  {line}" for line in inner)]
+            else:
+                lines.append(f"{name}: {inner[0]}")
+    elif isinstance(value, list) and value:
+        for part in value:
+            first, *rest = _yaml(part)
+            lines += [f"- {first}", *(f"  {line}" for line in rest)]
+    else:
+        text = json.dumps(value, ensure_ascii=False)
+        lines.append(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    return lines
 
 
 def say(text: str) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from roquette.base.files import read_lines
 from roquette.cli.connect import Cluster, cluster_verb
-from roquette.cli.output import say, show_json
+from roquette.cli.output import say
 from roquette.client.producer import SendReceipt
 from roquette.errors import ClientError, ConfigError, RoquetteError
 
@@ -67,8 +67,8 @@ def produce(
         say(
             f"{empty} empty line{'' if empty == 1 else 's'} left out: RocketMQ has no empty messages"
         )
-    if cluster.as_json:
-        show_json({"topic": topic, "sent": count})
+    if cluster.for_programs:
+        cluster.show_value({"topic": topic, "sent": count})
     else:
         say(f"sent {count} message{'' if count == 1 else 's'} to {topic}")
 

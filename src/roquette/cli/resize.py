@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
+from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
 
 if TYPE_CHECKING:
     from roquette.admin.resize import ProofRow
-
-UNHEALTHY = 10
 
 
 @cluster_verb
@@ -42,7 +41,7 @@ def resize_command(
     force: Annotated[
         bool, typer.Option("--force", help="Also orders that lose messages or order.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Change a topic's number of queues; prints the certificate that nothing is lost.
 
@@ -51,8 +50,7 @@ def resize_command(
     """
     from roquette.admin.resize import begin, prove, set_numbers
 
-    if not yes:
-        typer.confirm(f"change {topic} to {queues} queues?", abort=True)
+    confirm(f"change {topic} to {queues} queues", yes)
     if read_queues is not None:
         places = where.run(set_numbers(topic, queues, read_queues, force=force))
         say(f"{topic}: {queues} to write, {read_queues} to read on {len(places)} brokers")

@@ -9,7 +9,7 @@ import typer
 
 from roquette.base.read_files import OsReadFiles
 from roquette.cli.connect import OutputForm
-from roquette.cli.output import Output, say, show, show_json
+from roquette.cli.output import Output, prints_lines, say, show, show_value
 from roquette.cli.store_args import CommitLog, Directory, ForceRead, opened_store
 from roquette.cli.store_check import fsck_command, repair_command
 from roquette.cli.store_messages import export_command, grep_command
@@ -51,8 +51,8 @@ def info_command(
 
     with opened_store(directory, commit_log, force_read) as store:
         found = overview(OsReadFiles(), store)
-    if output is Output.JSON:
-        show_json(found)
+    if output is not Output.TABLE:
+        show_value(found, output)
         return
     times = f"{time_words(found.first_ms)} to {time_words(found.last_ms)}"
     lines = [
@@ -122,7 +122,7 @@ def dump_command(
     """Show what any one file holds, row by row; a JSON object a line with -o json."""
     from roquette.store.offline.dump import KINDS, dump_file, kind_of
 
-    files = OsReadFiles()
+    files, lines = OsReadFiles(), prints_lines(output)
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"--kind {kind} is not one of {', '.join(KINDS)}")
     try:
@@ -131,7 +131,7 @@ def dump_command(
         for seen, row in enumerate(rows):
             if limit and seen >= limit:
                 break
-            if output is Output.JSON:
+            if lines:
                 sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
             elif found == "json":
                 sys.stdout.write(json.dumps(row, ensure_ascii=False, indent=2) + "\n")

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from roquette.base.read_files import OsReadFiles
-from roquette.cli.connect import OutputForm
-from roquette.cli.output import Output, say, show_json
+from roquette.cli.connect import OutputForm, confirm
+from roquette.cli.output import Output, say, show_value
 from roquette.cli.store_args import CommitLog, Directory, ForceRead, opened_store
 from roquette.cli.store_runs import Steps, in_processes
 from roquette.errors import ConfigError, StoreError
@@ -131,13 +131,13 @@ def repair_command(
         try:
             if in_place and not dry_run:
                 store = _end_interrupted(store, directory, commit_log)
-            plan = _planned(store, settings, quiet=dry_run and output is Output.JSON)
+            plan = _planned(store, settings, quiet=dry_run and output is not Output.TABLE)
             if dry_run:
-                if output is Output.JSON:
-                    show_json({"store": store.root, "plan": plan.lines()})
+                if output is not Output.TABLE:
+                    show_value({"store": store.root, "plan": plan.lines()}, output)
                 return
-            if in_place and not yes:
-                typer.confirm(f"change {store.root} so?", abort=True, err=True)
+            if in_place:
+                confirm(f"change {store.root} so", yes)
             report = _repaired(store, plan, to, hash_slots)
         except OSError as error:
             raise StoreError(
@@ -187,8 +187,9 @@ def show_verdict(report: Any, output: Output, more: dict[str, Any]) -> None:
     """Show what a check found; exit code 1 when the store is not sound."""
     import msgspec
 
-    if output is Output.JSON:
-        show_json({**more, **msgspec.to_builtins(report), "sound": report.sound})
+    if output is not Output.TABLE:
+        found = {**more, **msgspec.to_builtins(report), "sound": report.sound}
+        show_value(found, output)
     else:
         _show_report(report)
     if not report.sound:

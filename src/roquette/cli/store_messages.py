@@ -11,7 +11,7 @@ import typer
 
 from roquette.base.read_files import OsReadFiles
 from roquette.cli.connect import OutputForm
-from roquette.cli.output import Output, say
+from roquette.cli.output import Output, prints_lines, say
 from roquette.cli.store_args import (
     CommitLog,
     Directory,
@@ -136,7 +136,7 @@ def _found(store: StoreDir, query: Any) -> Iterator[StoredRecord]:
 def _print_record(record: StoredRecord, output: Output) -> None:
     from roquette.store.offline.describe import plain_body, record_fields, time_words
 
-    if output is Output.JSON:
+    if prints_lines(output):
         sys.stdout.write(json.dumps(record_fields(record), ensure_ascii=False) + "\n")
         return
     body = plain_body(record)[0]

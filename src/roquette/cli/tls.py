@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from roquette.cli.connect import OutputForm
-from roquette.cli.output import Output, say, show_json
+from roquette.cli.output import Output, say, show_value
 from roquette.errors import ConfigError
 
 app = typer.Typer(help="Make certificates for TLS.", no_args_is_help=True)
@@ -55,10 +55,11 @@ def init_command(
     directory = os.path.abspath(directory)
     if not dry_run:
         make_files(directory, hosts, days)
-    if output is Output.JSON:
+    if output is not Output.TABLE:
         made = {"directory": directory, "hosts": hosts, "days": days, "made": not dry_run}
-        show_json(
-            made | {"server": server_settings(directory), "client": client_settings(directory)}
+        show_value(
+            made | {"server": server_settings(directory), "client": client_settings(directory)},
+            output,
         )
         return
     say(f"{'would make' if dry_run else 'made'} in {directory}, valid for {days} days:")

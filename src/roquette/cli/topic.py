@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from roquette.cli.connect import Cluster, cluster_verb
-from roquette.cli.output import say, show_json
+from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
+from roquette.cli.output import say
 from roquette.cli.resize import resize_command
 from roquette.errors import ClientError, ConfigError
 
@@ -22,7 +22,9 @@ ClusterName = Annotated[
 ]
 
 
-class _Name(msgspec.Struct, frozen=True):
+class TopicName(msgspec.Struct, frozen=True):
+    """A topic that exists."""
+
     topic: str
 
 
@@ -40,7 +42,7 @@ def _require_all(change: "TopicChange") -> None:
 
 
 @app.command("list")
-@cluster_verb
+@listing_verb
 def list_command(
     cluster: Cluster,
     system: Annotated[
@@ -52,7 +54,7 @@ def list_command(
     from roquette.admin.topics import list_topics
 
     cluster.show(
-        [_Name(name) for name in cluster.run(list_topics(system=system))],
+        [TopicName(name) for name in cluster.run(list_topics(system=system))],
         empty="no topics yet: a first send creates one, or 'roquette topic create NAME'",
     )
 
@@ -97,8 +99,8 @@ def create_command(
             order=order,
         )
     )
-    if where.as_json:
-        show_json({"topic": topic, "queues": queues, "perm": int(perm), **_plain(change)})
+    if where.for_programs:
+        where.show_value({"topic": topic, "queues": queues, "perm": int(perm), **_plain(change)})
     else:
         say(f"topic {topic} now has {queues} queues on each of: {', '.join(change.done)}")
         if order and not where.run(hands_out_order_config(topic)):
@@ -107,14 +109,14 @@ def create_command(
 
 
 @app.command("describe")
-@cluster_verb
+@listing_verb
 def describe_command(cluster: Cluster, topic: Topic) -> None:
     """Show a topic's brokers, queues and offsets."""
     from roquette.admin.topics import describe_topic
 
     found = cluster.run(describe_topic(topic))
-    if cluster.as_json:
-        show_json(found)
+    if cluster.for_programs:
+        cluster.show_value(found)
         return
     cluster.show(found.brokers)
     say("")
@@ -124,13 +126,16 @@ def describe_command(cluster: Cluster, topic: Topic) -> None:
 
 @app.command("delete")
 @cluster_verb
-def delete_command(where: Cluster, topic: Topic, cluster: ClusterName = None) -> None:
+def delete_command(
+    where: Cluster, topic: Topic, cluster: ClusterName = None, yes: Yes = False
+) -> None:
     """Delete a topic with its messages' queues and every group's offsets on it."""
     from roquette.admin.topics import delete_topic
 
+    confirm(f"delete topic {topic}, its messages and every group's place in it", yes)
     change = where.run(delete_topic(where.addresses(), topic, cluster=cluster))
-    if where.as_json:
-        show_json({"topic": topic, **_plain(change)})
+    if where.for_programs:
+        where.show_value({"topic": topic, **_plain(change)})
     else:
         say(f"topic {topic} deleted on: {', '.join(change.done)}")
     _require_all(change)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from roquette.cli.connect import Cluster, cluster_verb
-from roquette.cli.output import say, show_json
+from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
+from roquette.cli.output import say
 from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _save(
     if change.generated:
         result["password"] = change.password
     show_told(where, told, deed, result)
-    if change.generated and not where.as_json:
+    if change.generated and not where.for_programs:
         say("its password, shown this once:")
         print(change.password)
     require_all(told, deed)
@@ -154,7 +154,7 @@ def delete_command(
     where: Cluster,
     name: Name,
     cluster: ClusterName = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """Delete a user and its rules; its requests are refused from then on."""
@@ -164,15 +164,14 @@ def delete_command(
     if dry_run:
         show_plan(where, cluster, deed)
         return
-    if not yes:
-        typer.confirm(f"{deed}?", abort=True)
+    confirm(deed, yes)
     told = where.run(delete_user(name, where.addresses(), cluster=cluster))
     show_told(where, told, deed, {"user": name})
     require_all(told, deed)
 
 
 @app.command("ls")
-@cluster_verb
+@listing_verb
 def list_command(
     where: Cluster,
     part: Annotated[
@@ -185,7 +184,7 @@ def list_command(
 
 
 @app.command("show")
-@cluster_verb
+@listing_verb
 def show_command(where: Cluster, name: Name, cluster: ClusterName = None) -> None:
     """Show a user and what it may do."""
     from roquette.admin.access import list_acls
@@ -199,8 +198,8 @@ def show_command(where: Cluster, name: Name, cluster: ClusterName = None) -> Non
         for row in where.run(list_acls(where.addresses(), subject, cluster=cluster))
         if row.subject == subject
     ]
-    if where.as_json:
-        show_json({"users": users, "rules": rules})
+    if where.for_programs:
+        where.show_value({"users": users, "rules": rules})
         return
     where.show(users)
     say("")
@@ -278,8 +277,8 @@ def show_told(where: Cluster, told: "list[Told]", deed: str, result: dict[str, o
         )
         for one in told
     ]
-    if where.as_json:
-        show_json({**result, "servers": rows})
+    if where.for_programs:
+        where.show_value({**result, "servers": rows})
     elif any(one.error or one.unserved for one in told):
         where.show(rows)
     else:
