@@ -54,7 +54,7 @@ def add_command(
 ) -> None:
     """Remember a cluster under a name, or change it; `--context NAME` of other commands means it."""
     from roquette.admin.contexts import Context
-    from roquette.client.session import parse_name_servers
+    from roquette.client.name_servers import parse_name_servers
 
     parse_name_servers(namesrv)
     book = _book()

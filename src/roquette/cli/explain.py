@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from roquette.cli.connect import Cluster, cluster_verb
-from roquette.cli.output import say, show_json
+from roquette.cli.output import say
 
 
 @cluster_verb
@@ -27,8 +27,8 @@ def explain_command(
     from roquette.base.clock import SystemClock
 
     found = where.run(collect(message, topic, SystemClock().now_ms()))
-    if where.as_json:
-        show_json(
+    if where.for_programs:
+        where.show_value(
             [
                 {
                     "message_id": facts.asked,
