@@ -101,6 +101,7 @@ BOUNDED: dict[str, str] = {
     "client/blocking.py:_routes": "core/bounds.py TOPICS",
     "client/blocking_sender.py:_routes _turns": "core/bounds.py TOPICS",
     "client/core/latency.py:_until": "core/bounds.py BROKERS",
+    "client/core/waits.py:_least": "core/bounds.py BROKERS",
     "client/blocking.py:_avoided_until_ms": "core/bounds.py BROKERS",
     "client/blocking.py:_replica_brokers": "brokers",
     "client/blocking_connection.py:_open": "servers of the cluster",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from roquette.client.client import Client
+from roquette.client.core.waits import WINDOW_MS, Waits
 from roquette.errors import ConfigError, RequestTimeout
 from roquette.message.message import Message, ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
@@ -47,25 +48,60 @@ def test_each_request_gets_its_own_reply() -> None:
 
 def test_a_request_nobody_answers_ends_in_time() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        asker, server = await world(cluster)
+        asker, _server = await world(cluster)
         began = asyncio.get_running_loop().time()
         with pytest.raises(
             RequestTimeout, match=r"to sums was stored, and no reply came within 2.5 s"
         ):
             await asker.request("sums", b"1 1", timeout=2.5)
         assert asyncio.get_running_loop().time() - began < 2.6
-        seen: list[bytes] = []
-
-        def handle(message: ReceivedMessage) -> bytes:
-            seen.append(message.body)
-            return b"late"
-
-        await server.serve("sums", group="adders", handler=handle, start_from=0)  # type: ignore[arg-type]
-        await asyncio.sleep(5)
-        assert seen == [b"the topic is there"], "what nobody waits for is skipped"
         assert not asker._replies._waiting
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -3_600_000])
+def test_what_nobody_waits_for_is_skipped_and_the_rest_answered_whatever_the_clocks(
+    ahead_ms: int,
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        asker, server = await world(cluster)
+        cluster.set_clock(SERVER, ahead_ms)
+        cluster.set_clock(ASKER, -ahead_ms // 2)
+        seen: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> bytes:
+            seen.append(message.body)
+            await asyncio.sleep(5.0 if message.body == b"slow" else 0.0)
+            return b"done"
+
+        await server.serve("sums", group="adders", handler=handle, concurrency=1)
+        await asyncio.sleep(1)
+        for number in range(3):
+            assert (await asker.request("sums", f"{number}")).body == b"done"
+        slow = asyncio.ensure_future(asker.request("sums", b"slow", timeout=20))
+        await asyncio.sleep(0.5)
+        with pytest.raises(RequestTimeout):
+            await asker.request("sums", b"impatient", timeout=1)
+        assert (await asker.request("sums", b"patient", timeout=20)).body == b"done"
+        assert (await slow).body == b"done"
+        assert seen[-5:] == [b"0", b"1", b"2", b"slow", b"patient"]
+
+    simulate(scenario)
+
+
+def test_a_wait_is_what_a_message_waited_longer_than_others() -> None:
+    waits = Waits()
+    assert waits.waited_ms("a", 1_000_000, 50) == 0
+    assert waits.waited_ms("a", 1_000_100, 450) == 300
+    assert waits.waited_ms("b", 5, 450) == 0, "each broker has a clock of its own"
+    assert waits.waited_ms("a", 1_000_390, 430) == 0, "this one waited least"
+    assert waits.waited_ms("a", 1_000_400, 540) == 100
+    set_back = 900_000
+    assert waits.waited_ms("a", set_back, 1_000) > 100_000
+    for now in range(1_000, 1_000 + 3 * WINDOW_MS, 1_000):
+        waited = waits.waited_ms("a", set_back + now, now)
+    assert waited == 0, "a clock that is set back is known as such after two minutes at most"
 
 
 def test_a_server_that_fails_answers_the_next_one() -> None:

@@ -75,7 +75,8 @@ class RequestCalls(ClientBase):
     ) -> PushConsumer:
         """Answer the requests to a topic; `close` the returned consumer to stop. Members of a group share them.
 
-        A request whose sender waits no longer is skipped. One whose handler fails gets no reply: its sender's time ends.
+        A request whose sender waits no longer is skipped, as far as the server can tell whose clock may be any other than the
+        brokers': by how much longer than others it has waited. One whose handler fails gets no reply: its sender's time ends.
 
         Args:
             handler: gets the request and returns the reply's body, or None for no reply. A function or a coroutine function.

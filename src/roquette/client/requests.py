@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from roquette.client.calls import Call, nothing
+from roquette.client.core.waits import Waits
 from roquette.client.session import Session
 from roquette.errors import ClientError, CorruptRecord
 from roquette.message import properties as names
@@ -144,12 +145,14 @@ class ReplyHandler:
         self._session = session
         self._group = producer_group
         self._server = server
+        self._waits = Waits()
 
     async def __call__(self, message: ReceivedMessage) -> None:
         """Run the server and send what it answers; its error goes to the log, and the requester gets nothing."""
         found = message.properties
         requester = found.get(names.REPLY_TO_CLIENT)
-        if requester is not None and self._is_late(message):
+        late = self._is_late(message)  # asked of each message: it learns from them
+        if requester is not None and late:
             log.info("request skipped, its sender waits no longer id=%s", message.message_id)
             return
         try:
@@ -165,7 +168,11 @@ class ReplyHandler:
 
     def _is_late(self, message: ReceivedMessage) -> bool:
         text = message.properties.get(names.TTL, "")
-        waited_ms = self._session.clock.now_ms() - message.store_timestamp_ms
+        waited_ms = self._waits.waited_ms(
+            message.queue.broker_name,
+            message.store_timestamp_ms,
+            self._session.clock.steady_ms(),
+        )
         return text.isdecimal() and waited_ms > int(text)
 
     async def _reply(self, message: ReceivedMessage, body: bytes) -> None:
