@@ -88,7 +88,7 @@ READERS: dict[str, tuple[str, str]] = {
     "client/pipeline.py": (STORED, "_post"),
     "client/producer.py": (STORED, "_once new_id send_oneway"),
     "client/trace.py": (SHOWN, "handled on_receive on_send recalled transaction_ended"),
-    "client/requests.py": ("a message says until when its sender waits", "_is_late _reply"),
+    "client/requests.py": ("a reply says when it was made", "_reply"),
     "client/send_calls.py": (SHOWN, "send send_nowait"),
     "client/pull_consumer.py": ("the version of a subscription", "_read subscribe"),
     "client/push_consumer.py": (
