@@ -1,6 +1,7 @@
 """The doctor on whole clusters in virtual time: what is sick is found, and what is healthy for an hour gives no alarm."""
 
 import asyncio
+import itertools
 
 import pytest
 from tests.simulation.ward import (
@@ -27,30 +28,66 @@ from roquette.testing.thrown import Thrower
 pytestmark = pytest.mark.simulation
 
 
+async def produce(ward: Ward) -> None:
+    """Plain and delayed messages of three tags, and transactions."""
+    producer = await ward.cluster.client("10.0.3.1", group="shop")
+    producer.on_check("orders", lambda message: True)
+    for number in itertools.count():
+        delay = {"delay_level": 1 + number % 3} if number % 5 == 0 else {}
+        await ward.mq.send("orders", b"x", tag="abc"[number % 3], **delay)
+        if number % 20 == 0:
+            async with producer.transaction("orders", b"y", tag="a"):
+                await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)
+
+
+async def pop(ward: Ward) -> None:
+    client = await ward.cluster.client("10.0.4.7")
+    async for job in client.pop("orders", group="popping"):
+        await job.ack()
+
+
+async def come_and_go(ward: Ward) -> None:
+    """A member of the group for two minutes, and none for two."""
+    client = await ward.cluster.client("10.0.4.8")
+    while True:
+        words = {"group": "g", "handler": ward.got.append}
+        consumer = await ward.cluster.run_on("10.0.4.8", client.subscribe("orders", **words))
+        await asyncio.sleep(120)
+        await consumer.close()
+        await asyncio.sleep(120)
+
+
 async def traffic(ward: Ward, minutes: int) -> None:
-    """Sends of all kinds, for ever and for consumers that come and go in order; looks all the time."""
+    """Sends and consumers of most kinds, and looks all the time."""
+    failed: set[str] = set()
+
+    def fails_once(message: ReceivedMessage) -> bool:
+        if len(failed) % 10 == 0 and message.message_id not in failed:
+            failed.add(message.message_id)
+            return False
+        failed.add(message.message_id)
+        return True
+
     for ip in CONSUMERS:
         await ward.consumer(ip)
     await ward.consumer("10.0.4.3", group="tags", tags="a || b")
     await ward.consumer("10.0.4.4", group="orderly", orderly=True)
-
-    async def produce() -> None:
-        number = 0
-        while True:
-            number += 1
-            delay = {"delay_level": 1 + number % 3} if number % 5 == 0 else {}
-            await ward.mq.send("orders", b"x", tag="abc"[number % 3], **delay)
-            await asyncio.sleep(0.5)
-
-    task = asyncio.get_running_loop().create_task(produce())
+    await ward.consumer("10.0.4.5", group="everybody", model="broadcasting")
+    await ward.consumer("10.0.4.6", fails_once, group="retries")
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work(ward)) for work in (produce, pop, come_and_go)]
     alarms: list[Finding] = []
     for _ in range(minutes):
         alarms += await ward.findings(APART_S)
         await asyncio.sleep(20)
         alarms += await ward.findings()
-    task.cancel()
+    assert [task for task in tasks if task.done()] == []
+    for task in tasks:
+        task.cancel()
     assert alarms == []
     assert len(ward.got) > minutes * 40
+    assert len(failed) > minutes * 40
 
 
 def test_no_false_alarm_in_minutes_of_traffic() -> None:
@@ -58,6 +95,7 @@ def test_no_false_alarm_in_minutes_of_traffic() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3_600)
 def test_no_false_alarm_in_an_hour_of_traffic() -> None:
     nurse(lambda ward: traffic(ward, 60))
 
@@ -273,6 +311,20 @@ def test_no_name_server_at_all_is_an_error() -> None:
         ward.cluster.kill(N2)
         with pytest.raises(ClientError):
             await ward.look()
+
+    nurse(scenario)
+
+
+def test_a_consumer_that_stands_still() -> None:
+    async def scenario(ward: Ward) -> None:
+        for ip in CONSUMERS:
+            await ward.consumer(ip)
+        await asyncio.sleep(30)
+        ward.cluster.pause(CONSUMERS[0], 60)
+        finding = await one(ward, "RQ-D034")
+        assert "connected from 10.0.4.1" in finding.evidence
+        await asyncio.sleep(90)
+        assert await ward.findings() == []
 
     nurse(scenario)
 

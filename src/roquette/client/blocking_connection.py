@@ -303,14 +303,15 @@ class BlockingConnections:
         beside = {*silent, ANY_NAME_SERVER}
         answers = iter(self.exchange([ask for ask in asks if ask.address not in beside]))
         found: list[Answer[Any]] = []
-        for address, call in asks:
+        for ask in asks:
+            address, call = ask
             if address == ANY_NAME_SERVER:
                 found.append(self._name_server_answer(call))
             elif address in beside:
                 found.append(Answer(address, error=silent[address]))
             else:
                 found.append(answer := next(answers))
-                if isinstance(answer.error, ConnectError | RequestTimeout):
+                if answer.error is not None and ask.is_silence(answer.error):
                     silent[address] = answer.error
         return found
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from roquette.client.calls import Call
 from roquette.client.operations import AHEAD, ANY_NAME_SERVER, Answer, Ask, Operation
-from roquette.errors import ClientError, ConnectError, RequestTimeout
+from roquette.errors import ClientError
 from roquette.remoting.client import RemotingClient
 
 T = TypeVar("T")
@@ -60,6 +60,6 @@ class OperationRun:
                     return Answer(address, await self._ask_name_servers(ask.call))
                 return Answer(address, await self._api.call(address, ask.call))
             except ClientError as error:
-                if isinstance(error, ConnectError | RequestTimeout):
+                if ask.is_silence(error):
                     self._silent[address] = error
                 return Answer(address, error=error)

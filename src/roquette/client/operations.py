@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from roquette.client.calls import Call
-from roquette.errors import ClientError
+from roquette.errors import ClientError, ConnectError, RequestTimeout
+from roquette.wire.codes import RequestCode
 
 T = TypeVar("T")
 
 ANY_NAME_SERVER: Final = ""
 """The address of whichever name server answers."""
+
+HANDED_ON: Final = frozenset((int(RequestCode.GET_CONSUMER_RUNNING_INFO),))
+"""Requests that a broker lets a client answer."""
 
 AHEAD: Final = 64
 """Requests of one operation that a runner has in flight at one server."""
@@ -31,6 +35,12 @@ class Ask(NamedTuple):
 
     address: str
     call: Call[Any]
+
+    def is_silence(self, error: ClientError | None) -> bool:
+        """Whether the server itself did not answer, not a client that it handed the request on to."""
+        if isinstance(error, RequestTimeout):
+            return self.call.code not in HANDED_ON
+        return isinstance(error, ConnectError)
 
 
 @dataclass(frozen=True, slots=True)

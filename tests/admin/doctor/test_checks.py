@@ -195,6 +195,10 @@ def silent_server(facts: Facts) -> None:
     facts.name_servers[1].error = "connection refused"
 
 
+def standing_still(facts: Facts) -> None:
+    facts.groups[0].members[0].running, facts.groups[0].members[0].silent = None, True
+
+
 TASK = "failures=%d wellAgo=%ss setAside=%d lastError=OSError(28)"
 PRODUCTION, NONE_LOST = Intent(production=True), Intent(none_lost=True)
 E, W, N = Severity.ERROR, Severity.WARNING, Severity.NOTE
@@ -255,6 +259,8 @@ SICK = [
     Case("RQ-D030", silent_server, "connection refused"),
     Case("RQ-D031", refuse, "did not answer within 3 s"),
     Case("RQ-D032", runtime("messagesRefused", "the disk is full"), "the disk is full"),
+    Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
+    Case("RQ-D034", standing_still, "does not answer", standing_still),
     Case("RQ-D033", expired, "601 messages of 1 queues"),
 ]
 
@@ -413,6 +419,7 @@ def test_what_is_no_sickness(state: str) -> None:
 PASSING: dict[str, tuple[Change, Change]] = {
     "RQ-D003 in one look only": (lambda facts: None, disagree),
     "RQ-D004 in one look only": (lambda facts: None, unknown),
+    "RQ-D034 in one look only": (lambda facts: None, standing_still),
     "RQ-D010 in one look only": (lambda facts: None, lost_queue),
     "RQ-D012 it went on": (standing, lambda facts: None),
     "RQ-D016 a long lag that shrinks": (slow, lambda facts: None),

@@ -47,6 +47,7 @@ CHECKS: Final = (
     Check(
         "RQ-D033", _E, "messages were deleted before they were consumed", queues.behind_retention
     ),
+    Check("RQ-D034", _W, "a consumer does not answer", groups.silent),
 )
 """Codes never change their meaning."""
 

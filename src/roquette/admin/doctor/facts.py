@@ -105,11 +105,13 @@ class MemberFacts(msgspec.Struct, kw_only=True):
     Attributes:
         addresses: its connections, by the name of the broker.
         running: its own answer; None: it did not give one.
+        silent: whether it was asked and nothing came in time; others say that they do not know the question.
     """
 
     client_id: str
     addresses: dict[str, list[str]] = {}
     running: ConsumerRunningInfo | None = None
+    silent: bool = False
 
     @property
     def tells_queues(self) -> bool:

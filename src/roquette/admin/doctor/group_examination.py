@@ -7,6 +7,7 @@ from roquette.admin.doctor.facts import BrokerFacts, FilterProbe, GroupFacts, Me
 from roquette.client import calls, inspection_calls
 from roquette.client.calls import PullFilter
 from roquette.client.operations import Operation, ask_all
+from roquette.errors import BrokerError, RequestTimeout
 from roquette.message.message import MessageQueue
 from roquette.message.names import (
     PREDEFINED_GROUPS,
@@ -15,6 +16,7 @@ from roquette.message.names import (
     TOOLS_CONSUMER_GROUP,
 )
 from roquette.wire.bodies import ConsumerConnection, SubscriptionData
+from roquette.wire.codes import ResponseCode
 
 MAX_GROUPS: Final = 2_000
 MAX_MEMBERS: Final = 2_000
@@ -83,7 +85,9 @@ def _ask_members(
         for group, member in members
     )
     for (_, member), answer in zip(members, answers, strict=True):
-        member.running = answer.value
+        member.running, error = answer.value, answer.error
+        late = isinstance(error, BrokerError) and error.code == ResponseCode.CONSUME_MSG_TIMEOUT
+        member.silent = late or isinstance(error, RequestTimeout)
 
 
 def _probe_filters(

@@ -64,6 +64,25 @@ def duplicate_ids(looks: Looks) -> Iterator[Sign]:
         )
 
 
+def silent(looks: Looks) -> Iterator[Sign]:
+    """Members that are connected and do not answer; in both looks, when there are two."""
+    for key, member in sorted(_silent(looks.now).items()):
+        if looks.before is None or key in _silent(looks.before):
+            group, client_id = key
+            here = ", ".join(sorted({a for each in member.addresses.values() for a in each}))
+            yield Sign(
+                f"group {group}, client {client_id}",
+                f"connected from {here}, and does not answer what brokers ask it",
+                "the process stands still: a blocked event loop, a debugger, a machine that swaps; "
+                "its queues wait for it until its connection is given up",
+                "look at the process; restart it",
+            )
+
+
+def _silent(facts: Facts) -> dict[tuple[str, str], MemberFacts]:
+    return {(g.group, m.client_id): m for g in facts.groups for m in g.members if m.silent}
+
+
 def _subscription(member: MemberFacts) -> dict[str, str]:
     """Topic -> expression, in a form in which equal ones are equal."""
     found: dict[str, str] = {}
