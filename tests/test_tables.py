@@ -18,7 +18,7 @@ KINDS = {"dict", "set", "OrderedDict", "deque", "defaultdict", "WeakKeyDictionar
 BOUNDED: dict[str, str] = {
     # base, remoting
     "remoting/server.py:peers": "maxConnections",
-    "remoting/pending.py:_futures": "65,535 requests in flight on a connection, then TooManyRequests",
+    "remoting/pending.py:_waiters": "65,535 requests in flight on a connection, then TooManyRequests",
     "remoting/client.py:_peers _connecting": "addresses of name servers and brokers; idle ones are closed",
     "remoting/unfinished.py:_entries": "one a connection",
     "remoting/ha.py:_connections": "64 replicas of a door",
@@ -98,6 +98,7 @@ BOUNDED: dict[str, str] = {
     "client/route_watch.py:_told _refused": "WATCHED; name servers",
     "client/masters.py:_rounds": "topics in use, one each",
     "client/producer.py:_turns": "core/bounds.py TOPICS",
+    "client/send_request.py:_common": "core/bounds.py TOPICS",
     "client/blocking.py:_routes": "core/bounds.py TOPICS",
     "client/blocking_sender.py:_routes _turns": "core/bounds.py TOPICS",
     "client/core/latency.py:_until": "core/bounds.py BROKERS",
@@ -110,7 +111,7 @@ BOUNDED: dict[str, str] = {
     "client/core/route_cache.py:addresses": "brokers of a route",
     "client/session.py:_producer_groups _consumers": "producers and consumers the application has made; TOPICS of a proxy",
     "client/session.py:_fetching _greeted": "routes under way; connections",
-    "client/pipeline.py:_unrouted _unconnected": "max_in_flight",
+    "client/pipeline.py:_unrouted _unconnected _waiting": "max_in_flight",
     "client/core/send_window.py:_ready _lanes": "sends under way",
     "client/blocking_sender.py:_flights": "sends under way",
     "client/blocking_connection.py:_answers _waiting": "requests under way",

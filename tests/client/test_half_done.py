@@ -184,7 +184,7 @@ def test_a_send_cut_off_anywhere_sends_once_or_not_at_all_and_holds_no_slot() ->
                 await asyncio.sleep(5)
                 for _ in range(3):
                     await client.send("orders", b"after")
-                assert client._sender._pipeline._slots._value == client.config.max_in_flight
+                assert client._sender._pipeline._places.free == client.config.max_in_flight
                 await client.close()
 
             for at in range(8):

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from roquette.client.core.retry_policy import may_retry
 from roquette.client.core.route_cache import TopicRoute
-from roquette.client.send_request import Chooser, SendReceipt, SendRequest
+from roquette.client.send_request import Chooser, Headers, SendReceipt, SendRequest
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError, RoquetteError
 from roquette.message.message import MessageQueue
@@ -23,17 +23,76 @@ K = TypeVar("K")
 
 
 class _Sending:
-    """A request on its way and the future its sender has."""
+    """A request on its way and the future its sender has. The pipeline's part of the connection gives it the answer."""
 
-    __slots__ = ("choose", "request", "result", "target")
+    __slots__ = ("address", "choose", "pipeline", "request", "result", "target")
 
     def __init__(
-        self, request: SendRequest, choose: Chooser, result: "asyncio.Future[SendReceipt]"
+        self,
+        pipeline: "Pipeline",
+        request: SendRequest,
+        choose: Chooser,
+        result: "asyncio.Future[SendReceipt]",
     ) -> None:
+        self.pipeline = pipeline
         self.request = request
         self.choose = choose
         self.result = result
         self.target: MessageQueue | None = None
+        self.address = ""
+
+    def done(self) -> bool:
+        """See Waiter: its place is free only when the answer is here."""
+        return False
+
+    def set_result(self, reply: Command) -> None:
+        """See Waiter."""
+        self.pipeline.answered(self, reply)
+
+    def set_exception(self, error: BaseException) -> None:
+        """See Waiter."""
+        self.pipeline.failed(self, error)
+
+
+class Places:
+    """So many; who waits for one gets it in turn. `free`: those that nobody has."""
+
+    __slots__ = ("_waiting", "free")
+
+    def __init__(self, count: int) -> None:
+        self.free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def taken(self) -> bool:
+        """Take one, if there is one: then nobody waits."""
+        if self.free == 0:
+            return False
+        self.free -= 1
+        return True
+
+    async def take(self) -> None:
+        """Take one, as soon as there is one."""
+        if self.taken():
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                self.release()  # it came at the same time
+            elif place in self._waiting:
+                self._waiting.remove(place)
+            raise
+
+    def release(self) -> None:
+        """Give one back."""
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self.free += 1
 
 
 LetGo = Callable[[_Sending], None]
@@ -50,23 +109,31 @@ class Pipeline:
     def __init__(
         self,
         session: Session,
-        group: str,
+        headers: Headers,
         publish_route: Callable[[str], Awaitable[TopicRoute]],
         attempts: Callable[[SendRequest, Chooser, str | None], Awaitable[list[SendReceipt]]],
     ) -> None:
         self._session = session
-        self._group = group
+        self._headers = headers
         self._publish_route = publish_route
         self._attempts = attempts
-        self._slots = asyncio.Semaphore(session.config.max_in_flight)
+        self._places = Places(session.config.max_in_flight)
+        self._loop = asyncio.get_running_loop()
         self._unrouted: dict[str, deque[_Sending]] = {}
         self._unconnected: dict[MessageQueue, deque[_Sending]] = {}
 
+    def begin(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt] | None":
+        """Send it; the future gets the answer, or ClientError after the last attempt. None: there is no room now."""
+        return self._begin(request, choose) if self._places.taken() else None
+
     async def send(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
-        """Send it when there is room; the future gets the answer, or ClientError after the last attempt."""
-        await self._slots.acquire()
-        result: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
-        sending = _Sending(request, choose, result)
+        """The same, when there is room."""
+        await self._places.take()
+        return self._begin(request, choose)
+
+    def _begin(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
+        result: asyncio.Future[SendReceipt] = self._loop.create_future()
+        sending = _Sending(self, request, choose, result)
         route = self._session.known_route(request.topic)
         if route is None or not route.publish or request.topic in self._unrouted:
             self._hold(self._unrouted, request.topic, sending, self._routed)
@@ -114,7 +181,7 @@ class Pipeline:
         try:
             let_go = await ready(key)
         except ClientError as error:
-            let_go = partial(self._failed, error=error)
+            let_go = partial(self.failed, error=error)
         del lines[key]
         while line:
             let_go(line.popleft())
@@ -141,41 +208,33 @@ class Pipeline:
     def _post(self, sending: _Sending, target: MessageQueue, peer: Peer, address: str) -> None:
         session = self._session
         request = sending.request
-        header = request.header(self._group, target, session.config, session.clock.now_ms())
+        sending.address = address
+        header = self._headers.of(request, target)
         try:
-            reply = peer.invoke(request.code, header, request.body, session.config.send_timeout_ms)
+            peer.ask(request.code, header, request.body, session.config.send_timeout_ms, sending)
         except RoquetteError as error:  # LocalProtocolError too: a frame that no broker takes
-            self._failed(sending, error)
-            return
-        reply.add_done_callback(partial(self._answered, sending, target, address))
+            self.failed(sending, error)
 
-    def _answered(
-        self,
-        sending: _Sending,
-        target: MessageQueue,
-        address: str,
-        reply: "asyncio.Future[Command]",
-    ) -> None:
-        if reply.cancelled() or sending.result.done():
-            self._slots.release()
+    def answered(self, sending: _Sending, reply: Command) -> None:
+        """The broker's answer is here."""
+        if sending.result.done():
+            self._places.release()
             return
-        error = reply.exception()
-        if error is None:
-            try:
-                receipts = sending.request.receipts(reply.result(), target, address)
-            except ClientError as refusal:
-                error = refusal
-            else:
-                self._slots.release()
-                sending.result.set_result(receipts[0])
-                return
-        self._failed(sending, error)
+        assert sending.target is not None
+        try:
+            receipts = sending.request.receipts(reply, sending.target, sending.address)
+        except ClientError as refusal:
+            self.failed(sending, refusal)
+            return
+        self._places.release()
+        sending.result.set_result(receipts[0])
 
-    def _failed(self, sending: _Sending, error: BaseException) -> None:
+    def failed(self, sending: _Sending, error: BaseException) -> None:
         """Done, or tried again in a task of its own."""
-        if isinstance(error, ClientError) and may_retry(
+        again = isinstance(error, ClientError) and may_retry(
             error, 1, self._session.config.send_attempts, 1
-        ):
+        )
+        if again and not sending.result.done():
             task = self._session.tasks.start("send", self._again(sending))
             task.add_done_callback(partial(self._tried_again, sending))
         else:
@@ -198,7 +257,7 @@ class Pipeline:
 
     def _end(self, sending: _Sending, outcome: SendReceipt | BaseException) -> None:
         """What the sender gets, unless it gave up."""
-        self._slots.release()
+        self._places.release()
         result = sending.result
         if result.done():
             return

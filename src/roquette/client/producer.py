@@ -18,7 +18,7 @@ from roquette.client.core.retry_policy import may_retry, was_not_taken
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
 from roquette.client.pipeline import Pipeline
-from roquette.client.send_request import Chooser, SendReceipt, SendRequest
+from roquette.client.send_request import Chooser, Headers, SendReceipt, SendRequest
 from roquette.client.session import Session
 from roquette.errors import (
     ClientError,
@@ -82,7 +82,8 @@ class Producer:
         self._config = session.config
         self._latency = LatencyTable()
         self._turns: dict[str, RoundRobin] = {}
-        self._pipeline = Pipeline(session, group, self._publish_route, self._attempts)
+        self._headers = Headers(group, session.config, session.clock)
+        self._pipeline = Pipeline(session, self._headers, self._publish_route, self._attempts)
         self._ids = UniqueIds(
             host_bytes(session.local_host, 0)[:-4],
             session.entropy.process_id,
@@ -148,7 +149,10 @@ class Producer:
         """
         with self._begin(message) as begun:
             request = self._prepare(message)
-            answer = await self._pipeline.send(request, self._chooser(message, queue, selector))
+            choose = self._chooser(message, queue, selector)
+            answer = self._pipeline.begin(request, choose)
+            if answer is None:
+                answer = await self._pipeline.send(request, choose)
             begun.ends_with(answer)
         return answer
 
@@ -159,7 +163,7 @@ class Producer:
             route = await self._publish_route(request.topic)
             target = self._chooser(message, queue, None)(route.publish, None)
             address = route.master_of(target.broker_name) or self._session.master_of(target)
-            header = request.header(self.group, target, self._config, self._session.clock.now_ms())
+            header = self._headers.of(request, target)
             await self._session.remoting.oneway(address, request.code, header, request.body)
 
     async def send_batch(
@@ -413,7 +417,7 @@ class Producer:
             reply = await session.remoting.invoke(
                 address,
                 request.code,
-                request.header(self.group, target, self._config, session.clock.now_ms()),
+                self._headers.of(request, target),
                 request.body,
                 timeout_ms=left_ms,
             )

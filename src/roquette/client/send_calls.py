@@ -42,7 +42,7 @@ class SendCalls(ClientBase):
         Raises:
             MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout
         """
-        at_ms = deliver_at_ms(deliver_at, self._clock.now_ms())
+        at_ms = 0 if deliver_at is None else deliver_at_ms(deliver_at, self._clock.now_ms())
         message = as_message(topic, body, key, tag, properties, shard_key, delay_level, at_ms)
         check_count("timeout_ms", 1 if timeout_ms is None else timeout_ms)
         return await self._sender.send(
@@ -86,7 +86,7 @@ class SendCalls(ClientBase):
         selector: Selector | None = None,
     ) -> "asyncio.Future[SendReceipt]":
         """Send without waiting for the answer: the future gets it. Waits while too many are unanswered."""
-        at_ms = deliver_at_ms(deliver_at, self._clock.now_ms())
+        at_ms = 0 if deliver_at is None else deliver_at_ms(deliver_at, self._clock.now_ms())
         message = as_message(topic, body, key, tag, properties, shard_key, delay_level, at_ms)
         return await self._sender.send_nowait(message, queue=queue, selector=selector)
 

@@ -1,21 +1,27 @@
 """One request to store messages, the same bytes on every attempt, and what its answer says."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Final
 
+import msgspec
+
+from roquette.base.clock import Clock
 from roquette.client.config import ClientConfig
+from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.retry_policy import broker_error
 from roquette.message.message import MessageQueue
-from roquette.wire.codes import STORED_CODES, RequestCode, ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
-from roquette.wire.header_codec import decode_ext, encoder
+from roquette.wire.header_codec import HeaderDecoder, common_part, encode_ext, rest_encoder
 from roquette.wire.headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
 Chooser = Callable[[Sequence[MessageQueue], str | None], MessageQueue]
 """Which of the queues it goes to; the text is the broker that failed last."""
 
-_encode_header = encoder(SendMessageRequestHeaderV2)
-_STATUS = {
+_OWN: Final = ("sys_flag", "born_timestamp", "flag", "properties")  # of each message
+_encode_rest = rest_encoder(SendMessageRequestHeaderV2, _OWN)
+_decode_header = HeaderDecoder(SendMessageResponseHeader)
+_STATUS: Final[dict[int, str]] = {
     ResponseCode.SUCCESS: "SEND_OK",
     ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
@@ -23,8 +29,7 @@ _STATUS = {
 }
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class SendReceipt:
+class SendReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the broker said of a message it stored.
 
     Attributes:
@@ -80,36 +85,15 @@ class SendRequest:
         """The request code."""
         return RequestCode.SEND_BATCH_MESSAGE if self.batch else RequestCode.SEND_MESSAGE_V2
 
-    def header(self, group: str, target: MessageQueue, config: ClientConfig, now_ms: int) -> bytes:
-        """The header of an attempt at one queue."""
-        return _encode_header(
-            SendMessageRequestHeaderV2(
-                producer_group=group,
-                topic=self.topic,
-                default_topic=config.create_topic_key,
-                default_topic_queue_nums=config.default_topic_queues,
-                queue_id=target.queue_id,
-                sys_flag=self.sys_flag,
-                born_timestamp=now_ms,
-                flag=self.flag,
-                properties=self.properties,
-                reconsume_times=self.reconsume,
-                unit_mode=False,
-                max_reconsume_times=self.max_reconsume,
-                batch=self.batch,
-                bname=target.broker_name,
-            )
-        )
-
     def receipts(self, reply: Command, target: MessageQueue, address: str) -> list[SendReceipt]:
         """What the broker says of each message. Raises BrokerError when it stored none."""
-        if reply.code not in STORED_CODES:
+        status = _STATUS.get(reply.code)
+        if status is None:
             raise broker_error(reply.code, reply.remark, address)
-        header = decode_ext(SendMessageResponseHeader, reply.ext)
+        header: SendMessageResponseHeader = _decode_header(reply.ext)
         queue = target
         if header.queue_id != target.queue_id or self.shown != target.topic:
             queue = MessageQueue(self.shown, target.broker_name, header.queue_id)
-        status = _STATUS[ResponseCode(reply.code)]
         offset_ids = header.msg_id.split(",")
         return [
             SendReceipt(
@@ -123,3 +107,44 @@ class SendRequest:
             )
             for index, message_id in enumerate(self.message_ids)
         ]
+
+
+class Headers:
+    """The headers of one producer's requests. What plain messages to a queue have in common is encoded once."""
+
+    def __init__(self, group: str, config: ClientConfig, clock: Clock) -> None:
+        self._group = group
+        self._config = config
+        self._clock = clock
+        self._common: dict[MessageQueue, bytes] = {}
+
+    def of(self, request: SendRequest, target: MessageQueue) -> bytes:
+        """The header of an attempt, now, at one queue."""
+        now_ms = self._clock.now_ms()
+        if request.batch or request.reconsume or request.max_reconsume is not None:
+            return encode_ext(self._header(request, target, now_ms))
+        common = self._common.get(target)
+        if common is None:
+            common = common_part(self._header(request, target, now_ms), _OWN)
+            keep(self._common, target, common, TOPICS)
+        return _encode_rest(common, request.sys_flag, now_ms, request.flag, request.properties)
+
+    def _header(
+        self, request: SendRequest, target: MessageQueue, now_ms: int
+    ) -> SendMessageRequestHeaderV2:
+        return SendMessageRequestHeaderV2(
+            producer_group=self._group,
+            topic=request.topic,
+            default_topic=self._config.create_topic_key,
+            default_topic_queue_nums=self._config.default_topic_queues,
+            queue_id=target.queue_id,
+            sys_flag=request.sys_flag,
+            born_timestamp=now_ms,
+            flag=request.flag,
+            properties=request.properties,
+            reconsume_times=request.reconsume,
+            unit_mode=False,
+            max_reconsume_times=request.max_reconsume,
+            batch=request.batch,
+            bname=target.broker_name,
+        )

@@ -3,6 +3,7 @@
 Apache: TopicValidator, Validators, MixAll, PermName.
 """
 
+from functools import lru_cache
 from typing import Final
 
 MAX_TOPIC: Final = 127
@@ -217,6 +218,7 @@ def group_error(name: str) -> str | None:
     return None
 
 
+@lru_cache(1024)
 def client_topic_error(name: str) -> str | None:
     """What is wrong with a topic's name, in the client's words (Validators.checkTopic)."""
     if not name or name.isspace():

@@ -1,10 +1,26 @@
-"""Requests we sent and whose answers we await: opaque -> future, bounded, expiring."""
+"""Requests we sent and whose answers we await: opaque -> who waits, bounded, expiring."""
 
-import asyncio
 import heapq
+from typing import Protocol
 
 from roquette.errors import ClientError, ConnectError, RequestTimeout, TooManyRequests
 from roquette.wire.command import Command
+
+
+class Waiter(Protocol):
+    """Who waits for an answer: a future, or something lighter whose methods raise nothing."""
+
+    def done(self) -> bool:
+        """It waits no longer."""
+        ...
+
+    def set_result(self, result: Command, /) -> None:
+        """The answer."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Why there is none."""
+        ...
 
 
 class PendingTable:
@@ -14,36 +30,36 @@ class PendingTable:
         TooManyRequests: by `add`, when `capacity` requests are in flight (Apache: clientAsyncSemaphoreValue).
     """
 
-    __slots__ = ("_capacity", "_deadlines", "_futures", "answered")
+    __slots__ = ("_capacity", "_deadlines", "_waiters", "answered")
 
     def __init__(self, capacity: int = 65_535) -> None:
         self._capacity: int = capacity
         self.answered: bool = False  # once, by whoever is at the other end
-        self._futures: dict[int, asyncio.Future[Command]] = {}
+        self._waiters: dict[int, Waiter] = {}
         self._deadlines: list[tuple[float, int]] = []
 
     def __len__(self) -> int:
-        return len(self._futures)
+        return len(self._waiters)
 
     def check(self) -> None:
         """Raise TooManyRequests when full: asked before a request is encoded."""
-        if len(self._futures) >= self._capacity:
+        if len(self._waiters) >= self._capacity:
             raise TooManyRequests(f"{self._capacity} requests are in flight on this connection")
 
-    def add(self, opaque: int, future: "asyncio.Future[Command]", deadline: float) -> None:
+    def add(self, opaque: int, waiter: Waiter, deadline: float) -> None:
         """Remember a request until it is answered, expires or the connection is lost."""
-        self._futures[opaque] = future
+        self._waiters[opaque] = waiter
         heapq.heappush(self._deadlines, (deadline, opaque))
 
     def resolve(self, command: Command) -> bool:
-        """Give an answer to the future that waits for it; False without one."""
-        future = self._futures.pop(command.opaque, None)
-        if future is None:
+        """Give an answer to who waits for it; False without one."""
+        waiter = self._waiters.pop(command.opaque, None)
+        if waiter is None:
             return False
         self.answered = True
-        if not future.done():
-            future.set_result(command)
-        if not self._futures:
+        if not waiter.done():
+            waiter.set_result(command)
+        if not self._waiters:
             self._deadlines.clear()
         return True
 
@@ -51,15 +67,15 @@ class PendingTable:
         """Fail what is past its deadline."""
         while self._deadlines and self._deadlines[0][0] <= now:
             opaque = heapq.heappop(self._deadlines)[1]
-            future = self._futures.pop(opaque, None)
-            if future is not None and not future.done():
-                future.set_exception(RequestTimeout(f"no answer from {address} in time"))
+            waiter = self._waiters.pop(opaque, None)
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(RequestTimeout(f"no answer from {address} in time"))
 
     def fail_all(self, error: ClientError | None, address: str) -> None:
         """The connection is gone: nothing will be answered."""
-        futures = list(self._futures.values())
-        self._futures.clear()
+        waiters = list(self._waiters.values())
+        self._waiters.clear()
         self._deadlines.clear()
-        for future in futures:
-            if not future.done():
-                future.set_exception(error or ConnectError(f"connection to {address} was lost"))
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error or ConnectError(f"connection to {address} was lost"))

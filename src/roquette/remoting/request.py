@@ -8,7 +8,7 @@ import msgspec
 
 from roquette.errors import ConnectError
 from roquette.remoting.outcomes import Outcome
-from roquette.remoting.pending import PendingTable
+from roquette.remoting.pending import PendingTable, Waiter
 from roquette.remoting.promises import Promise
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection, Wire
@@ -135,17 +135,24 @@ class Peer:
         self, code: int, ext: bytes, body: bytes, timeout_ms: int
     ) -> "asyncio.Future[Command]":
         """Send a request to the peer; the future gets the answer, or RequestTimeout or ConnectError."""
-        loop = self._turns.loop
-        future: asyncio.Future[Command] = loop.create_future()
+        future: asyncio.Future[Command] = self._turns.loop.create_future()
+        self.ask(code, ext, body, timeout_ms, future)
+        return future
+
+    def ask(self, code: int, ext: bytes, body: bytes, timeout_ms: int, waiter: Waiter) -> None:
+        """Send a request to the peer; `waiter` gets the answer, or RequestTimeout or ConnectError.
+
+        Raises:
+            TooManyRequests: too many are under way. LocalProtocolError: it does not fit into a frame.
+        """
         if self.closed:
             why = self.lost or f"connection to {self.remote} is closed"
-            future.set_exception(ConnectError(why))
-            return future
+            waiter.set_exception(ConnectError(why))
+            return
         self.pending.check()
         opaque = self.wire.send_request(code, ext, body, False)
-        self.pending.add(opaque, future, loop.time() + timeout_ms / 1000)
+        self.pending.add(opaque, waiter, self._turns.loop.time() + timeout_ms / 1000)
         self._turns.mark(self)
-        return future
 
     def soon(self, call: Callable[..., Any], *args: Any) -> None:
         """Call in the loop's next turn."""

@@ -165,16 +165,8 @@ def encoder(header: type[H], constants: dict[str, str] | None = None) -> Callabl
     arguments: list[str] = []
     optional: list[str] = []
     for field in msgspec.structs.fields(header):
-        name = field.encode_name
-        value = f"h.{field.name}"
-        kind, may_be_none = _scalar(field.type)
-        if kind is int:
-            form = f'"{name}":"%d"'
-        elif kind is bool:
-            form, value = f'"{name}":"%b"', f"(b'true' if {value} else b'false')"
-        else:
-            form, value = f'"{name}":%b', f"quote({value})"
-        if may_be_none:
+        form, value = _member(field, f"h.{field.name}")
+        if _scalar(field.type)[1]:
             optional.append(
                 f"if h.{field.name} is not None: out.append({form.encode()!r} % {value})"
             )
@@ -194,6 +186,40 @@ def encoder(header: type[H], constants: dict[str, str] | None = None) -> Callabl
     scope: dict[str, typing.Any] = {"quote": _quote}
     exec("\n".join(lines), scope)  # names come from our own Struct definitions only
     return typing.cast(Callable[[H], bytes], scope["encode"])
+
+
+def _member(field: FieldInfo, value: str) -> tuple[str, str]:
+    """A field's `"name":"value"` as a format, and the expression whose value goes there."""
+    kind, _ = _scalar(field.type)
+    if kind is int:
+        return f'"{field.encode_name}":"%d"', value
+    if kind is bool:
+        return f'"{field.encode_name}":"%b"', f"(b'true' if {value} else b'false')"
+    return f'"{field.encode_name}":%b', f"quote({value})"
+
+
+def rest_encoder(header: type[msgspec.Struct], names: tuple[str, ...]) -> Callable[..., bytes]:
+    """Return `rest(common, *values) -> b'{...}'`, for headers that differ in the fields `names` alone.
+
+    `common` are the other fields, as `common_part` gives them; the values come in the order of `names` and are not None.
+    """
+    fields = {field.name: field for field in msgspec.structs.fields(header)}
+    members = [_member(fields[name], name) for name in names]
+    whole = "{%b," + ",".join(form for form, _ in members) + "}"
+    values = ", ".join(value for _, value in members)
+    text = f"def rest(common, {', '.join(names)}):\n return {whole.encode()!r} % (common, {values})"
+    scope: dict[str, typing.Any] = {"quote": _quote}
+    exec(text, scope)  # names come from our own Struct definitions only
+    return typing.cast(Callable[..., bytes], scope["rest"])
+
+
+def common_part(header: msgspec.Struct, names: tuple[str, ...]) -> bytes:
+    """What a header has beside the fields `names`, for the encoder that `rest_encoder` makes."""
+    left_out = {
+        field.encode_name for field in msgspec.structs.fields(header) if field.name in names
+    }
+    members = ext_dict(msgspec.Raw(encode_ext(header))).items()
+    return encode_dict({name: text for name, text in members if name not in left_out})[1:-1]
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from roquette.errors import RemoteProtocolError
 
-TOPICS: Final = 10_000  # topics whose route is kept, and the turn of their queues
+TOPICS: Final = 10_000  # topics whose route is kept, and the turn of their queues; queues whose headers are half encoded
 BROKERS: Final = 10_000  # brokers that are avoided for a while
 QUEUES: Final = 1_000_000  # of one topic, on all brokers: a list of them is 120 MB
 
