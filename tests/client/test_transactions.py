@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquette.client.client import Client
@@ -159,7 +159,7 @@ def test_a_half_message_that_is_not_durable_is_rolled_back() -> None:
         send_half = sender.send_half
 
         async def slow(message: Any) -> Any:
-            return dataclasses.replace(await send_half(message), status="FLUSH_DISK_TIMEOUT")
+            return msgspec.structs.replace(await send_half(message), status="FLUSH_DISK_TIMEOUT")
 
         sender.send_half = slow  # type: ignore[method-assign]
         with pytest.raises(NotDurable, match="stored by broker-a, but FLUSH_DISK_TIMEOUT"):
