@@ -85,11 +85,11 @@ READERS: dict[str, tuple[str, str]] = {
     "remoting/certificates.py": ("certificates say from when to when they hold", "own_pair"),
     "client/blocking_sender.py": (STORED, "_header"),
     "client/consume_loop.py": (SHOWN, "_pull"),
-    "client/pipeline.py": (STORED, "_post"),
-    "client/producer.py": (STORED, "_once new_id send_oneway"),
+    "client/producer.py": (STORED, "new_id"),
     "client/trace.py": (SHOWN, "handled on_receive on_send recalled transaction_ended"),
     "client/requests.py": ("a reply says when it was made", "_reply"),
     "client/send_calls.py": (SHOWN, "send send_nowait"),
+    "client/send_request.py": (STORED, "of"),
     "client/pull_consumer.py": ("the version of a subscription", "_read subscribe"),
     "client/push_consumer.py": (
         "the version of a subscription; the start, which tools are shown",
