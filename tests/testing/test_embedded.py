@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from roquette import StartFrom
-from roquette.errors import ClientError, RouteNotFound
+from roquette.errors import ClientError, RequestTimeout, RouteNotFound
 from roquette.message.message import ReceivedMessage
 from roquette.testing import EmbeddedBroker
 
@@ -158,3 +158,56 @@ def test_two_live_side_by_side_and_end_twice() -> None:
     one.stop()
     with pytest.raises(RuntimeError, match="not started"):
         EmbeddedBroker().messages("orders")
+
+
+def test_it_lives_on_a_network_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: object, **more: object) -> None:
+        raise AssertionError("a socket is bound or connected")
+
+    seen: list[bytes] = []
+    with (
+        EmbeddedBroker(network="memory") as broker,
+        broker.sync_client(send_timeout_ms=500) as mq,
+    ):
+        monkeypatch.setattr("asyncio.base_events.BaseEventLoop.create_connection", refuse)
+        monkeypatch.setattr("asyncio.base_events.BaseEventLoop.create_server", refuse)
+        mq.send("orders", b"x" * 3_000_000)
+        mq.subscribe("orders", group="g", handler=lambda m: seen.append(m.body), start_from=FIRST)
+        mq.send("orders", b"later", deliver_at=timedelta(hours=3))
+        broker.clock.advance(hours=3)
+        wait_for(lambda: len(seen) == 2)
+        broker.faults.drop("requests", of="send")
+        with pytest.raises(RequestTimeout):
+            mq.send("orders", b"lost")
+        broker.faults.kill()
+        with pytest.raises(ClientError):
+            mq.send("orders", b"lost")
+        broker.faults.restart()
+        wait_for(lambda: sends(mq))
+        broker.faults.disconnect()
+        mq.send("orders", b"more")
+        broker.assert_delivered("orders", group="g", timeout=20)
+        assert {m.body for m in broker.messages("orders")} == set(seen)
+    with pytest.raises(ValueError, match="network='udp'"):
+        EmbeddedBroker(network="udp")  # type: ignore[arg-type]
+
+
+def test_two_in_memory_and_a_test_on_asyncio() -> None:
+    async def main() -> None:
+        async with (
+            EmbeddedBroker(network="memory") as one,
+            EmbeddedBroker(network="memory") as other,
+            one.client() as mq,
+            other.client() as mine,
+        ):
+            await asyncio.gather(*(mq.send("orders", b"%d" % n) for n in range(50)))
+            await mine.send("orders", b"alone")
+            assert len(one.messages("orders")) == 50
+            assert [m.body for m in other.messages("orders")] == [b"alone"]
+            found = set()
+            async for message in mq.consume("orders", group="g", start_from=FIRST):
+                found.add(message.body)
+                if len(found) == 50:
+                    break
+
+    asyncio.run(main())

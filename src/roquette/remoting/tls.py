@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, cast
 
 from roquette.base.logs import RateLimited
 from roquette.errors import RoquetteError
+from roquette.remoting.in_process import open_connection
 
 log = logging.getLogger("roquette.remoting")
 
@@ -433,7 +434,7 @@ async def connect(
     loop = asyncio.get_running_loop()
     host, port = address
     if tls is None:
-        await loop.create_connection(inner, host, port, **options)
+        await open_connection(inner, host, port, **options)
         return
     done: asyncio.Future[Exception | None] = loop.create_future()
 
@@ -445,7 +446,7 @@ async def connect(
         stream = TlsStream(tls.context(), inner, host, noise, settle)
     except (RoquetteError, OSError, ValueError) as error:
         raise TlsRefused(f"TLS cannot begin: {error}") from None
-    raw, _ = await loop.create_connection(lambda: stream, host, port, **options)
+    raw = await open_connection(lambda: stream, host, port, **options)
     try:
         failure = await done
     finally:

@@ -1,4 +1,4 @@
-"""A name server and a broker inside a test's own process, on a free port of the loopback, in a thread of their own.
+"""A name server and a broker inside a test's own process, on a free port or on a network in memory, in a thread of their own.
 
     with EmbeddedBroker() as broker:
         with broker.sync_client() as mq:
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from roquette import sync
 from roquette.apps.features import broker_features
@@ -35,6 +35,7 @@ from roquette.nameserver.service import NameServer
 from roquette.store.config import StoreConfig
 from roquette.testing.embedded_faults import EmbeddedFaults
 from roquette.testing.faulty_port import FaultyPort
+from roquette.testing.memory_pipe import CLIENTS, NETWORK, SERVERS
 from roquette.testing.seeds import stored
 
 T = TypeVar("T")
@@ -56,20 +57,28 @@ class TravelLoop(asyncio.SelectorEventLoop):
     Attributes:
         ahead: seconds.
         port: what the servers that are made now get their connections through, or None.
+        in_memory: servers are made on this process's own network, without sockets.
     """
 
     ahead = 0.0
     port: FaultyPort | None = None
+    in_memory = False
 
     def time(self) -> float:
         """The machine's steady time, and what was jumped over."""
         return super().time() + self.ahead
 
     async def create_server(  # type: ignore[override]
-        self, protocol_factory: Callable[[], asyncio.Protocol], *place: Any, **options: Any
+        self,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        host: Any = None,
+        port: Any = None,
+        **options: Any,
     ) -> asyncio.AbstractServer:
         factory = protocol_factory if self.port is None else self.port.wrap(protocol_factory)
-        return await super().create_server(factory, *place, **options)
+        if self.in_memory:
+            return NETWORK.listen(factory, host, port)
+        return await super().create_server(factory, host, port, **options)
 
 
 class EmbeddedClock:
@@ -106,13 +115,24 @@ class EmbeddedBroker:
 
     Args:
         port: of the broker; 0: a free one. namesrv_port: of the name server.
+        network: "loopback", where any client reaches it, or "memory": no port and no socket, and only the clients of this
+            process that `client` and `sync_client` give.
         settings: fields of BrokerConfig, such as `auto_create_topic_enable=False`.
 
     Attributes:
         clock: makes time pass. faults: makes things go wrong. port: where they happen, on the broker's loop.
     """
 
-    def __init__(self, *, port: int = 0, namesrv_port: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        namesrv_port: int = 0,
+        network: Literal["loopback", "memory"] = "loopback",
+        **settings: Any,
+    ) -> None:
+        if network not in ("loopback", "memory"):
+            raise ValueError(f"network={network!r} is neither 'loopback' nor 'memory'")
         self.clock = EmbeddedClock(self)
         self.faults = EmbeddedFaults(self)
         self.port = FaultyPort()
@@ -120,6 +140,10 @@ class EmbeddedBroker:
         self._namesrv_port = namesrv_port
         self._settings = settings
         self._loop = TravelLoop()
+        self._loop.in_memory = network == "memory"
+        self._host, self._client_host = (
+            (SERVERS, CLIENTS) if network == "memory" else (LOOPBACK, LOOPBACK)
+        )
         self._thread: threading.Thread | None = None
         self._folder = ""
         self._world: LoopClock | None = None
@@ -186,7 +210,7 @@ class EmbeddedBroker:
         start_ms = SystemClock().now_ms() - int(self._loop.time() * 1000)
         self._world = LoopClock(self._loop, start_ms)
         config = NamesrvConfig(
-            bind_address=LOOPBACK,
+            bind_address=self._host,
             listen_port=self._namesrv_port,
             kv_config_path=f"{self._folder}/namesrv/kvConfig.json",
             controller_store_path=f"{self._folder}/namesrv/controller",
@@ -203,8 +227,8 @@ class EmbeddedBroker:
             return
         values: dict[str, Any] = {
             "broker_name": "broker-a",
-            "bind_address": LOOPBACK,
-            "broker_ip1": LOOPBACK,
+            "bind_address": self._host,
+            "broker_ip1": self._host,
             "listen_port": self._port,
             "namesrv_addr": self.name_servers,
             "broker_fast_failure_enable": False,  # what waits while time jumps is not late
@@ -321,11 +345,14 @@ class EmbeddedBroker:
         """The name server's address, for any client: host:port."""
         if self._names is None:
             raise RuntimeError("the embedded broker is not started")
-        return f"{LOOPBACK}:{self._names.port}"
+        return f"{self._host}:{self._names.port}"
 
     def config(self, **settings: Any) -> ClientConfig:
         """Settings of a client of this broker; `settings` are fields of ClientConfig."""
-        values: dict[str, Any] = {"name_servers": self.name_servers, "local_host": LOOPBACK}
+        values: dict[str, Any] = {
+            "name_servers": self.name_servers,
+            "local_host": self._client_host,
+        }
         values["offset_root"] = f"{self._folder}/offsets"
         return ClientConfig(**values | settings)
 

@@ -48,32 +48,35 @@ class _BoundSocket:
 class MemoryServer(asyncio.AbstractServer):
     """What `create_server` returns."""
 
-    def __init__(self, network: "MemoryNetwork", address: Address) -> None:
-        self._network = network
+    def __init__(
+        self, listeners: dict[Address, Any], address: Address, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._listeners = listeners
+        self._loop = loop
         self.address = address
         self.sockets = (_BoundSocket(address),)
 
     def close(self) -> None:
         """Stop to accept; connections stay."""
-        self._network.listeners.pop(self.address, None)
+        self._listeners.pop(self.address, None)
 
     async def wait_closed(self) -> None:
         """Nothing to wait for."""
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The simulated loop."""
-        return self._network.loop
+        """Where it serves."""
+        return self._loop
 
     async def start_serving(self) -> None:
         """It serves from the start."""
 
     async def serve_forever(self) -> None:
         """Wait until cancelled, as asyncio's servers do."""
-        await self._network.loop.create_future()
+        await self._loop.create_future()
 
     def is_serving(self) -> bool:
         """Whether connections are accepted."""
-        return self.address in self._network.listeners
+        return self.address in self._listeners
 
 
 class NetworkLoop(asyncio.AbstractEventLoop):
@@ -177,7 +180,7 @@ class MemoryNetwork:
         if address in self.listeners:
             raise OSError(98, f"address in use: {host}:{address[1]}")
         self.listeners[address] = _Listener(factory, address, process)
-        return MemoryServer(self, address)
+        return MemoryServer(self.listeners, address, self.loop)
 
     async def connect(
         self, factory: Callable[[], Any], local_host: str | None, address: Address

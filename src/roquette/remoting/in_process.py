@@ -1,0 +1,23 @@
+"""Hosts of this process alone: who connects to one of them needs no socket."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+Connector = Callable[[Callable[[], asyncio.Protocol], int], Awaitable[asyncio.Transport]]
+"""Takes what makes the caller's protocol, and a port; raises OSError when nobody listens there."""
+
+HOSTS: Final[dict[str, Connector]] = {}
+"""By address. Only the test kit enters any."""
+
+
+async def open_connection(
+    factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: Any
+) -> asyncio.Transport:
+    """Connect to a host: one of this process, or with a socket. Raises OSError."""
+    connector = HOSTS.get(host)
+    if connector is not None:
+        return await connector(factory, port)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_connection(factory, host, port, **options)
+    return transport
