@@ -2,21 +2,30 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roquette.client.core.rebalance import (
     STRATEGIES,
+    Strategy,
     averagely,
+    averagely_by_circle,
     by_config,
     by_machine_room,
     nearby,
 )
 from roquette.message.message import MessageQueue
 
-CASES = json.loads(
-    (Path(__file__).parent.parent / "golden" / "allocation" / "cases.json").read_text()
-)
+GOLDEN = Path(__file__).parent.parent / "golden" / "allocation"
+CASES = json.loads((GOLDEN / "cases.json").read_text())
+# The brokers of these are named room@..., and a client's room is the last word of its id.
+ROOMS = json.loads((GOLDEN / "machine_rooms.json").read_text())
+ROOM_QUEUES = [
+    MessageQueue("TopicTest", room, n)
+    for room in ("east@a", "east@b", "north@a", "west@a")
+    for n in range(3)
+]
 
 
 def queue_of(text: str, topic: str) -> MessageQueue:
@@ -27,12 +36,32 @@ def queue_of(text: str, topic: str) -> MessageQueue:
 @pytest.mark.parametrize("index", range(len(CASES)))
 def test_allocation_equals_javas(index: int) -> None:
     case = CASES[index]
-    if case["strategy"] not in STRATEGIES:
-        pytest.skip(f"strategy {case['strategy']} takes parameters")
     queues = [queue_of(text, case.get("topic", "TopicTest")) for text in case["queues"]]
 
     for client, expected in case["results"].items():
         found = STRATEGIES[case["strategy"]](client, case["clients"], queues)
+        assert [f"{q.broker_name}:{q.queue_id}" for q in found] == expected
+
+
+@pytest.mark.parametrize(
+    "case", ROOMS, ids=lambda case: f"{case['strategy']} {len(case['clients'])}"
+)
+def test_allocation_by_machine_rooms_equals_javas(case: dict[str, Any]) -> None:
+    def share_nearby(within: Strategy) -> Strategy:
+        return nearby(
+            lambda broker: broker.partition("@")[0],
+            lambda client: client.rpartition("-")[2],
+            within,
+        )
+
+    share = {
+        "MACHINE_ROOM": by_machine_room(frozenset({"east", "west"})),
+        "NEARBY AVG": share_nearby(averagely),
+        "NEARBY CIRCLE": share_nearby(averagely_by_circle),
+    }[case["strategy"]]
+
+    for client, expected in case["results"].items():
+        found = share(client, case["clients"], ROOM_QUEUES)
         assert [f"{q.broker_name}:{q.queue_id}" for q in found] == expected
 
 

@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
@@ -16,8 +17,10 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.zip.ZipEntry;
 import java.util.zip.ZipFile;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -265,5 +268,49 @@ final class CaptureBodies {
             }
         }
         golden.json("allocation/cases.json", cases);
+        machineRooms();
+    }
+
+    /** The strategies that know rooms: brokers are named room@..., a client's room is the last word of its id. */
+    private void machineRooms() throws Exception {
+        AllocateMessageQueueByMachineRoom some = new AllocateMessageQueueByMachineRoom();
+        some.setConsumeridcs(Set.of("east", "west"));
+        AllocateMachineRoomNearby.MachineRoomResolver rooms = new AllocateMachineRoomNearby.MachineRoomResolver() {
+            @Override
+            public String brokerDeployIn(MessageQueue queue) {
+                return queue.getBrokerName().split("@")[0];
+            }
+
+            @Override
+            public String consumerDeployIn(String clientId) {
+                return clientId.substring(clientId.lastIndexOf('-') + 1);
+            }
+        };
+        Map<String, AllocateMessageQueueStrategy> strategies = new LinkedHashMap<>();
+        strategies.put("MACHINE_ROOM", some);
+        strategies.put("NEARBY AVG", new AllocateMachineRoomNearby(new AllocateMessageQueueAveragely(), rooms));
+        strategies.put("NEARBY CIRCLE", new AllocateMachineRoomNearby(new AllocateMessageQueueAveragelyByCircle(), rooms));
+        List<MessageQueue> queues = new ArrayList<>();
+        for (String broker : new String[] {"east@a", "east@b", "north@a", "west@a"}) {
+            for (int i = 0; i < 3; i++) {
+                queues.add(new MessageQueue("TopicTest", broker, i));
+            }
+        }
+        List<Object> cases = new ArrayList<>();
+        for (String text : new String[] {"1-east", "1-east 2-east 3-west", "1-north 2-south", "1-east 2-north 3-south 4-west 5-west"}) {
+            List<String> clients = Arrays.asList(text.split(" "));
+            for (Map.Entry<String, AllocateMessageQueueStrategy> strategy : strategies.entrySet()) {
+                Map<String, Object> results = new LinkedHashMap<>();
+                for (String client : clients) {
+                    List<String> mine = new ArrayList<>();
+                    for (MessageQueue queue : strategy.getValue().allocate("cg", client, queues, clients)) {
+                        mine.add(queue.getBrokerName() + ":" + queue.getQueueId());
+                    }
+                    results.put(client, mine);
+                }
+                cases.add(Golden.of("strategy", strategy.getKey(), "clients", clients, "results", results));
+            }
+        }
+        golden.json("allocation/machine_rooms.json", cases);
     }
 }
