@@ -112,7 +112,7 @@ def create_topic(cluster: Cluster, topic: str, *, queues: int = 4, perm: int = 6
 
 
 def until_routed(cluster: Cluster, topic: str, *, queues: int = 4, perm: int = 6) -> None:
-    """Wait until the name server tells a topic's route. Who sends before takes the default topic's at first, and
+    """Wait until the name server tells a topic's route at the cluster's broker. Who sends before takes the default topic's at first, and
     spreads the messages anew when the topic's own comes."""
     asked = {"topic": topic, "acceptStandardJsonOnly": "true"}
 
@@ -120,8 +120,11 @@ def until_routed(cluster: Cluster, topic: str, *, queues: int = 4, perm: int = 6
         answer = call(cluster.namesrv.address, 105, asked)
         if answer is None or answer[0]["code"] != 0:
             return False
-        (data,) = json.loads(answer[1])["queueDatas"]
-        return (data["writeQueueNums"], data["perm"]) == (queues, perm)
+        return any(
+            (data["brokerName"], data["writeQueueNums"], data["perm"])
+            == (cluster.broker.name, queues, perm)
+            for data in json.loads(answer[1])["queueDatas"]
+        )
 
     until(told)
 

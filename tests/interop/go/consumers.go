@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"reflect"
 	"sort"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,12 +59,39 @@ func consumerOptions(a arguments, kind string) []consumer.Option {
 	if a.has("namespace") {
 		options = append(options, consumer.WithNamespace(a["namespace"]))
 	}
+	if a.has("strategy") {
+		options = append(options, consumer.WithStrategy(strategy(a)))
+	}
 	if a.has("trace") {
 		options = append(options, consumer.WithTrace(&primitive.TraceConfig{
 			GroupName: a["group"], Access: primitive.Local, Resolver: resolver(a), Credentials: a.credentials(),
 		}))
 	}
 	return options
+}
+
+// strategy is the client's own of that name. Its consistent hash and its machine room nearby differ from Java's.
+func strategy(a arguments) consumer.AllocateStrategy {
+	switch a["strategy"] {
+	case "AVG":
+		return consumer.AllocateByAveragely
+	case "AVG_BY_CIRCLE":
+		return consumer.AllocateByAveragelyCircle
+	case "CONFIG":
+		queues := []*primitive.MessageQueue{}
+		for _, text := range strings.Split(a["queues"], ";") {
+			parts := strings.Split(text, ",")
+			id, err := strconv.Atoi(parts[2])
+			if err != nil {
+				panic(err)
+			}
+			queues = append(queues, &primitive.MessageQueue{Topic: parts[0], BrokerName: parts[1], QueueId: id})
+		}
+		return consumer.AllocateByConfig(queues)
+	case "MACHINE_ROOM":
+		return consumer.AllocateByMachineRoom(strings.Split(a["rooms"], ","))
+	}
+	panic("strategy " + a["strategy"])
 }
 
 func selector(a arguments) consumer.MessageSelector {

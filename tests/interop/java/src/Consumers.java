@@ -93,6 +93,9 @@ final class Consumers {
             consumer.getClass().getMethod("setUseHeartbeatV2", boolean.class).invoke(consumer, true);
             consumer.setHeartbeatBrokerInterval(1000);
         }
+        if (arguments.has("strategy")) {
+            consumer.setAllocateMessageQueueStrategy(Strategies.find(arguments));
+        }
         consumer.setConsumeMessageBatchMaxSize(arguments.number("batch", 1));
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
