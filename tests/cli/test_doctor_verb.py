@@ -41,6 +41,10 @@ def test_what_is_wrong_is_told_and_mended(roquette: Roquette) -> None:
     assert "nothing here" in roquette("doctor", "--production", "--fix").stderr
 
 
+def test_what_cannot_be_mended_stays_unhealthy(roquette: Roquette) -> None:
+    assert roquette("doctor", "--none-lost", "--fix", "--yes").exit_code == 10
+
+
 def test_two_looks(roquette: Roquette) -> None:
     assert "the second one follows in 0.2 s" in roquette("doctor", "--for", "0.2").stderr
 

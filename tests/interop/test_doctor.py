@@ -15,6 +15,7 @@ from roquette.admin.doctor.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.admin.doctor.facts import Facts
 from roquette.admin.doctor.findings import Finding, Intent
+from roquette.admin.doctor.remedies import apply_remedies, remedies_of
 from roquette.admin.topics import create_topic
 from roquette.base.clock import SystemClock
 from roquette.client import calls
@@ -42,9 +43,9 @@ class Ward:
     async def create(self, topic: str, **where: Any) -> None:
         await self.mq.session.run(create_topic([self.namesrv], topic, queues=2, **where))
         wanted = 1 if where else 2
-        await until(lambda: self._brokers_of(topic), wanted)
+        await until(lambda: self.brokers_of(topic), wanted)
 
-    async def _brokers_of(self, topic: str) -> int:
+    async def brokers_of(self, topic: str) -> int:
         with contextlib.suppress(Exception):
             return len((await self.mq.session.route(topic, fresh=True)).data.queue_datas)
         return 0
@@ -154,3 +155,7 @@ async def sick(ward: Ward, one: Client, other: Client) -> None:
     assert "orders: a" in found["RQ-D009"].evidence
     assert "broker-b/1; the first is at 777" in found["RQ-D015"].evidence
     assert found["RQ-D017"].subject == "group failing"
+
+    await ward.mq.session.run(apply_remedies(remedies_of(found.values())))
+    await until(lambda: ward.brokers_of("alone"), 2)
+    assert "RQ-D005" not in {finding.code for finding in await ward.findings()}

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 
 import pytest
+from tests.simulation.test_closed_cluster import CLOSED, ROOT
 from tests.simulation.ward import (
     APART_S,
     CONSUMERS,
@@ -21,8 +22,9 @@ from tests.simulation.ward import (
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.topics import delete_topic
 from roquette.client import calls
-from roquette.errors import ClientError
+from roquette.errors import BrokerError, ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
+from roquette.testing.cluster import SimCluster, simulate
 from roquette.testing.thrown import Thrower
 
 pytestmark = pytest.mark.simulation
@@ -327,6 +329,19 @@ def test_a_consumer_that_stands_still() -> None:
         assert await ward.findings() == []
 
     nurse(scenario)
+
+
+def test_a_closed_cluster_tells_its_operator_all_and_a_stranger_nothing() -> None:
+    async def main(cluster: SimCluster) -> None:
+        cluster.access = CLOSED
+        ward = Ward(cluster)
+        await ward.build(credentials=ROOT)
+        assert await ward.findings() == []
+        ward.mq = await cluster.client("10.0.2.9")
+        with pytest.raises(BrokerError, match="username cannot be null"):
+            await ward.look()
+
+    simulate(main)
 
 
 def test_a_container_address() -> None:

@@ -29,7 +29,11 @@ class Ward:
         self.got: list[ReceivedMessage] = []
 
     async def build(
-        self, *, store_b: dict[str, Any] | None = None, thrower: Thrower | None = None
+        self,
+        *,
+        store_b: dict[str, Any] | None = None,
+        thrower: Thrower | None = None,
+        **client: Any,
     ) -> None:
         cluster = self.cluster
         cluster.loop.thrower = thrower
@@ -37,7 +41,7 @@ class Ward:
             await cluster.add_namesrv(ip)
         await cluster.add_broker(A, "broker-a", **SETTINGS)
         await cluster.add_broker(B, "broker-b", store=store_b, **SETTINGS)
-        self.mq = await cluster.client(OPERATOR)
+        self.mq = await cluster.client(OPERATOR, **client)
         await self.create("orders", queues=4)
 
     async def run(self, operation: Any) -> Any:

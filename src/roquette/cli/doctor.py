@@ -125,12 +125,13 @@ def _row(finding: "Finding") -> FindingRow:
 
 async def _mend(session: "Session", findings: "list[Finding]", yes: bool) -> None:
     """Show the plan, ask, do it; raises ClientError when a part of it was not done."""
+    from roquette.admin.doctor.diagnosis import is_healthy
     from roquette.admin.doctor.remedies import apply_remedies, remedies_of
 
     plan: list[Remedy] = remedies_of(findings)
     if not plan:
         say("nothing here can be mended in a way back: each finding says what to do")
-        raise typer.Exit(UNHEALTHY if findings else 0)
+        raise typer.Exit(0 if is_healthy(findings) else UNHEALTHY)
     for remedy in plan:
         say(f"will {remedy.words}\n    to take it back: {remedy.undo}")
     confirm("do this", yes)
@@ -141,3 +142,5 @@ async def _mend(session: "Session", findings: "list[Finding]", yes: bool) -> Non
     if failed:
         raise ClientError(f"{len(failed)} of {len(plan)} changes were not made: {failed[0]}")
     say("look again: roquette doctor")
+    if not is_healthy([finding for finding in findings if not finding.remedies]):
+        raise typer.Exit(UNHEALTHY)

@@ -195,6 +195,10 @@ def silent_server(facts: Facts) -> None:
     facts.name_servers[1].error = "connection refused"
 
 
+def keep_back(facts: Facts) -> None:
+    facts.brokers[0].refused = ["topics: not you"]
+
+
 def standing_still(facts: Facts) -> None:
     facts.groups[0].members[0].running, facts.groups[0].members[0].silent = None, True
 
@@ -259,6 +263,7 @@ SICK = [
     Case("RQ-D030", silent_server, "connection refused"),
     Case("RQ-D031", refuse, "did not answer within 3 s"),
     Case("RQ-D032", runtime("messagesRefused", "the disk is full"), "the disk is full"),
+    Case("RQ-D035", keep_back, "not told: topics: not you"),
     Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
     Case("RQ-D034", standing_still, "does not answer", standing_still),
     Case("RQ-D033", expired, "601 messages of 1 queues"),

@@ -48,6 +48,7 @@ CHECKS: Final = (
         "RQ-D033", _E, "messages were deleted before they were consumed", queues.behind_retention
     ),
     Check("RQ-D034", _W, "a consumer does not answer", groups.silent),
+    Check("RQ-D035", _W, "a broker does not tell all", addresses.refused),
 )
 """Codes never change their meaning."""
 

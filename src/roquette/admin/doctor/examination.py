@@ -106,8 +106,8 @@ def _running_state(brokers: Sequence[BrokerFacts], clock: Clock) -> Operation[No
             broker.ahead_ms = now_ms - answered_ms, now_ms + 1000 - asked_ms
     answering = [broker for broker in brokers if not broker.error]
     call = inspection_calls.broker_settings()
-    for broker, settings in (yield from _each(answering, call)):
-        broker.settings = settings.value or {}
+    for broker, settings in (yield from _each(answering, call, "settings")):
+        broker.settings = settings or {}
 
 
 def _clock_of(runtime: dict[str, str]) -> int | None:
@@ -122,19 +122,23 @@ def _clock_of(runtime: dict[str, str]) -> int | None:
 
 
 def _each(
-    brokers: Sequence[BrokerFacts], call: Call[T]
-) -> Operation[list[tuple[BrokerFacts, Answer[T]]]]:
+    brokers: Sequence[BrokerFacts], call: Call[T], what: str
+) -> Operation[list[tuple[BrokerFacts, T | None]]]:
+    """What each broker answers; one that does not, or refuses, has that noted."""
     answers = yield from ask_all((broker.address, call) for broker in brokers)
-    return list(zip(brokers, answers, strict=True))
+    for broker, answer in zip(brokers, answers, strict=True):
+        if answer.error is not None:
+            broker.refused.append(f"{what}: {answer.reason}")
+    return [(broker, answer.value) for broker, answer in zip(brokers, answers, strict=True)]
 
 
 def _tables(masters: Sequence[BrokerFacts]) -> Operation[None]:
-    for broker, topics in (yield from _each(masters, inspection_calls.topic_configs())):
-        broker.topics = topics.value or {}
-    for broker, groups in (yield from _each(masters, calls.groups_of_broker())):
-        broker.groups = groups.value or []
-    for broker, offsets in (yield from _each(masters, calls.committed_offsets())):
-        broker.offsets = offsets.value or {}
+    for broker, topics in (yield from _each(masters, inspection_calls.topic_configs(), "topics")):
+        broker.topics = topics or {}
+    for broker, groups in (yield from _each(masters, calls.groups_of_broker(), "groups")):
+        broker.groups = groups or []
+    for broker, offsets in (yield from _each(masters, calls.committed_offsets(), "offsets")):
+        broker.offsets = offsets or {}
 
 
 def _routes(facts: Facts) -> Operation[None]:

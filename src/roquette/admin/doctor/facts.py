@@ -63,6 +63,7 @@ class BrokerFacts(msgspec.Struct, kw_only=True):
         error: why it did not answer, "" when it did; `connected`: whether a connection could be made at all.
         ahead_ms: at least and at most how far its clock is ahead of ours; None: not known.
         runtime: GET_BROKER_RUNTIME_INFO. settings: GET_BROKER_CONFIG.
+        refused: what it did not tell, and why.
         topics, groups: what it has configurations of; of masters only, as all that follows.
         offsets: by (group, topic), the committed offset of each queue id.
         queues: ends of the queues of the users' topics, retries and dead letters among them.
@@ -79,6 +80,7 @@ class BrokerFacts(msgspec.Struct, kw_only=True):
     ahead_ms: tuple[int, int] | None = None
     runtime: dict[str, str] = {}
     settings: dict[str, str] = {}
+    refused: list[str] = []
     topics: dict[str, TopicConfig] = {}
     groups: list[str] = []
     offsets: dict[tuple[str, str], dict[int, int]] = {}

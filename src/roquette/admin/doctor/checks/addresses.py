@@ -95,6 +95,18 @@ def silent(looks: Looks) -> Iterator[Sign]:
             )
 
 
+def refused(looks: Looks) -> Iterator[Sign]:
+    """Brokers that do not tell us all: what they keep back may be wrong as well."""
+    for broker in looks.now.answering():
+        if broker.refused:
+            yield Sign(
+                broker.label,
+                f"not told: {'; '.join(broker.refused)}",
+                "who asks may not know it, so that most checks saw nothing",
+                "ask with --login FILE of an administrator",
+            )
+
+
 def silent_name_server(looks: Looks) -> Iterator[Sign]:
     """Name servers that do not answer while others do."""
     for server in looks.now.name_servers:
