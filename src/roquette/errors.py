@@ -98,7 +98,9 @@ class ClientError(RoquetteError):
     retriable = False
     stale_route = False
     receipts: Sequence[object] = ()
-    """Of a batch that was sent in parts: what was stored before the part that failed."""
+    """Of a batch that was sent in parts: what was stored of it all the same, in its order."""
+    outcomes: Sequence[object] = ()
+    """Of such a batch: for each message its receipt, or the ClientError that its part ended with; NotSent if none was made."""
 
 
 class RemoteProtocolError(ClientError):
@@ -111,6 +113,13 @@ class ConnectError(ClientError):
 
     retriable = True
     stale_route = True
+
+
+class NotSent(ClientError):
+    """A message of a batch that was never sent, since parts of the batch before its own had failed."""
+
+    def __init__(self) -> None:
+        super().__init__("not sent: a part of the batch before this one was not stored")
 
 
 class Unreachable(ConnectError):

@@ -17,8 +17,15 @@ from roquette.client.config import ClientConfig
 from roquette.client.core.process_queue import Prefetch, ProcessQueue
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.queue_locks import Membership, QueueLocks
-from roquette.client.send_request import SendRequest
-from roquette.errors import BrokerError, ClientClosed, ClientError, ConfigError, MessageIllegal
+from roquette.client.send_request import SendReceipt, SendRequest
+from roquette.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    MessageIllegal,
+    NotSent,
+)
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.message.sysflag import COMPRESSED
 from roquette.testing.cluster import SimCluster, simulate
@@ -367,10 +374,51 @@ def test_a_batch_whose_later_part_fails_tells_what_was_stored() -> None:
         mq.session.remoting.invoke = second_fails  # type: ignore[method-assign]
         with pytest.raises(BrokerError) as failed:
             await mq.send_batch("orders", [b"x" * 600_000] * 3)
-        assert len(failed.value.receipts) == 1
+        first, second, third = failed.value.outcomes
+        assert isinstance(first, SendReceipt)
+        assert second is failed.value
+        assert isinstance(third, SendReceipt), "parts behind the one that failed are tried"
+        assert failed.value.receipts == (first, third)
+        assert failed.value.__notes__ == [
+            "of 3 messages of the batch 2 were stored, 1 failed and 0 were not sent"
+        ]
         with pytest.raises(MessageIllegal):  # nothing is sent when any of them is wrong
             await mq.send_batch("orders", [b"x" * 600_000, b"y" * 600_000, b""])
-        assert len(calls) == 2
+        assert len(calls) == 3
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(("to_a_queue", "tried"), [(False, 2), (True, 1)])
+def test_of_a_batch_nobody_takes_the_rest_is_not_sent(to_a_queue: bool, tried: int) -> None:
+    async def main(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        (queue, *_) = await mq.queues("orders")
+        calls = []
+
+        async def fails(address: str, code: int, *rest: Any, **settings: Any) -> Command:
+            calls.append(code)
+            raise BrokerError(13, "no")
+
+        seen: list[str] = []
+
+        class Noted:
+            def on_send(self, message: Message, group: str) -> Any:
+                return lambda receipt, error: seen.append(type(error).__name__)
+
+            def on_receive(self, message: ReceivedMessage, group: str) -> None:
+                return None
+
+        mq.intercept(Noted())
+        mq.session.remoting.invoke = fails  # type: ignore[method-assign]
+        with pytest.raises(BrokerError) as failed:
+            await mq.send_batch("orders", [b"x" * 600_000] * 4, queue=queue if to_a_queue else None)
+        assert len(calls) == tried
+        assert [type(each) for each in failed.value.outcomes] == [BrokerError] * tried + [
+            NotSent
+        ] * (4 - tried)
+        assert failed.value.receipts == ()
+        assert len(seen) == 4
 
     simulate(main)
 

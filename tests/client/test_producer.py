@@ -1,7 +1,9 @@
 """Sending against brokers that fail: retries, time limits, routes, compression."""
 
 import asyncio
+import contextlib
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -13,12 +15,15 @@ from roquette.errors import (
     ClientError,
     ConnectError,
     MessageIllegal,
+    NotDurable,
     RequestTimeout,
     RouteNotFound,
 )
 from roquette.message.compression import Compression
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
 
 NAMESRV = "10.0.0.1"
 A, B = "10.0.1.1", "10.0.1.2"
@@ -301,6 +306,50 @@ def test_batches_give_every_message_its_receipt() -> None:
             assert stored.queue_offset == receipt.queue_offset
             assert stored.offset_message_id == receipt.offset_message_id
         assert await mq.send_batch("orders", []) == []
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_another_broker_is_tried_when_one_did_not_store_safely(wanted: bool) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await pair(cluster)
+        mq = await cluster.client(
+            "10.0.2.2", group="shop", retry_another_broker_when_not_store_ok=wanted
+        )
+        real, unsafe = mq.session.remoting.invoke, {f"{A}:10911"}
+        sends: list[str] = []
+
+        async def no_slave(address: str, code: int, *rest: Any, **settings: Any) -> Command:
+            answer = await real(address, code, *rest, **settings)
+            if code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+                sends.append(address)
+                if address in unsafe:
+                    answer.code = ResponseCode.SLAVE_NOT_AVAILABLE
+            return answer
+
+        mq.session.remoting.invoke = no_slave  # type: ignore[method-assign]
+        receipts = [await mq.send("orders", b"x") for _ in range(8)]
+        receipts += await mq.send_batch("orders", [b"x", b"y"])
+        receipts += await mq.send_batch("orders", [b"x", b"y"])
+        assert ({r.status for r in receipts} == {"SEND_OK"}) is wanted
+        assert (len(sends) > 10) is wanted
+        sends.clear()
+        with contextlib.suppress(NotDurable):
+            async with mq.transaction("orders", b"half"):
+                pass
+        assert len(sends) == 1, "half messages are not sent twice"
+        unsafe.add(f"{B}:10911")
+        sends.clear()
+        receipt = await mq.send("orders", b"x")
+        assert receipt.status == "SLAVE_NOT_AVAILABLE", "stored, as well as it can be"
+        assert len(sends) == (3 if wanted else 1)
+        cluster.kill(B)
+        assert (await mq.send("orders", b"x")).status == "SLAVE_NOT_AVAILABLE"
+        queue = MessageQueue("orders", "broker-a", 0)
+        sends.clear()
+        assert (await mq.send("orders", b"x", queue=queue)).queue == queue
+        assert len(sends) == 1
 
     simulate(scenario)
 

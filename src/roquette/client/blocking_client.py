@@ -142,7 +142,8 @@ class Client(BlockingBase):
 
         Raises:
             MessageIllegal: a message goes to another topic, or breaks a rule; nothing was sent.
-            ClientError: a part was not stored; `receipts` of the error are those of the parts before it.
+            ClientError: a part was not stored. `outcomes` of the error has a receipt or an error for each message, in order:
+                parts after it were tried, or, when two had failed or `queue` is given, not sent (NotSent).
         """
         return self._call(
             lambda: self._client.send_batch(topic, messages, queue=queue, timeout_ms=timeout_ms)

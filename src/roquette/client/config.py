@@ -24,6 +24,8 @@ class ClientConfig:
         instance_name: part of the client id; None makes one per client.
         local_host: address to call from and to name in the client id; None finds it.
         send_attempts: 1 + retryTimesWhenSendFailed.
+        retry_another_broker_when_not_store_ok: `send` and `send_batch` try another broker when one stored a message less
+            safely than it should (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE): it may then be there twice.
         namespace: topics and groups stand as `namespace%name` at the brokers; the application sees its own names.
         namespace_v2: said with each request, for servers that keep namespaces apart by themselves; "" says nothing.
         max_in_flight: unanswered pipelined sends (`send_nowait`) per client.
@@ -63,6 +65,7 @@ class ClientConfig:
     max_message_size: int = option(4 * 1024 * 1024, least=1)
     create_topic_key: str = "TBW102"
     default_topic_queues: int = option(4, least=1)
+    retry_another_broker_when_not_store_ok: bool = False
     latency_fault_tolerance: bool = False
     max_in_flight: int = option(1_000, least=1)
     max_delay_level: int = option(18)

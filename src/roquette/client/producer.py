@@ -18,11 +18,19 @@ from roquette.client.core.retry_policy import may_retry, was_not_taken
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
 from roquette.client.pipeline import Pipeline
-from roquette.client.send_request import Chooser, Headers, SendReceipt, SendRequest
+from roquette.client.send_request import (
+    SEND_OK,
+    Chooser,
+    Headers,
+    SendReceipt,
+    SendRequest,
+    all_stored,
+)
 from roquette.client.session import Session
 from roquette.errors import (
     ClientError,
     MessageIllegal,
+    NotSent,
     RequestTimeout,
     RouteNotFound,
 )
@@ -55,6 +63,7 @@ _Part = tuple[list[tuple[int, bytes, bytes]], list[str]]
 
 NOTHING: Final[Mapping[str, str]] = {}
 BATCH_BYTES = 1 << 20  # a batch request is split at about this size
+MISSES: Final = 2  # parts of a batch that fail one after the other; then the rest is not tried
 
 
 class Producer:
@@ -175,8 +184,12 @@ class Producer:
     ) -> list[SendReceipt]:
         """Send many messages of one topic in as few requests as their size allows; a receipt for each.
 
+        After a part that fails the next ones are tried all the same, until `MISSES` of them failed one after the other; to
+        a given queue none is, which keeps the order.
+
         Raises:
             MessageIllegal: topics differ, or a message has a delay or goes to a retry topic.
+            ClientError: the first part's that was not stored; its `outcomes` has what became of each message.
         """
         if not messages:
             return []
@@ -192,19 +205,25 @@ class Producer:
                 or message.topic.startswith(RETRY_PREFIX)
             ):
                 raise MessageIllegal("a batch takes neither delayed messages nor a retry topic")
-        receipts: list[SendReceipt] = []
         with ExitStack() as stack:
             begun = [stack.enter_context(self._begin(m)) for m in messages if self._interceptors]
             choose = self._chooser(first, queue, None)
+            outcomes: list[SendReceipt | ClientError] = []
+            misses, most = 0, (1 if queue is not None else MISSES)
             for part in self._parts(messages):
+                if misses >= most:
+                    outcomes += [NotSent()] * len(part[1])
+                    continue
                 try:
-                    receipts += await self._send_part(first.topic, part, choose, timeout_ms)
+                    outcomes += await self._send_part(first.topic, part, choose, timeout_ms)
+                    misses = 0
                 except ClientError as error:
-                    error.receipts = tuple(receipts)
-                    raise
-                for each, receipt in zip(begun, receipts):
-                    each.stored(receipt)
-        return receipts
+                    outcomes += [error] * len(part[1])
+                    misses += 1
+            for each, outcome in zip(begun, outcomes):
+                if isinstance(outcome, SendReceipt):
+                    each.stored(outcome)
+            return all_stored(outcomes)
 
     def _begin(self, message: Message) -> Begun:
         """Tell the interceptors of a message; not of those that our consumers give back."""
@@ -342,6 +361,7 @@ class Producer:
         deadline = loop.time() + budget / 1000
         attempts = self._config.send_attempts
         attempt = 0
+        stored: list[SendReceipt] = []
         while True:
             attempt += 1
             left_ms = max(1, int((deadline - loop.time()) * 1000))
@@ -351,15 +371,17 @@ class Producer:
                 if known is not None and known.publish:  # what a timeout costs is a tenth of a send
                     route = known
                 else:
-                    async with asyncio.timeout(left_ms / 1000):
-                        route = await self._publish_route(request.topic)
+                    route = await self._route_within(request.topic, left_ms, budget)
                 queues = route.publish
                 if self._config.latency_fault_tolerance:
                     queues = self._healthy(queues)
                 target = choose(queues, avoid)
-                return await self._once(route, request, target, left_ms)
-            except TimeoutError:
-                raise RequestTimeout(f"no route of {request.topic} within {budget} ms") from None
+                stored = await self._once(route, request, target, left_ms)
+                if stored[0].status == SEND_OK or attempt >= attempts or loop.time() >= deadline:
+                    return stored
+                avoid = target.broker_name
+                if not self._wants_better(request, choose(queues, avoid), avoid):
+                    return stored
             except ClientError as error:
                 left_ms = int((deadline - loop.time()) * 1000)
                 electing = (
@@ -372,6 +394,8 @@ class Producer:
                 if electing and was_not_taken(error):
                     attempt -= 1  # until there is a master, or the time is over
                 if not may_retry(error, attempt, attempts, left_ms):
+                    if stored:
+                        return stored
                     raise
                 log.info(
                     "send failed, trying again topic=%s attempt=%d error=%s",
@@ -385,6 +409,22 @@ class Producer:
                     await self._elected(request.topic, choose(queues, avoid), avoid, left_ms)
                 elif error.stale_route and not electing:
                     await self._refresh(request.topic)
+
+    async def _route_within(self, topic: str, left_ms: int, budget: int) -> TopicRoute:
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                return await self._publish_route(topic)
+        except TimeoutError:
+            raise RequestTimeout(f"no route of {topic} within {budget} ms") from None
+
+    def _wants_better(self, request: SendRequest, other: MessageQueue, avoid: str) -> bool:
+        """Whether another broker is tried, since one stored the message less safely than it should. Not with half messages:
+        the first one's check could commit it, too."""
+        return (
+            self._config.retry_another_broker_when_not_store_ok
+            and not request.sys_flag & TRANSACTION_PREPARED
+            and other.broker_name != avoid
+        )
 
     async def _elected(
         self, topic: str, target: MessageQueue, avoid: str | None, left_ms: int

@@ -117,7 +117,8 @@ class SendCalls(ClientBase):
 
         Raises:
             MessageIllegal: a message goes to another topic, or breaks a rule; nothing was sent.
-            ClientError: a part was not stored; `receipts` of the error are those of the parts before it.
+            ClientError: a part was not stored. `outcomes` of the error has a receipt or an error for each message, in order:
+                parts after it were tried, or, when two had failed or `queue` is given, not sent (NotSent).
         """
         if isinstance(messages, (str, bytes, bytearray)):
             raise TypeError(f"a batch is a list of messages, not {type(messages).__name__}")

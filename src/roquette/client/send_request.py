@@ -9,6 +9,7 @@ from roquette.base.clock import Clock
 from roquette.client.config import ClientConfig
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.retry_policy import broker_error
+from roquette.errors import ClientError, NotSent
 from roquette.message.message import MessageQueue
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
@@ -18,11 +19,12 @@ from roquette.wire.headers import SendMessageRequestHeaderV2, SendMessageRespons
 Chooser = Callable[[Sequence[MessageQueue], str | None], MessageQueue]
 """Which of the queues it goes to; the text is the broker that failed last."""
 
+SEND_OK: Final = "SEND_OK"
 _OWN: Final = ("sys_flag", "born_timestamp", "flag", "properties")  # of each message
 _encode_rest = rest_encoder(SendMessageRequestHeaderV2, _OWN)
 _decode_header = HeaderDecoder(SendMessageResponseHeader)
 _STATUS: Final[dict[int, str]] = {
-    ResponseCode.SUCCESS: "SEND_OK",
+    ResponseCode.SUCCESS: SEND_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
     ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
@@ -47,6 +49,21 @@ class SendReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queue_offset: int
     recall_handle: str = ""
     transaction_id: str = ""
+
+
+def all_stored(outcomes: Sequence[SendReceipt | ClientError]) -> list[SendReceipt]:
+    """The receipts of a batch; raises the first of its errors, which then knows what became of each message."""
+    receipts = [each for each in outcomes if isinstance(each, SendReceipt)]
+    if len(receipts) == len(outcomes):
+        return receipts
+    error = next(each for each in outcomes if isinstance(each, ClientError))
+    error.receipts, error.outcomes = tuple(receipts), tuple(outcomes)
+    unsent = sum(isinstance(each, NotSent) for each in outcomes)
+    failed = len(outcomes) - len(receipts) - unsent
+    error.add_note(
+        f"of {len(outcomes)} messages of the batch {len(receipts)} were stored, {failed} failed and {unsent} were not sent"
+    )
+    raise error
 
 
 class SendRequest:
