@@ -14,7 +14,7 @@ import msgspec
 
 from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
 from roquette.admin.left import Left, left_in, look_at
-from roquette.client import calls, change_calls
+from roquette.client import calls, change_calls, inspection_calls
 from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, is_system_topic
@@ -79,7 +79,7 @@ def alone_on(broker: str) -> Operation[list[str]]:
 
 def _writable_topics(broker: str) -> Operation[list[str]]:
     ((_, address),) = yield from masters_of(broker=broker)
-    configs = yield from ask(address, change_calls.topic_configs())
+    configs = yield from ask(address, inspection_calls.topic_configs())
     own = system_names((yield from cluster_info()))
     return [
         name
@@ -149,7 +149,7 @@ def hide(name_servers: Sequence[str], broker: str, *, alone: bool = False) -> Op
                 f"{', '.join(topics[:10])} {'is' if len(topics) == 1 else 'are'} on {broker} alone, and nobody could send: "
                 f"create {'it' if len(topics) == 1 else 'them'} on another broker, or say --force"
             )
-        settings = yield from ask(address, change_calls.broker_settings())
+        settings = yield from ask(address, inspection_calls.broker_settings())
         note = Note(int(settings.get(_PERMISSION, "6")))
         text = json.dumps(msgspec.to_builtins(note))
         yield from _at_all(name_servers, calls.put_config(NAMESPACE, broker, text))
@@ -173,7 +173,7 @@ def close(broker: str, note: Note) -> Operation[None]:
 def keep_closed(name_servers: Sequence[str], broker: str, note: Note) -> Operation[None]:
     """Close the broker again when it has started anew meanwhile: its permission is then that of its file."""
     ((_, address),) = yield from masters_of(broker=broker)
-    settings = yield from ask(address, change_calls.broker_settings())
+    settings = yield from ask(address, inspection_calls.broker_settings())
     if int(settings.get(_PERMISSION, "0")) & PERM_WRITE:
         yield from _at_all(name_servers, change_calls.wipe_write_permission(broker))
         yield from close(broker, note)
@@ -182,7 +182,7 @@ def keep_closed(name_servers: Sequence[str], broker: str, note: Note) -> Operati
 def _permit(broker: str, permission: int) -> Operation[None]:
     ((_, address),) = yield from masters_of(broker=broker)
     changes = {_PERMISSION: str(permission)}
-    yield from ask(address, change_calls.change_broker_settings(changes))
+    yield from ask(address, inspection_calls.change_broker_settings(changes))
 
 
 def left_on(broker: str, ignored: Collection[str] = ()) -> Operation[Left]:

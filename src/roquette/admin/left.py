@@ -7,7 +7,8 @@ import msgspec
 
 from roquette.admin.cluster import cluster_info, system_names
 from roquette.client import calls
-from roquette.client.change_calls import delay_progress, topic_configs
+from roquette.client.change_calls import delay_progress
+from roquette.client.inspection_calls import topic_configs
 from roquette.client.operations import Answer, Operation, ask, ask_all
 from roquette.errors import BrokerError
 from roquette.message.message import MessageQueue

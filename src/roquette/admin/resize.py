@@ -13,7 +13,7 @@ import msgspec
 from roquette.admin.cluster import masters_of
 from roquette.admin.drain import Pace, Run
 from roquette.admin.left import TRANS_GROUP, Holdings, look_at
-from roquette.client import calls, change_calls
+from roquette.client import calls, change_calls, inspection_calls
 from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.message.message import MessageQueue
@@ -55,7 +55,9 @@ class ProofRow(msgspec.Struct, frozen=True):
 def places_of(topic: str) -> Operation[list[Place]]:
     """The masters that have the topic; raises ConfigError when none has it, ClientError when one does not answer."""
     masters = yield from masters_of()
-    answers = yield from ask_all((address, change_calls.topic_configs()) for _, address in masters)
+    answers = yield from ask_all(
+        (address, inspection_calls.topic_configs()) for _, address in masters
+    )
     found = [
         Place(broker, address, configs[topic])
         for (broker, address), answer in zip(masters, answers, strict=True)

@@ -1,19 +1,15 @@
 """Requests of operators who change brokers and topics as values (see `calls`)."""
 
-from collections.abc import Mapping
-
-from roquette.base.config import format_properties, parse_properties
 from roquette.client.calls import Call, body_of, nothing
 from roquette.message.names import TBW102
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper, TimerMetricsSerializeWrapper
-from roquette.wire.bodies.topic_config import TopicConfig, TopicConfigAndMappingSerializeWrapper
+from roquette.wire.bodies.topic_config import TopicConfig
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
     CreateTopicRequestHeader,
     DeleteKVConfigRequestHeader,
-    GetAllTopicConfigRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
@@ -33,30 +29,6 @@ def delete_config(namespace: str, key: str) -> Call[None]:
     """Remove a value of a name server's key-value configuration."""
     header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
     return Call(RequestCode.DELETE_KV_CONFIG, nothing, header)
-
-
-def broker_settings() -> Call[dict[str, str]]:
-    """A broker's settings under their keys."""
-    return Call(
-        RequestCode.GET_BROKER_CONFIG,
-        lambda answer: parse_properties(answer.body.decode("utf-8", "replace")),
-    )
-
-
-def change_broker_settings(changes: Mapping[str, str]) -> Call[None]:
-    """Change settings of a running broker, all or none."""
-    return Call(RequestCode.UPDATE_BROKER_CONFIG, nothing, body=format_properties(changes).encode())
-
-
-def topic_configs() -> Call[dict[str, TopicConfig]]:
-    """Every topic a broker has, by name."""
-    return Call(
-        RequestCode.GET_ALL_TOPIC_CONFIG,
-        lambda answer: (
-            decode_body(TopicConfigAndMappingSerializeWrapper, answer.body).topic_config_table
-        ),
-        GetAllTopicConfigRequestHeader(),
-    )
 
 
 def put_topic(config: TopicConfig) -> Call[None]:

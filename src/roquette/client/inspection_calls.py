@@ -42,9 +42,9 @@ def topic_configs() -> Call[dict[str, TopicConfig]]:
     return Call(RequestCode.GET_ALL_TOPIC_CONFIG, read, GetAllTopicConfigRequestHeader())
 
 
-def running_info(group: str, client_id: str) -> Call[ConsumerRunningInfo]:
-    """What a member of a group is doing, asked through a broker it is connected to; without its stacks."""
+def running_info(group: str, client_id: str, *, stacks: bool = False) -> Call[ConsumerRunningInfo]:
+    """What a member of a group is doing, asked through a broker it is connected to."""
     header = GetConsumerRunningInfoRequestHeader(
-        consumer_group=group, client_id=client_id, jstack_enable=False
+        consumer_group=group, client_id=client_id, jstack_enable=stacks
     )
     return Call(RequestCode.GET_CONSUMER_RUNNING_INFO, body_of(ConsumerRunningInfo), header)

@@ -1,0 +1,141 @@
+"""Who is connected: producers, and members of consumer groups with what each is doing."""
+
+import msgspec
+
+from roquette.admin.cluster import masters_of, require_one
+from roquette.client import calls
+from roquette.client.group_requests import all_producers
+from roquette.client.inspection_calls import running_info
+from roquette.client.operations import Operation, ask_all
+from roquette.errors import ConfigError
+from roquette.message.names import is_system_group
+from roquette.wire.bodies import ConsumerRunningInfo
+from roquette.wire.codes import version_text
+
+
+class ClientRow(msgspec.Struct, frozen=True):
+    """One client of one group.
+
+    Attributes:
+        kind: producer or consumer. `brokers`: how many masters it is connected to.
+    """
+
+    client: str
+    kind: str
+    group: str
+    address: str
+    language: str
+    version: str
+    brokers: int
+
+
+class MemberRow(msgspec.Struct, frozen=True):
+    """A member of a group and the subscription that the group's brokers know of it."""
+
+    client: str
+    address: str
+    language: str
+    version: str
+    queues: int
+    messages: int
+    error: str = ""
+
+
+class StacksRow(msgspec.Struct, frozen=True):
+    """Where a member's threads or handlers are; `error`: why it does not tell."""
+
+    client: str
+    stacks: str
+    error: str = ""
+
+
+def list_clients(group: str | None = None, *, system: bool = False) -> Operation[list[ClientRow]]:
+    """Every client that a master knows, of one group or of all, by kind, group and id."""
+    masters = yield from masters_of()
+    addresses = [address for _, address in masters]
+    groups = yield from ask_all((address, calls.groups_of_broker()) for address in addresses)
+    require_one(groups)
+    names = {group} if group else {name for answer in groups for name in answer.value or ()}
+    found: dict[tuple[str, str, str], ClientRow] = {}
+    for name in sorted(names):
+        if is_system_group(name) and not (system or group):
+            continue
+        for answer in (
+            yield from ask_all((address, calls.group_connections(name)) for address in addresses)
+        ):
+            for each in answer.value.connection_set if answer.value else ():
+                words = (each.language or "", version_text(each.version))
+                _add(
+                    found, ClientRow(each.client_id, "consumer", name, each.client_addr, *words, 1)
+                )
+    for told in (yield from ask_all((address, all_producers()) for address in addresses)):
+        for name, producers in (told.value.data if told.value else {}).items():
+            if name != group if group else (is_system_group(name) and not system):
+                continue
+            for one in producers:
+                words = (one.language or "", version_text(one.version))
+                _add(found, ClientRow(one.client_id, "producer", name, one.remote_ip, *words, 1))
+    return [found[key] for key in sorted(found)]
+
+
+def _add(found: dict[tuple[str, str, str], ClientRow], row: ClientRow) -> None:
+    key = row.kind, row.group, row.client
+    before = found.get(key)
+    brokers = 1 if before is None else before.brokers + 1
+    found[key] = msgspec.structs.replace(row, brokers=brokers)
+
+
+def _members(
+    group: str, *, stacks: bool
+) -> Operation[list[tuple[ClientRow, ConsumerRunningInfo | None, str]]]:
+    """The members of a group, each with its answer or why there is none."""
+    masters = yield from masters_of()
+    rows = [row for row in (yield from list_clients(group)) if row.kind == "consumer"]
+    if not rows:
+        raise ConfigError(
+            f"group {group} has no member that is online: 'roquette group list' shows the groups"
+        )
+    found: list[tuple[ClientRow, ConsumerRunningInfo | None, str]] = []
+    for row in rows:
+        answers = yield from ask_all(
+            (address, running_info(group, row.client, stacks=stacks)) for _, address in masters
+        )
+        told = next((answer.value for answer in answers if answer.value is not None), None)
+        found.append((row, told, "" if told is not None else answers[0].reason))
+    return found
+
+
+def members(group: str) -> Operation[list[MemberRow]]:
+    """The members of a group that are online, with the queues each has and the messages that wait in it.
+
+    Raises:
+        ConfigError: none is online.
+    """
+    return [
+        MemberRow(
+            row.client,
+            row.address,
+            row.language,
+            row.version,
+            -1 if info is None else len(info.mq_table) + len(info.mq_pop_table),
+            -1 if info is None else sum(each.cached_msg_count for each in info.mq_table.values()),
+            reason,
+        )
+        for row, info, reason in (yield from _members(group, stacks=False))
+    ]
+
+
+def stacks(group: str, client: str | None = None) -> Operation[list[StacksRow]]:
+    """Where the members of a group are in their code, or one of them.
+
+    Raises:
+        ConfigError: none is online, or not that one.
+    """
+    found = [
+        StacksRow(row.client, info.jstack or "" if info is not None else "", reason)
+        for row, info, reason in (yield from _members(group, stacks=True))
+        if client is None or row.client == client
+    ]
+    if not found:
+        raise ConfigError(f"group {group} has no member {client}: 'roquette client ls' shows them")
+    return found

@@ -1,0 +1,72 @@
+"""Places in queues, as people name them: an end, a count from an end, an offset, a time.
+
+| word | place |
+|---|---|
+| `first`, `earliest` | the oldest message there is |
+| `last`, `latest` | behind the newest message |
+| `120` | that offset |
+| `-10` | ten messages before the end |
+| `+100` | a hundred messages after the start |
+| `@-1h` | the first message stored since then: ms, s, m, h, d |
+| `@2026-09-01T10:00` | the first message stored at that time or later; without a zone it is this machine's time |
+| `@1790000000000` | the same, in milliseconds since 1970 |
+"""
+
+import re
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from roquette.errors import ConfigError
+
+_SPAN: Final = re.compile(r"-(\d+)(ms|s|m|h|d)")
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FORMS: Final = (
+    "first, last, 120, -10 (before the end), +100 (after the start), @-1h or @2026-09-01T10:00"
+)
+_MOST: Final = 2**63 - 1
+
+
+class Place(NamedTuple):
+    """A place in any queue: either a time, or a number counted from an end, or an offset.
+
+    Attributes:
+        kind: "start" and "end" (count `number` from there), "offset" or "time" (epoch milliseconds).
+    """
+
+    kind: str
+    number: int
+
+    def at(self, low: int, high: int) -> int:
+        """The offset in a queue with these ends, never outside of them; not for a time."""
+        wanted = {"start": low + self.number, "end": high + self.number, "offset": self.number}
+        return max(low, min(wanted[self.kind], high))
+
+
+def parse_place(text: str, now_ms: int) -> Place:
+    """What a word of people means; raises ConfigError."""
+    words = text.strip()
+    if words in ("first", "earliest"):
+        return Place("start", 0)
+    if words in ("last", "latest"):
+        return Place("end", 0)
+    if words.startswith("@"):
+        return Place("time", _time(words[1:], text, now_ms))
+    if words[:1] in ("+", "-") and words[1:].isdecimal() and int(words[1:]) <= _MOST:
+        return Place("start" if words[0] == "+" else "end", int(words))
+    if words.isdecimal() and int(words) <= _MOST:
+        return Place("offset", int(words))
+    raise ConfigError(f"{text!r} is no place in a queue: say {_FORMS}")
+
+
+def _time(words: str, text: str, now_ms: int) -> int:
+    if span := _SPAN.fullmatch(words):
+        return max(0, now_ms - int(span[1]) * _UNITS_MS[span[2]])
+    if words.isdecimal() and int(words) <= _MOST:
+        return int(words)
+    try:
+        moment = datetime.fromisoformat(words)
+        return int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise ConfigError(
+            f"{text!r} is no time: say @-90m, @2026-09-01T10:00 or @2026-09-01T10:00+02:00"
+        ) from None

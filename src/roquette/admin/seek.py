@@ -1,0 +1,197 @@
+"""Letting a group go on elsewhere: first a plan with what it changes per queue, then the change."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from roquette.admin.cluster import masters_of
+from roquette.admin.places import Place
+from roquette.client import calls
+from roquette.client.group_requests import reset_by_time, reset_offset
+from roquette.client.operations import Answer, Operation, ask_all
+from roquette.errors import BrokerError, ClientError, ConfigError
+from roquette.message.message import MessageQueue
+from roquette.wire.codes import ResponseCode
+
+_SERVER_SIDE: Final = "V5"  # brokers from 5.0 on move a group in one queue by themselves
+
+
+class SeekRow(msgspec.Struct, frozen=True):
+    """One queue of a plan.
+
+    Attributes:
+        committed: where the group goes on now; -1: it has no offset there.
+        target: where it will. `delta`: messages it gets again (negative) or never (positive).
+        online: members are connected to the broker.
+        error: why this queue was not changed.
+    """
+
+    topic: str
+    broker: str
+    queue: int
+    first: int
+    end: int
+    committed: int
+    target: int
+    delta: int
+    online: bool
+    error: str = ""
+
+
+class SeekPlan(msgspec.Struct, frozen=True):
+    """What would change, by broker and queue. `addresses`: of the masters, by name; `old`: those before 5.0."""
+
+    group: str
+    topic: str
+    place: Place
+    rows: list[SeekRow]
+    addresses: dict[str, str]
+    old: list[str]
+
+
+def plan_seek(
+    group: str, topic: str, place: Place, queue: int | None = None
+) -> Operation[SeekPlan]:
+    """Where each queue of a topic would go on. Changes nothing.
+
+    Args:
+        queue: only this number, on every broker.
+
+    Raises:
+        ConfigError: there is no such topic, or no such queue.
+        ClientError: a broker that has the topic does not answer: a plan would be half of one.
+    """
+    masters = yield from masters_of()
+    answers = yield from ask_all((address, calls.topic_stats(topic)) for _, address in masters)
+    found: list[tuple[str, str, MessageQueue, int, int]] = []
+    for (name, address), answer in zip(masters, answers, strict=True):
+        if isinstance(answer.error, BrokerError) and answer.error.code in _NO_TOPIC:
+            continue
+        for each, ends in answer.get():
+            if queue is None or each.queue_id == queue:
+                found.append(
+                    (name, address, each, max(0, ends.min_offset), max(0, ends.max_offset))
+                )
+    if not found:
+        which = f"queue {queue} of topic" if queue is not None else "topic"
+        raise ConfigError(
+            f"no broker has {which} {topic}: 'roquette topic list' shows those there are"
+        )
+    found.sort(key=lambda entry: (entry[0], entry[2].queue_id))
+    before = yield from ask_all(
+        (address, calls.committed_offset(group, each, zero_if_new=False))
+        for _, address, each, _, _ in found
+    )
+    targets = yield from _targets(found, place)
+    named = {name: address for name, address, *_ in found}
+    online = yield from ask_all(
+        (address, calls.group_connections(group)) for address in named.values()
+    )
+    here = {name for name, answer in zip(named, online, strict=True) if answer.value is not None}
+    versions = yield from ask_all((address, calls.runtime_info()) for address in named.values())
+    rows = [
+        _row(entry, answer, target, entry[0] in here)
+        for entry, answer, target in zip(found, before, targets, strict=True)
+    ]
+    old = [name for name, said in zip(named, versions, strict=True) if _is_old(said)]
+    return SeekPlan(group, topic, place, rows, named, old)
+
+
+_NO_TOPIC: Final = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
+
+
+def _is_old(answer: Answer[dict[str, str]]) -> bool:
+    return not answer.get().get("brokerVersionDesc", _SERVER_SIDE).startswith(_SERVER_SIDE)
+
+
+def _targets(
+    found: list[tuple[str, str, MessageQueue, int, int]], place: Place
+) -> Operation[list[int]]:
+    if place.kind != "time":
+        return [place.at(low, high) for *_, low, high in found]
+    answers = yield from ask_all(
+        (address, calls.offset_by_time(each, place.number)) for _, address, each, _, _ in found
+    )
+    return [
+        max(low, min(answer.get(), high))
+        for (*_, low, high), answer in zip(found, answers, strict=True)
+    ]
+
+
+def _row(
+    entry: tuple[str, str, MessageQueue, int, int],
+    answer: Answer[int | None],
+    target: int,
+    online: bool,
+) -> SeekRow:
+    name, _, queue, low, high = entry
+    committed = answer.get()
+    now = -1 if committed is None else committed
+    delta = target - now if now >= 0 else 0
+    return SeekRow(queue.topic, name, queue.queue_id, low, high, now, target, delta, online)
+
+
+def apply_seek(plan: SeekPlan) -> Operation[list[SeekRow]]:
+    """Carry a plan out: the broker moves members that are online, else the offset is committed.
+
+    Returns:
+        The rows, with `error` where a broker refused.
+
+    Raises:
+        ConfigError: members are online at a broker before 5.0, which can move them to a time only: nothing was changed.
+    """
+    by_time: dict[str, int] = {}
+    for name in {row.broker for row in plan.rows if row.online} & set(plan.old):
+        if (time_ms := _whole_topic_time(plan)) is None:
+            raise ConfigError(
+                f"group {plan.group} is online at {name}, a broker before 5.0, which moves members only to first, last or "
+                "a time, in all queues: stop the members first, or say one of these"
+            )
+        by_time[name] = time_ms
+    asks = [
+        (plan.addresses[row.broker], _change(plan.group, row))
+        for row in plan.rows
+        if row.broker not in by_time
+    ]
+    answers = iter((yield from ask_all(asks)))
+    moved = yield from ask_all(
+        (plan.addresses[name], reset_by_time(plan.group, plan.topic, time_ms))
+        for name, time_ms in by_time.items()
+    )
+    told = dict(zip(by_time, moved, strict=True))
+    return [
+        _done(row, told[row.broker] if row.broker in told else next(answers)) for row in plan.rows
+    ]
+
+
+def _change(group: str, row: SeekRow) -> "calls.Call[None]":
+    queue = MessageQueue(row.topic, row.broker, row.queue)
+    if row.online:
+        return reset_offset(group, queue, row.target)
+    return calls.commit(group, queue, row.target)
+
+
+def _whole_topic_time(plan: SeekPlan) -> int | None:
+    """What a reset of all queues to a time would be given; None when the plan is another one."""
+    queues = {row.queue for row in plan.rows}
+    if queues != set(range(len(queues))):
+        return None
+    if plan.place.kind == "time":
+        return plan.place.number
+    if plan.place.number == 0 and plan.place.kind in ("start", "end"):
+        return 0 if plan.place.kind == "start" else -1
+    return None
+
+
+def _done(row: SeekRow, answer: Answer[None]) -> SeekRow:
+    return msgspec.structs.replace(row, error=answer.reason) if answer.error else row
+
+
+def require_done(rows: Sequence[SeekRow]) -> None:
+    """Raise ClientError when a broker refused a queue."""
+    failed = [row for row in rows if row.error]
+    if failed:
+        raise ClientError(
+            f"{len(failed)} of {len(rows)} queues were not changed: {failed[0].broker}: {failed[0].error}"
+        )
