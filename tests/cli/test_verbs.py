@@ -47,7 +47,7 @@ def test_offset_forms(roquette: Roquette) -> None:
         "2",
         "3",
     ]
-    with pytest.raises(ConfigError, match="--offset yesterday"):
+    with pytest.raises(ConfigError, match="'yesterday' is no place in a queue"):
         raise roquette("consume", "offsets", "--offset", "yesterday").exception or AssertionError
 
 

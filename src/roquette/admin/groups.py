@@ -3,7 +3,7 @@
 import msgspec
 
 from roquette.admin.cluster import masters_of, require_one
-from roquette.client import calls
+from roquette.client import calls, group_requests
 from roquette.client.operations import Operation, ask_all
 from roquette.errors import BrokerError, ConfigError
 from roquette.message.names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX
@@ -73,6 +73,35 @@ def _group(masters: list[tuple[str, str]], group: str) -> Operation[GroupRow]:
         sum(row.lag for row in told),
         "; ".join(f"{row.broker}: {row.error}" for row in rows if row.error),
     )
+
+
+def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:
+    """Remove a group from every master; the names of those that had it.
+
+    Raises:
+        ConfigError: members are online, or no master knows the group.
+        ClientError: a master does not answer, or refuses: it is still there on that one.
+    """
+    masters = yield from masters_of()
+    online = yield from ask_all((address, calls.group_connections(group)) for _, address in masters)
+    members = {c.client_id for each in online if each.value for c in each.value.connection_set}
+    if members:
+        raise ConfigError(
+            f"group {group} has {len(members)} members online, which would make it again: stop {', '.join(sorted(members)[:3])} first"
+        )
+    listed = yield from ask_all((address, calls.groups_of_broker()) for _, address in masters)
+    have = [place for place, each in zip(masters, listed, strict=True) if group in each.get()]
+    if not have:
+        raise ConfigError(
+            f"no broker knows group {group}: 'roquette group list' shows those there are"
+        )
+    answers = yield from ask_all(
+        (address, group_requests.delete_group(group, with_offsets=with_offsets))
+        for _, address in have
+    )
+    for answer in answers:
+        answer.get()
+    return [name for name, _ in have]
 
 
 def group_lag(group: str, topic: str | None = None) -> Operation[list[LagRow]]:

@@ -14,6 +14,7 @@ from roquette.base.options import key_values
 from roquette.cli import register as register_people_verbs
 from roquette.cli.broker import app as broker_app
 from roquette.cli.exits import FAILED
+from roquette.cli.namesrv import app as namesrv_app
 from roquette.errors import RoquetteError
 from roquette.pipelines.command import register as register_pipelines
 
@@ -68,8 +69,9 @@ Settings = Annotated[
 ]
 
 
-@app.command()
+@namesrv_app.callback(invoke_without_command=True)
 def namesrv(
+    context: typer.Context,
     config: ConfigFile = None,
     listen: Listen = None,
     controller: Annotated[
@@ -83,7 +85,11 @@ def namesrv(
     ] = None,
     settings: Settings = None,
 ) -> None:
-    """Run a name server (Apache's default port is 9876)."""
+    """Run a name server (Apache's default port is 9876); with a command below, look at name servers."""
+    if context.invoked_subcommand is not None:
+        if any((config, listen, controller, settings)):
+            raise typer.BadParameter("options of a command go behind it")
+        return
     from roquette.apps.namesrv import namesrv_main
 
     raise typer.Exit(
@@ -241,6 +247,7 @@ def run(
     raise typer.Exit(run_main(target, namesrv_addr, drain, dict(os.environ)))
 
 
+app.add_typer(namesrv_app, name="namesrv")
 app.add_typer(up_app, name="up")
 register_people_verbs(app)
 register_pipelines(app)

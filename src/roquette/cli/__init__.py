@@ -5,12 +5,15 @@ import typer
 from roquette.cli import (
     acl,
     broker,
+    client,
     cluster,
     consume,
     context,
+    dlq,
     doctor,
     explain,
     group,
+    messages,
     produce,
     store,
     tls,
@@ -25,6 +28,9 @@ def register(app: typer.Typer) -> None:
     app.command()(consume.consume)
     app.add_typer(topic.app, name="topic")
     app.add_typer(group.app, name="group")
+    app.add_typer(messages.app, name="msg")
+    app.add_typer(dlq.app, name="dlq")
+    app.add_typer(client.app, name="client")
     app.command()(cluster.cluster)
     app.command()(doctor.doctor)
     app.command("explain")(explain.explain_command)

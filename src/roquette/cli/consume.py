@@ -15,6 +15,7 @@ from roquette.cli.output import say
 from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
+    from roquette.admin.places import Place
     from roquette.client.client import Client
     from roquette.message.message import MessageQueue, ReceivedMessage
 
@@ -35,7 +36,7 @@ def consume(
         typer.Option(
             "--offset",
             metavar="WHERE",
-            help="first, last, an offset number, -N (the last N of each queue), or timestamp:MILLISECONDS.",
+            help="first, last, 120, -10 (the last ten of each queue), +100, @-1h, @2026-09-01T10:00, or timestamp:MILLISECONDS.",
         ),
     ] = "first",
     tags: Annotated[
@@ -92,7 +93,7 @@ class _Printer:
         """Print a message; False when enough have been printed."""
         if self.stop.is_set():
             return False
-        line = _as_json(message).encode() if self._as_json else message.body
+        line = as_json_line(message).encode() if self._as_json else message.body
         sys.stdout.buffer.write(line + b"\n")
         sys.stdout.buffer.flush()
         self.seen += 1
@@ -106,12 +107,13 @@ async def _as_member(
 ) -> None:
     from roquette.client.consumer_options import StartFrom, StartPoint
 
-    words: dict[str, StartPoint] = {"first": StartFrom.FIRST, "last": StartFrom.LAST}
-    kind, _, number = offset.partition(":")
-    start = int(number) if kind == "timestamp" and number.isdigit() else words.get(offset)
-    if start is None:
+    place = _place(offset)
+    start: StartPoint = place.number
+    if place in (("start", 0), ("end", 0)):
+        start = StartFrom.FIRST if place.kind == "start" else StartFrom.LAST
+    elif place.kind != "time":
         raise ConfigError(
-            f"--offset {offset} does not go with --group: first, last or timestamp:MILLISECONDS do"
+            f"--offset {offset} does not go with --group: first, last and times (@-1h) do"
         )
     consumer = await client.subscribe(
         topic, group=group, handler=printer.print, tags=tags, start_from=start, concurrency=1
@@ -139,24 +141,22 @@ async def _look(
 
 
 async def _start(client: "Client", queue: "MessageQueue", offset: str, end: int) -> int:
-    first = await client.min_offset(queue)
-    kind, _, number = offset.partition(":")
-    if offset == "first":
-        return first
-    if offset == "last":
-        return end
-    if kind == "timestamp" and number.isdigit():
-        return await client.offset_by_time(queue, int(number))
-    try:
-        value = int(offset)
-    except ValueError:
-        raise ConfigError(
-            f"--offset {offset} is not first, last, a number, -N or timestamp:MILLISECONDS"
-        ) from None
-    return max(first, end + value) if value < 0 else max(first, min(value, end))
+    low = await client.min_offset(queue)
+    place = _place(offset)
+    if place.kind == "time":
+        return await client.offset_by_time(queue, place.number)
+    return place.at(low, end)
 
 
-def _as_json(message: "ReceivedMessage") -> str:
+def _place(offset: str) -> "Place":
+    """`timestamp:MILLISECONDS` is the older way to say `@MILLISECONDS`. Raises ConfigError."""
+    from roquette.admin.places import parse_place
+    from roquette.base.clock import SystemClock
+
+    return parse_place(offset.replace("timestamp:", "@", 1), SystemClock().now_ms())
+
+
+def as_json_line(message: "ReceivedMessage") -> str:
     """Everything known of a message; a body that is not UTF-8 is `body_base64` instead of `body`."""
     try:
         body = {"body": message.body.decode()}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from roquette.cli.connect import Cluster, listing_verb
+from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
 from roquette.cli.output import say
 
 app = typer.Typer(
@@ -43,3 +43,80 @@ def lag_command(
     cluster.show(rows)
     if not cluster.for_programs:
         say(f"\nlag of {group}: {sum(row.lag for row in rows if not row.error)} messages")
+
+
+@app.command("show")
+@listing_verb
+def show_command(
+    cluster: Cluster, group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+) -> None:
+    """Show a group's members that are online: how many queues each has and how many messages wait in it."""
+    from roquette.admin.clients import members
+
+    cluster.show(cluster.run(members(group)))
+
+
+@app.command("seek")
+@cluster_verb
+def seek_command(
+    cluster: Cluster,
+    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    topic: Annotated[
+        str,
+        typer.Option("--topic", "-t", metavar="TOPIC", show_default=False, help="Of which topic."),
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="PLACE",
+            show_default=False,
+            help="first, last, 120, -10 (before the end), +100 (after the start), @-1h or @2026-09-01T10:00.",
+        ),
+    ],
+    queue: Annotated[
+        int | None,
+        typer.Option("--queue", min=0, metavar="N", help="Only this queue, on each broker."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Let a group go on elsewhere: shows per queue what it gets again or never, asks, and does it.
+
+    Members that are online are moved by their brokers (from 5.0 on; older ones can move them to first, last or a time).
+    """
+    from roquette.admin.places import parse_place
+    from roquette.admin.seek import apply_seek, plan_seek, require_done
+    from roquette.base.clock import SystemClock
+
+    place = parse_place(to, SystemClock().now_ms())
+    plan = cluster.run(plan_seek(group, topic, place, queue))
+    if dry_run:
+        cluster.show(plan.rows)
+        return
+    if not yes and not cluster.for_programs:
+        cluster.show(plan.rows)
+    again = -sum(min(row.delta, 0) for row in plan.rows)
+    never = sum(max(row.delta, 0) for row in plan.rows)
+    confirm(f"let group {group} get {again} messages again and never get {never}", yes)
+    rows = cluster.run(apply_seek(plan))
+    cluster.show(rows)
+    require_done(rows)
+
+
+@app.command("delete")
+@cluster_verb
+def delete_command(
+    cluster: Cluster,
+    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    keep_offsets: Annotated[
+        bool, typer.Option("--keep-offsets", help="Leave its offsets, for one that comes again.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a group's settings and offsets on every master. Refused while members are online."""
+    from roquette.admin.groups import delete_group
+
+    confirm(f"delete group {group}" + ("" if keep_offsets else " with its offsets"), yes)
+    done = cluster.run(delete_group(group, with_offsets=not keep_offsets))
+    say(f"group {group} deleted on: {', '.join(done)}")

@@ -9,7 +9,7 @@ from roquette.admin.explain.facts import Attempt, BrokerFacts, Facts
 from roquette.admin.explain.traces import attempts_in
 from roquette.admin.left import Holdings, look_at
 from roquette.admin.topics import list_topics
-from roquette.client import calls, change_calls
+from roquette.client import calls, change_calls, inspection_calls
 from roquette.client.find_requests import query, view
 from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError
@@ -133,9 +133,9 @@ def _facts(
 
 def _broker(address: str, topic: str) -> Operation[BrokerFacts]:
     holdings: Holdings = yield from look_at(address, [topic])
-    configs = yield from ask(address, change_calls.topic_configs())
+    configs = yield from ask(address, inspection_calls.topic_configs())
     groups = yield from ask(address, change_calls.group_configs())
-    settings = yield from ask(address, change_calls.broker_settings())
+    settings = yield from ask(address, inspection_calls.broker_settings())
     table = yield from ask(address, calls.runtime_info())
     readers = sorted({group for group, _ in holdings.pairs} | set(holdings.broadcasting))
     answers = yield from ask_all((address, calls.group_connections(group)) for group in readers)

@@ -1,0 +1,153 @@
+"""Stored messages: found by key, id or place, and sent again; a group's dead letters.
+
+Plain coroutines over a client, which reads and sends; the others of this room are operations.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from roquette.client.client import Client
+from roquette.errors import ClientError, ConfigError, RouteNotFound
+from roquette.message.message import Message, MessageQueue, ReceivedMessage
+from roquette.message.names import dlq_topic
+from roquette.message.properties import SYSTEM
+
+READER: Final = "TOOLS_CONSUMER"
+
+
+class MessageRow(msgspec.Struct, frozen=True):
+    """A stored message in a line of a table; `size`: bytes of its body as it was sent."""
+
+    id: str
+    topic: str
+    broker: str
+    queue: int
+    offset: int
+    tag: str
+    keys: str
+    stored_ms: int
+    size: int
+    retries: int
+
+
+class ResentRow(msgspec.Struct, frozen=True):
+    """One message that was sent again: its old id, and where the new one is; `error`: why it was not."""
+
+    id: str
+    topic: str
+    new_id: str = ""
+    error: str = ""
+
+
+def row_of(message: ReceivedMessage) -> MessageRow:
+    """A message in a line."""
+    return MessageRow(
+        message.message_id,
+        message.topic,
+        message.queue.broker_name,
+        message.queue.queue_id,
+        message.queue_offset,
+        message.tags or "",
+        " ".join(message.keys),
+        message.store_timestamp_ms,
+        len(message.body),
+        message.reconsume_times,
+    )
+
+
+async def get(client: Client, where: str, topic: str | None) -> ReceivedMessage:
+    """One message: by `BROKER:QUEUE:OFFSET` of a topic, by the id of its place, or by its own id in a topic.
+
+    Raises:
+        ConfigError: there is none, or what is given does not say which.
+    """
+    parts = where.rsplit(":", 2)
+    if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():
+        if topic is None:
+            raise ConfigError(f"{where} is a place in a queue: say of which topic, --topic")
+        return await _at(client, MessageQueue(topic, parts[0], int(parts[1])), int(parts[2]))
+    if topic is not None:
+        found = [m for m in await client.find(topic, where) if m.message_id == where]
+        if found:
+            return found[0]
+    try:
+        return await client.message_at(where)
+    except ValueError:
+        hint = "" if topic else "; an id that its sender made (UNIQ_KEY) needs --topic"
+        raise ConfigError(f"no message {where} is found{hint}") from None
+
+
+async def _at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessage:
+    if queue not in await client.queues(queue.topic):
+        raise ConfigError(f"topic {queue.topic} has no queue {queue.broker_name}:{queue.queue_id}")
+    low, high = await client.min_offset(queue), await client.max_offset(queue)
+    if not low <= offset < high:
+        raise ConfigError(
+            f"queue {queue.broker_name}:{queue.queue_id} has offsets {low} to {high - 1}"
+        )
+    async for message in _read(client, queue, offset, offset + 1):
+        return message
+    raise ConfigError(f"offset {offset} of {queue.broker_name}:{queue.queue_id} holds no message")
+
+
+async def _read(
+    client: Client, queue: MessageQueue, low: int, high: int
+) -> AsyncIterator[ReceivedMessage]:
+    """The messages of a queue between two offsets."""
+    if low >= high:
+        return
+    reader = await client.pull_consumer(group=READER)
+    try:
+        await reader.assign([queue])
+        reader.seek(queue, low)
+        while reader.position(queue) < high:
+            for message in await reader.poll(1.0):
+                if message.queue_offset >= high:
+                    return
+                yield message
+    finally:
+        await reader.close()
+
+
+async def dead_letters(
+    client: Client, group: str, since: datetime | None = None
+) -> AsyncIterator[ReceivedMessage]:
+    """A group's dead letters, queue by queue, those stored since a time.
+
+    Raises:
+        ConfigError: the group has none.
+    """
+    topic = dlq_topic(group)
+    for queue in await _queues(client, topic, group):
+        low = await client.min_offset(queue)
+        if since is not None:
+            low = max(low, await client.offset_by_time(queue, since))
+        async for message in _read(client, queue, low, await client.max_offset(queue)):
+            yield message
+
+
+async def _queues(client: Client, topic: str, group: str) -> list[MessageQueue]:
+    try:
+        return await client.queues(topic)
+    except RouteNotFound:
+        raise ConfigError(f"group {group} has no dead letters: there is no topic {topic}") from None
+
+
+async def resend(client: Client, message: ReceivedMessage, topic: str) -> ResentRow:
+    """Send a message's body, tag, keys and the application's properties to a topic, as a new message."""
+    again = Message(
+        topic,
+        message.body,
+        tags=message.tags,
+        keys=message.keys,
+        properties={name: text for name, text in message.properties.items() if name not in SYSTEM},
+        sharding_key=message.sharding_key,
+    )
+    try:
+        receipt = await client.send(again)
+    except ClientError as error:
+        return ResentRow(message.message_id, topic, error=" ".join(str(error).split()))
+    return ResentRow(message.message_id, topic, receipt.message_id)

@@ -1,0 +1,129 @@
+"""`roquette msg ...`: one message, those with a key, those that come; and sending one again."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
+from roquette.cli.consume import as_json_line, consume
+from roquette.cli.output import say
+
+if TYPE_CHECKING:
+    from roquette.message.message import ReceivedMessage
+
+app = typer.Typer(help="Find messages, watch them come, send one again.", no_args_is_help=True)
+
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="MESSAGE",
+        show_default=False,
+        help="A message id, the id of a place in a log (32 or 56 hex digits), or BROKER:QUEUE:OFFSET.",
+    ),
+]
+OfTopic = Annotated[
+    str | None,
+    typer.Option(
+        "--topic", "-t", metavar="TOPIC", help="Needed for an id its sender made, and for a place."
+    ),
+]
+
+
+@app.command("get")
+@cluster_verb
+def get_command(cluster: Cluster, message: Which, topic: OfTopic = None) -> None:
+    """Print one message with everything known of it, as JSON."""
+    print(as_json_line(asyncio.run(_get(cluster, message, topic))))
+
+
+async def _get(cluster: Cluster, which: str, topic: str | None) -> "ReceivedMessage":
+    from roquette.admin.stored import get
+
+    async with cluster.client() as client:
+        return await get(client, which, topic)
+
+
+@app.command("find")
+@cluster_verb
+def find_command(
+    cluster: Cluster,
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", show_default=False, help="A key, or a message id.")
+    ],
+    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", show_default=False)],
+    most: Annotated[int, typer.Option("--most", min=1, help="Of each broker.")] = 64,
+    bodies: Annotated[
+        bool, typer.Option("--bodies", help="One JSON object a line, with bodies.")
+    ] = False,
+) -> None:
+    """List the messages of a topic that have a key. Exit code 1 when there is none."""
+    from roquette.admin.stored import row_of
+
+    async def run() -> "list[ReceivedMessage]":
+        async with cluster.client() as client:
+            return await client.find(topic, key, most=most)
+
+    found = asyncio.run(run())
+    if bodies:
+        for message in found:
+            print(as_json_line(message))
+    else:
+        cluster.show(
+            [row_of(message) for message in found], empty=f"no message of {topic} has the key {key}"
+        )
+    if not found:
+        raise typer.Exit(1)
+
+
+@app.command("resend")
+@cluster_verb
+def resend_command(
+    cluster: Cluster,
+    message: Which,
+    topic: OfTopic = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TOPIC", help="Where to; default is where it was sent first."),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Send a message's body, tag, keys and properties again, as a new message: every group gets it."""
+    from roquette.admin.stored import get, resend
+
+    async def run() -> None:
+        async with cluster.client("TOOLS_PRODUCER") as client:
+            found = await get(client, message, topic)
+            target = to or found.origin_topic
+            confirm(f"send message {found.message_id} again to topic {target}", yes)
+            row = await resend(client, found, target)
+        cluster.show([row])
+        if row.error:
+            raise typer.Exit(1)
+
+    asyncio.run(run())
+
+
+@app.command("tail")
+def tail_command(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    offset: Annotated[
+        str,
+        typer.Option(
+            "--offset",
+            metavar="PLACE",
+            help="Where to begin: last, -10, @-5m, @2026-09-01T10:00 ...",
+        ),
+    ] = "last",
+    tags: Annotated[str, typer.Option("--tags", metavar='"A || B"')] = "*",
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=0, help="Stop after so many; 0: never.")
+    ] = 0,
+    namesrv: Annotated[str | None, typer.Option("-n", "--namesrv", metavar='"NS1;NS2"')] = None,
+    login: Annotated[str | None, typer.Option("--login", metavar="FILE")] = None,
+) -> None:
+    """Print messages as they come, one JSON object a line, until Ctrl-C. No group is needed, and none is moved."""
+    consume(
+        topic, None, offset, tags, count, follow=True, as_json=True, namesrv=namesrv, login=login
+    )
+    say("")

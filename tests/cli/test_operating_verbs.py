@@ -1,0 +1,146 @@
+"""`roquette group seek|show|delete`, `msg`, `dlq`, `client` and `namesrv diff` as a user types them."""
+
+import json
+import time
+from collections.abc import Callable
+
+from tests.cli.conftest import Roquette
+
+from roquette import StartFrom
+from roquette.sync import Client
+
+
+def wait_for(check: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.1)
+
+
+def consume_all(namesrv: str, topic: str, group: str, count: int) -> None:
+    """Join a group, take so many, leave."""
+    seen: list[bytes] = []
+    with Client(namesrv) as mq:
+        consumer = mq.subscribe(
+            topic,
+            group=group,
+            handler=lambda message: seen.append(message.body),
+            start_from=StartFrom.FIRST,
+        )
+        wait_for(lambda: len(seen) == count)
+        consumer.close()
+
+
+def test_a_group_is_moved_shown_and_deleted(roquette: Roquette, namesrv: str) -> None:
+    assert roquette("topic", "create", "moved", "--queues", "1").exit_code == 0
+    assert roquette("produce", "moved", "a", "b", "c", "d", "e").exit_code == 0
+    consume_all(namesrv, "moved", "movers", 5)
+    seek = ("group", "seek", "movers", "--topic", "moved", "--to")
+    (row,) = json.loads(roquette(*seek, "-2", "--dry-run", "-o", "json").stdout)
+    assert (row["committed"], row["target"], row["delta"]) == (5, 3, -2)
+    asked = roquette(*seek, "-2")
+    assert "let group movers get 2 messages again and never get 0: there is no terminal" in str(
+        asked.exception
+    )
+    (lag,) = json.loads(roquette("group", "lag", "movers", "--topic", "moved", "-o", "json").stdout)
+    assert lag["lag"] == 0
+    assert roquette(*seek, "-2", "--yes").exit_code == 0
+    (lag,) = json.loads(roquette("group", "lag", "movers", "--topic", "moved", "-o", "json").stdout)
+    assert lag["lag"] == 2
+    assert "is no place in a queue: say" in str(roquette(*seek, "somewhere").exception)
+    assert "no broker has topic nowhere" in str(
+        roquette("group", "seek", "movers", "--topic", "nowhere", "--to", "first").exception
+    )
+
+    assert "has no member that is online" in str(roquette("group", "show", "movers").exception)
+    with Client(namesrv) as mq:
+        mq.subscribe("moved", group="movers", handler=lambda message: None)
+        (member,) = json.loads(roquette("group", "show", "movers", "-o", "json").stdout)
+        assert member["language"] == "PYTHON" and member["queues"] == 2  # and that of retries
+        listed = json.loads(roquette("client", "ls", "--group", "movers", "-o", "json").stdout)
+        assert [(each["client"], each["kind"]) for each in listed] == [
+            (member["client"], "consumer")
+        ]
+        stacks = roquette("client", "stacks", "movers")
+        assert stacks.exit_code == 0 and member["client"] in stacks.stdout
+        assert "has no member nobody" in str(
+            roquette("client", "stacks", "movers", "--client", "nobody").exception
+        )
+        assert "has 1 members online" in str(
+            roquette("group", "delete", "movers", "--yes").exception
+        )
+    deleted = roquette("group", "delete", "movers", "--yes")
+    assert deleted.exit_code == 0 and "deleted on: broker-a" in deleted.stderr
+    assert "no broker knows group movers" in str(
+        roquette("group", "delete", "movers", "--yes").exception
+    )
+
+
+def test_messages_are_found_and_sent_again(roquette: Roquette, namesrv: str) -> None:
+    assert roquette("topic", "create", "found", "--queues", "1").exit_code == 0
+    sent = roquette("produce", "found", "--key", "k1", "--tag", "t", stdin="body\n")
+    assert sent.exit_code == 0
+    find = ("msg", "find", "k1", "--topic", "found", "-o", "json")
+    wait_for(lambda: roquette(*find).exit_code == 0)
+    (row,) = json.loads(roquette(*find).stdout)
+    for which in ((row["id"], "-t", "found"), ("broker-a:0:0", "-t", "found")):
+        message = json.loads(roquette("msg", "get", *which).stdout)
+        assert (message["body"], message["tag"], message["keys"]) == ("body", "t", ["k1"])
+    again = roquette("msg", "resend", row["id"], "-t", "found", "--yes", "-o", "json")
+    (resent,) = json.loads(again.stdout)
+    assert resent["topic"] == "found" and resent["new_id"] not in ("", row["id"])
+    wait_for(lambda: len(json.loads(roquette(*find).stdout)) == 2)
+    copy = json.loads(roquette("msg", "get", "broker-a:0:1", "-t", "found").stdout)
+    assert (copy["body"], copy["tag"], copy["keys"]) == ("body", "t", ["k1"])
+    tail = roquette("msg", "tail", "found", "--offset", "-1", "--count", "1")
+    assert json.loads(tail.stdout)["offset"] == 1
+
+    assert roquette("msg", "find", "absent", "--topic", "found").exit_code == 1
+    for words, said in (
+        (("msg", "get", "xyz"), "no message xyz is found; an id that its sender made"),
+        (("msg", "get", "broker-a:0:0"), "say of which topic"),
+        (("msg", "get", "broker-a:0:7", "-t", "found"), "has offsets 0 to 1"),
+        (("msg", "get", "broker-a:9:0", "-t", "found"), "has no queue broker-a:9"),
+        (("msg", "tail", "found", "--offset", "soon"), "is no place in a queue"),
+    ):
+        assert said in str(roquette(*words).exception), words
+
+
+def test_dead_letters_are_seen_sent_again_and_deleted(roquette: Roquette, namesrv: str) -> None:
+    assert roquette("topic", "create", "doomed", "--queues", "1").exit_code == 0
+    assert "has no dead letters" in str(roquette("dlq", "ls", "mourners").exception)
+    assert roquette("produce", "doomed", "--key", "k", stdin="poison\n").exit_code == 0
+    with Client(namesrv) as mq:
+        mq.subscribe(
+            "doomed",
+            group="mourners",
+            handler=lambda message: False,
+            start_from=StartFrom.FIRST,
+            max_reconsume_times=0,
+        )
+        wait_for(lambda: roquette("dlq", "ls", "mourners").exit_code == 0)
+    ls = ("dlq", "ls", "mourners", "-o", "json")
+    wait_for(lambda: len(json.loads(roquette(*ls).stdout)) == 1)
+    assert json.loads(roquette(*ls, "--since", "@-1ms").stdout) == []
+    assert "is no time" in str(roquette(*ls, "--since", "-5").exception)
+    again = roquette("dlq", "resend", "mourners", "--yes", "-o", "json")
+    (row,) = json.loads(again.stdout)
+    assert (row["topic"], row["error"]) == ("doomed", "")
+    copy = json.loads(roquette("msg", "get", "broker-a:0:1", "-t", "doomed").stdout)
+    assert (copy["body"], copy["keys"], copy["properties"].get("RETRY_TOPIC")) == (
+        "poison",
+        ["k"],
+        None,
+    )
+    assert "say --yes" in str(roquette("dlq", "purge", "mourners").exception)
+    assert len(json.loads(roquette(*ls).stdout)) == 1
+    purged = roquette("dlq", "purge", "mourners", "--yes")
+    assert purged.exit_code == 0 and "1 dead letters of mourners deleted" in purged.stderr
+
+
+def test_name_servers_that_agree_and_one_that_is_silent(roquette: Roquette, namesrv: str) -> None:
+    agreed = roquette("namesrv", "diff")
+    assert agreed.exit_code == 0 and "1 name servers agree" in agreed.stderr
+    silent = roquette("namesrv", "diff", "-n", f"{namesrv};127.0.0.1:1", "-o", "json")
+    assert silent.exit_code == 10
+    assert [row["kind"] for row in json.loads(silent.stdout)] == ["name server"]
