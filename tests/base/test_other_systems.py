@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.real_servers import server
 
 HIDE_MACOS = """
@@ -52,6 +53,7 @@ with roquette.sync.Client(sys.argv[1]) as mq:
 from roquette.base.files import OsFiles
 try:
     OsFiles().lock_file(sys.argv[2] + "/lock")
+    print("locked")
 except Exception as error:
     print(error)
 """
@@ -62,7 +64,14 @@ app(standalone_mode=False)
 """
 
 
-def test_the_client_runs_without_what_windows_lacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("hide", "lock"),
+    [(HIDE_WINDOWS, "file locks that this system lacks"), (HIDE_MACOS, "locked")],
+    ids=["windows", "macos"],
+)
+def test_the_client_runs_without_what_other_systems_lack(
+    hide: str, lock: str, tmp_path: Path
+) -> None:
     with server(["namesrv", "--listen", "127.0.0.1:0"]) as namesrv:
         address = f"127.0.0.1:{namesrv.address[1]}"
         arguments = [
@@ -76,7 +85,7 @@ def test_the_client_runs_without_what_windows_lacks(tmp_path: Path) -> None:
         ]
         with server(arguments):
             done = subprocess.run(
-                [sys.executable, "-c", HIDE_WINDOWS + CLIENT, address, str(tmp_path)],
+                [sys.executable, "-c", hide + CLIENT, address, str(tmp_path)],
                 capture_output=True,
                 text=True,
                 timeout=100,
@@ -85,7 +94,7 @@ def test_the_client_runs_without_what_windows_lacks(tmp_path: Path) -> None:
             )
     assert done.returncode == 0, done.stderr
     assert "SEND_OK" in done.stdout
-    assert "file locks that this system lacks" in done.stdout
+    assert lock in done.stdout
 
 
 def test_a_store_lives_without_what_macos_lacks(tmp_path: Path) -> None:

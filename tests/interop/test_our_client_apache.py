@@ -17,6 +17,7 @@ from tests.interop import peers
 
 import roquette.sync
 from roquette import (
+    BrokerError,
     Client,
     ClientConfig,
     Job,
@@ -543,6 +544,46 @@ def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
                 assert asyncio.get_running_loop().time() < end
                 await asyncio.sleep(0.05)
             assert [m.body for m in await again.poll(60.0)] == [b"held"]
+
+    run(case())
+
+
+def test_stored_messages_are_found_by_key_by_id_and_by_place(cluster: Cluster) -> None:
+    async def found(mq: Client, topic: str, key: str, count: int) -> list[ReceivedMessage]:
+        end = asyncio.get_running_loop().time() + SOON_S
+        while len(messages := await mq.find(topic, key)) < count:  # Apache's index follows its log
+            assert asyncio.get_running_loop().time() < end, (key, messages)
+            await asyncio.sleep(0.05)
+        return messages
+
+    async def case() -> None:
+        topic = name("find")
+        async with cluster.client() as mq:
+            await create(mq, topic)
+            receipts = [
+                await mq.send(topic, f"{n}", key=["all", f"order-{n}"], properties={"n": f"{n}"})
+                for n in range(5)
+            ]
+            assert [m.body for m in await found(mq, topic, "all", 5)] == [
+                b"0",
+                b"1",
+                b"2",
+                b"3",
+                b"4",
+            ]
+            (one,) = await found(mq, topic, "order-3", 1)
+            assert (one.body, one.queue, one.properties["n"]) == (b"3", receipts[3].queue, "3")
+            assert one.message_id == receipts[3].message_id
+            assert await found(mq, topic, receipts[3].message_id, 1) == [one]
+            placed = await mq.message_at(receipts[3].offset_message_id)
+            assert (placed.body, placed.message_id) == (b"3", one.message_id)
+            assert placed.keys == ("all", "order-3")
+            assert len(await mq.find(topic, "all", most=2)) == 2
+            later = one.stored_at + timedelta(seconds=30)
+            assert await mq.find(topic, "all", since=later) == []
+            assert await mq.find(topic, "order-30") == []
+            with pytest.raises(BrokerError):
+                await mq.message_at(f"{receipts[3].offset_message_id[:16]}00000000FFFFFFF0")
 
     run(case())
 
