@@ -554,7 +554,7 @@ def test_settings_that_would_stop_something_in_silence_are_refused(name: str) ->
 def test_settings_without_waits_and_room_work_all_the_same() -> None:
     async def main(cluster: SimCluster) -> None:
         await small(cluster)
-        assert len(MAY_BE_ZERO) == 11
+        assert len(MAY_BE_ZERO) == 13
         for at, name in enumerate(sorted(MAY_BE_ZERO)):
             client = await cluster.client(f"10.0.2.{10 + at}", **{name: 0})
             inbox = Inbox()

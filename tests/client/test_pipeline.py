@@ -18,26 +18,60 @@ QUEUE = MessageQueue("orders", 'broker "a" of 100 %', 3)
 
 def test_places_are_given_in_turn_and_one_whose_taker_was_cancelled_is_not_lost() -> None:
     async def main() -> None:
-        places = Places(1)
+        places = Places(1, 100)
         got: list[int] = []
 
         async def take(number: int) -> None:
-            await places.take()
+            await places.take(1)
             got.append(number)
 
-        assert places.taken()
-        assert not places.taken()
+        assert places.taken(1)
+        assert not places.taken(1)
         first, second, third = (asyncio.create_task(take(n)) for n in range(3))
         await asyncio.sleep(0)
         first.cancel()  # before a place is there
-        places.release()
+        places.release(1)
         await asyncio.sleep(0)
         assert got == [1]
-        places.release()
+        places.release(1)
         third.cancel()  # when its place is there already
         await asyncio.gather(first, second, third, return_exceptions=True)
         assert got == [1]
         assert places.free == 1
+        assert places.free_bytes == 100
+
+    asyncio.run(main())
+
+
+def test_bytes_are_bounded_too_and_what_is_larger_than_all_goes_alone() -> None:
+    async def main() -> None:
+        places = Places(10, 100)
+        got: list[int] = []
+
+        async def take(size: int) -> None:
+            await places.take(size)
+            got.append(size)
+
+        assert places.taken(60)
+        assert not places.taken(41)
+        large, small, cut = (asyncio.create_task(take(size)) for size in (500, 30, 90))
+        await asyncio.sleep(0)
+        assert not places.taken(1), "nobody passes those that wait"
+        places.release(60)
+        await asyncio.sleep(0)
+        assert got == [500], "it is alone"
+        places.release(500)
+        await asyncio.sleep(0)
+        assert got == [500, 30]
+        last = asyncio.create_task(take(20))
+        await asyncio.sleep(0)
+        assert got == [500, 30]
+        cut.cancel()  # it was too large, those behind it are not
+        await asyncio.gather(large, small, cut, last, return_exceptions=True)
+        assert got == [500, 30, 20]
+        for size in (30, 20):
+            places.release(size)
+        assert (places.free, places.free_bytes) == (10, 100)
 
     asyncio.run(main())
 

@@ -280,6 +280,23 @@ def test_messages_in_flight_are_bounded() -> None:
     simulate(scenario)
 
 
+def test_bytes_in_flight_are_bounded() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMESRV)
+        await cluster.add_broker(A, "broker-a")
+        mq = await cluster.client(CLIENT, max_bytes_in_flight=3_000)
+        await mq.send("orders", b"x")
+        futures = []
+        for _ in range(20):
+            futures.append(await mq.send_nowait("orders", b"x" * 1_000))
+            assert sum(not f.done() for f in futures) <= 3
+        futures.append(await mq.send_nowait("orders", b"x" * 4_000))
+        assert sum(not f.done() for f in futures) == 1
+        assert len(await asyncio.gather(*futures)) == 21
+
+    simulate(scenario)
+
+
 def test_pipelined_sends_to_one_queue_keep_their_order() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await pair(cluster)

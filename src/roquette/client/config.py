@@ -28,7 +28,8 @@ class ClientConfig:
             safely than it should (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE): it may then be there twice.
         namespace: topics and groups stand as `namespace%name` at the brokers; the application sees its own names.
         namespace_v2: said with each request, for servers that keep namespaces apart by themselves; "" says nothing.
-        max_in_flight: unanswered pipelined sends (`send_nowait`) per client.
+        max_in_flight: unanswered pipelined sends (`send_nowait`) per client; `max_bytes_in_flight`: of their bodies
+            (Apache: backPressureForAsyncSendSize). A larger body goes alone.
         max_delay_level: the highest delay level that the brokers have (their messageDelayLevel; Apache's has 18).
         pull_threshold_count, pull_threshold_bytes: how many messages, and bytes of bodies, of one queue are fetched ahead of
             the handlers; it may pass them by one batch.
@@ -68,6 +69,7 @@ class ClientConfig:
     retry_another_broker_when_not_store_ok: bool = False
     latency_fault_tolerance: bool = False
     max_in_flight: int = option(1_000, least=1)
+    max_bytes_in_flight: int = option(100 * 1024 * 1024, least=1)
     max_delay_level: int = option(18)
 
     pull_batch: int = option(32, least=1)

@@ -55,51 +55,68 @@ class _Sending:
 
 
 class Places:
-    """So many; who waits for one gets it in turn. `free`: those that nobody has."""
+    """So many, and so many bytes; who waits for room gets it in turn. What is larger than all of it goes alone.
 
-    __slots__ = ("_waiting", "free")
+    Attributes:
+        free, free_bytes: what nobody has; the bytes are below 0 while something large is alone.
+    """
 
-    def __init__(self, count: int) -> None:
-        self.free = count
-        self._waiting: deque[asyncio.Future[None]] = deque()
+    __slots__ = ("_count", "_waiting", "free", "free_bytes")
 
-    def taken(self) -> bool:
-        """Take one, if there is one: then nobody waits."""
-        if self.free == 0:
+    def __init__(self, count: int, size: int) -> None:
+        self.free = self._count = count
+        self.free_bytes = size
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def taken(self, size: int) -> bool:
+        """Take one, if there is room and nobody waits."""
+        return not self._waiting and self._fits(size)
+
+    def _fits(self, size: int) -> bool:
+        if self.free == 0 or (size > self.free_bytes and self.free != self._count):
             return False
         self.free -= 1
+        self.free_bytes -= size
         return True
 
-    async def take(self) -> None:
-        """Take one, as soon as there is one."""
-        if self.taken():
+    async def take(self, size: int) -> None:
+        """Take one, as soon as there is room."""
+        if self.taken(size):
             return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        entry = size, asyncio.get_running_loop().create_future()
+        self._waiting.append(entry)
         try:
-            await place
+            await entry[1]
         except asyncio.CancelledError:
-            if not place.cancelled():
-                self.release()  # it came at the same time
-            elif place in self._waiting:
-                self._waiting.remove(place)
+            if not entry[1].cancelled():
+                self.release(size)  # it came at the same time
+            elif entry in self._waiting:
+                self._waiting.remove(entry)
+                self._let_in()  # those behind it may be smaller
             raise
 
-    def release(self) -> None:
+    def release(self, size: int) -> None:
         """Give one back."""
-        while self._waiting:
-            place = self._waiting.popleft()
-            if not place.done():
-                place.set_result(None)
-                return
         self.free += 1
+        self.free_bytes += size
+        if self._waiting:
+            self._let_in()
+
+    def _let_in(self) -> None:
+        while self._waiting:
+            size, place = self._waiting[0]
+            if not place.done():
+                if not self._fits(size):
+                    return
+                place.set_result(None)
+            self._waiting.popleft()
 
 
 LetGo = Callable[[_Sending], None]
 
 
 class Pipeline:
-    """At most `max_in_flight` sends without an answer.
+    """At most `max_in_flight` sends without an answer, and `max_bytes_in_flight` bytes of their bodies.
 
     Args:
         publish_route: finds where a topic's messages go.
@@ -117,18 +134,19 @@ class Pipeline:
         self._headers = headers
         self._publish_route = publish_route
         self._attempts = attempts
-        self._places = Places(session.config.max_in_flight)
+        config = session.config
+        self._places = Places(config.max_in_flight, config.max_bytes_in_flight)
         self._loop = asyncio.get_running_loop()
         self._unrouted: dict[str, deque[_Sending]] = {}
         self._unconnected: dict[MessageQueue, deque[_Sending]] = {}
 
     def begin(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt] | None":
         """Send it; the future gets the answer, or ClientError after the last attempt. None: there is no room now."""
-        return self._begin(request, choose) if self._places.taken() else None
+        return self._begin(request, choose) if self._places.taken(len(request.body)) else None
 
     async def send(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
         """The same, when there is room."""
-        await self._places.take()
+        await self._places.take(len(request.body))
         return self._begin(request, choose)
 
     def _begin(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
@@ -218,7 +236,7 @@ class Pipeline:
     def answered(self, sending: _Sending, reply: Command) -> None:
         """The broker's answer is here."""
         if sending.result.done():
-            self._places.release()
+            self._places.release(len(sending.request.body))
             return
         assert sending.target is not None
         try:
@@ -226,7 +244,7 @@ class Pipeline:
         except ClientError as refusal:
             self.failed(sending, refusal)
             return
-        self._places.release()
+        self._places.release(len(sending.request.body))
         sending.result.set_result(receipts[0])
 
     def failed(self, sending: _Sending, error: BaseException) -> None:
@@ -257,7 +275,7 @@ class Pipeline:
 
     def _end(self, sending: _Sending, outcome: SendReceipt | BaseException) -> None:
         """What the sender gets, unless it gave up."""
-        self._places.release()
+        self._places.release(len(sending.request.body))
         result = sending.result
         if result.done():
             return
