@@ -93,7 +93,7 @@ async def traffic(ward: Ward, minutes: int) -> None:
 
 
 def test_no_false_alarm_in_minutes_of_traffic() -> None:
-    nurse(lambda ward: traffic(ward, 1))
+    nurse(lambda ward: traffic(ward, 3))
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from tests.admin.doctor.scripted import ADDRESSES, CLUSTER, GROUP, NOW_MS, QUEUE
 from typer.main import get_command
 
 from roquette.admin.doctor.diagnosis import CHECKS, LEFT_OUT, MAX_EACH, diagnose, is_healthy
+from roquette.admin.doctor.examination import delays_ms
 from roquette.admin.doctor.facts import DelayLevel, Facts, FilterProbe
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.doctor.remedies import remedies_of
@@ -519,3 +520,28 @@ def test_the_commands_that_are_to_be_typed_exist() -> None:
         else:
             below = getattr(verbs[verb], "commands", None)
             assert not below or word in below, (verb, word)
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "0", "1e999", "nan", "9" * 30, "²", "[ 1 days ]"])
+def test_no_answer_of_a_broker_breaks_a_check(value: str) -> None:
+    """Each key of the run-time table and of the settings by itself, in one look and in two."""
+    keys = [
+        (name, key)
+        for name in ("runtime", "settings")
+        for key in getattr(healthy().brokers[0], name)
+    ]
+    extra = ("transactionCheckInterval", "transactionTimeOut", "diskSpaceWarningLevelRatio")
+    for name, key in keys + [("settings", key) for key in extra]:
+        before, now = healthy(), healthy(APART_S)
+        for facts in (before, now):
+            half(facts, 400_000)
+            filling(facts, 10)
+            getattr(facts.brokers[0], name)[key] = value
+        assert all(finding.evidence for finding in diagnose(now))
+        assert all(finding.evidence for finding in diagnose(now, before))
+
+
+@pytest.mark.parametrize("words", ["", "1s 5s", "x 1 s 3d", "²s 5m"])
+def test_delay_levels_that_are_none_are_left_out(words: str) -> None:
+    assert all(delay > 0 for delay in delays_ms(words))
+    assert delays_ms("1s 5m 2h 3d") == [1_000, 300_000, 7_200_000, 259_200_000]

@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
-from roquette.admin.doctor.facts import BrokerFacts, DelayLevel, Facts, NameServerFacts, is_of_group
+from roquette.admin.doctor.facts import (
+    BrokerFacts,
+    DelayLevel,
+    Facts,
+    NameServerFacts,
+    is_of_group,
+    whole,
+)
 from roquette.admin.doctor.group_examination import examine_groups
 from roquette.base.clock import Clock
 from roquette.client import calls, inspection_calls
@@ -32,7 +39,9 @@ MAX_TOPICS: Final = 5_000
 LATE_MS: Final = 10_000
 """A delayed message is late when it should have been delivered so long ago."""
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_RUNTIME: Final = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
+_RUNTIME: Final = re.compile(
+    r"\[ (\d{1,9}) days, (\d{1,9}) hours, (\d{1,9}) minutes, (\d{1,9}) seconds \]"
+)
 _DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -113,12 +122,11 @@ def _running_state(brokers: Sequence[BrokerFacts], clock: Clock) -> Operation[No
 def _clock_of(runtime: dict[str, str]) -> int | None:
     """A broker's wall time when it answered: its start and how long it runs, which it tells in whole seconds."""
     found = _RUNTIME.fullmatch(runtime.get("runtime", ""))
-    if found is None or not runtime.get("bootTimestamp", "").isdigit():
+    booted_ms = whole(runtime.get("bootTimestamp", ""))
+    if found is None or booted_ms is None:
         return None
     days, hours, minutes, seconds = map(int, found.groups())
-    return (
-        int(runtime["bootTimestamp"]) + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
-    )
+    return booted_ms + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
 
 
 def _each(
@@ -177,9 +185,9 @@ def _queue_ends(broker: BrokerFacts, left_out: list[str]) -> Operation[None]:
 def delays_ms(levels: str) -> list[int]:
     """How long each delay level is, of a setting such as `1s 5s 2h`; words that are none are left out."""
     return [
-        int(word[:-1]) * _UNITS_MS[word[-1]]
+        count * _UNITS_MS[word[-1]]
         for word in levels.split()
-        if word[-1] in _UNITS_MS and word[:-1].isdigit()
+        if word[-1] in _UNITS_MS and (count := whole(word[:-1]) or 0) > 0
     ]
 
 
@@ -188,9 +196,9 @@ def _delays(broker: BrokerFacts, clock: Clock) -> Operation[None]:
     levels = delays_ms(broker.settings.get("messageDelayLevel") or _DELAY_LEVELS)
     for level, delay_ms in enumerate(levels, 1):
         text = broker.runtime.get(f"scheduleMessageOffset_{level}", "")
-        delivered, comma, end = text.partition(",")
-        if comma and delivered.isdigit() and end.isdigit():
-            found.append(DelayLevel(level, delay_ms, int(delivered), int(end)))
+        delivered, end = (whole(part) for part in text.partition(",")[::2])
+        if delivered is not None and end is not None:
+            found.append(DelayLevel(level, delay_ms, delivered, end))
     waiting = [level for level in found if level.delivered < level.end]
     ahead_ms = 0 if broker.ahead_ms is None else broker.ahead_ms[0]
     now_ms = clock.now_ms() + ahead_ms

@@ -19,6 +19,14 @@ from roquette.wire.bodies import (
 )
 
 
+def whole(text: str) -> int | None:
+    """The number a server wrote, if it is one."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
 def is_of_group(topic: str) -> bool:
     """Whether a topic holds a group's retries or dead letters."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
@@ -95,10 +103,7 @@ class BrokerFacts(msgspec.Struct, kw_only=True):
 
     def number(self, key: str) -> int | None:
         """A whole number of the run-time table."""
-        try:
-            return int(self.runtime[key])
-        except (KeyError, ValueError):
-            return None
+        return whole(self.runtime.get(key, ""))
 
 
 class MemberFacts(msgspec.Struct, kw_only=True):

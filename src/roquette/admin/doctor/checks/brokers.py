@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from roquette.admin.doctor.facts import BrokerFacts, Facts
+from roquette.admin.doctor.facts import BrokerFacts, Facts, whole
 from roquette.admin.doctor.findings import Looks, Severity, Sign
 
 SKEW_MS: Final = 2_000
@@ -16,8 +16,12 @@ FORECAST_HOURS: Final = 72.0
 FORECAST_FROM_S: Final = 600.0  # a rate over less says nothing about days
 TASK_QUIET_S: Final = 120.0
 _UNITS: Final = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5, "EiB": 6}
-_CAPACITY: Final = re.compile(r"Total : ([\d.,]+) (\w+), Free : ([\d.,]+) (\w+)\.?")
-_TASK: Final = re.compile(r"failures=(\d+) wellAgo=([\d.]+)s setAside=(\d+) lastError=(.*)", re.S)
+_CAPACITY: Final = re.compile(
+    r"Total : (\d{1,18}[.,]?\d*) (\w+), Free : (\d{1,18}[.,]?\d*) (\w+)\.?"
+)
+_TASK: Final = re.compile(
+    r"failures=(\d{1,18}) wellAgo=(\d{1,18}\.?\d*)s setAside=(\d{1,18}) lastError=(.*)", re.S
+)
 
 
 def clock_skew(looks: Looks) -> Iterator[Sign]:
@@ -91,7 +95,7 @@ def _capacity(broker: BrokerFacts) -> tuple[float, float] | None:
     found = _CAPACITY.fullmatch(broker.runtime.get("commitLogDirCapacity", ""))
     if found is None or found[2] not in _UNITS or found[4] not in _UNITS:
         return None
-    total, free = (float(text.replace(",", "")) for text in (found[1], found[3]))
+    total, free = (float(text.replace(",", ".")) for text in (found[1], found[3]))
     return total * 1024 ** _UNITS[found[2]], free * 1024 ** _UNITS[found[4]]
 
 
@@ -207,8 +211,8 @@ def delayed_late(looks: Looks) -> Iterator[Sign]:
 
 
 def _ms(broker: BrokerFacts, key: str, default: int) -> int:
-    text = broker.settings.get(key, "")
-    return int(text) if text.isdigit() else default
+    found = whole(broker.settings.get(key, ""))
+    return default if found is None else found
 
 
 def half_old(looks: Looks) -> Iterator[Sign]:

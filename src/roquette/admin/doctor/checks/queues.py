@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from roquette.admin.doctor.checks.groups import divides_queues, readable_queues, subscribed_topics
-from roquette.admin.doctor.facts import Facts, GroupFacts, Position
+from roquette.admin.doctor.facts import Facts, GroupFacts, Position, whole
 from roquette.admin.doctor.findings import Looks, Sign
 from roquette.admin.doctor.group_examination import is_own
 from roquette.message.message import MessageQueue
@@ -35,7 +35,7 @@ def _settled(facts: Facts, group: GroupFacts) -> bool:
         for member in group.members
         if member.running is not None
     ]
-    return all(s.isdigit() and facts.at_ms - int(s) > SETTLED_MS for s in started)
+    return all(facts.at_ms - (whole(text) or facts.at_ms) > SETTLED_MS for text in started)
 
 
 def _unassigned(facts: Facts, group: GroupFacts) -> set[MessageQueue]:
