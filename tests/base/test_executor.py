@@ -2,14 +2,16 @@
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 
-from roquette.base.executor import run_blocking, submit, sync_file, use_worker_threads
+from roquette.base.executor import LoopThread, run_blocking, submit, sync_file, use_worker_threads
 
 
 def run(main: object) -> None:
@@ -119,3 +121,70 @@ def test_without_the_kernels_help_threads_sync() -> None:
         assert not sync_file(1, lambda error: None)
 
     asyncio.run(main())
+
+
+def test_a_task_that_a_thread_waited_for_ends_its_life_on_the_loops_thread() -> None:
+    """Where it does, callbacks run: on the caller's thread they would swallow a Ctrl-C."""
+    thread = LoopThread("loop-of-a-test")
+    thread.start()
+    died: list[str] = []
+
+    async def work(fails: bool) -> int:
+        weakref.finalize(
+            asyncio.current_task(), lambda: died.append(threading.current_thread().name)
+        )
+        await asyncio.sleep(0)
+        if fails:
+            raise ValueError("no")
+        return 7
+
+    for _ in range(50):
+        assert thread.call(work(False)) == 7
+        with pytest.raises(ValueError, match="no"):
+            thread.call(work(True))
+    thread.stop()
+    assert set(died) == {"loop-of-a-test"}
+    assert len(died) == 100
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no timer that raises a signal")
+def test_what_nobody_waits_for_any_more_is_cancelled_begun_or_not() -> None:
+    class Impatient(Exception):
+        """What a signal handler raises."""
+
+    def hurry(*_: object) -> None:
+        raise Impatient
+
+    thread = LoopThread("loop-of-a-test")
+    thread.start()
+    ended = threading.Event()
+    held = threading.Event()
+
+    async def hold() -> None:
+        held.wait(30)
+
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            ended.set()
+
+    before = signal.signal(signal.SIGALRM, hurry)
+    try:
+        for busy in (False, True):
+            if busy:
+                blocker = threading.Thread(target=thread.call, args=(hold(),))
+                blocker.start()
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(Impatient):
+                thread.call(forever())
+            if busy:
+                held.set()
+                blocker.join()
+            else:
+                assert ended.wait(30)
+                held.clear()
+        assert thread.call(asyncio.sleep(0, 7)) == 7
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        thread.stop()

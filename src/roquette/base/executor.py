@@ -3,9 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from contextvars import copy_context
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from roquette.base.kernel_sync import SyncEnded, open_kernel_sync
@@ -126,6 +127,61 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return new_event_loop()
 
 
+class _Call(Generic[T]):
+    """A coroutine that a thread waits for, while another one's loop runs it.
+
+    The loop's thread alone ever holds its task. Who drops the last reference to a task runs asyncio's callbacks of
+    its end, and a Ctrl-C that came in one of these would be lost.
+    """
+
+    __slots__ = ("_ended", "_error", "_result", "_task", "_work", "over")
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work: Coroutine[Any, Any, T] | None = work
+        self._task: asyncio.Task[None] | None = None
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self.over = False  # it has ended
+
+    def begin(self) -> None:
+        """On the loop: run it."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(self) -> None:
+        """On the loop: nobody waits for it any more."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._work is not None:
+            self._work.close()  # it has not begun
+
+    async def _run(self) -> None:
+        work, self._work = self._work, None
+        assert work is not None
+        try:
+            self._result = await work
+        except asyncio.CancelledError:
+            self._error = CancelledError()
+        except BaseException as error:  # noqa: BLE001 - the one who waits gets it
+            self._error = error
+        finally:
+            self._task = None
+            self.over = True
+            self._ended.release()
+
+    def wait(self) -> T:
+        """On the thread that waits: its value, or what it raised."""
+        self._ended.acquire()
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return cast(T, self._result)
+
+
 class LoopThread:
     """An event loop in a thread of its own, for callers that have none; and `beside` threads for what it calls back."""
 
@@ -149,11 +205,13 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("called on the client's own thread, which would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = _Call(work)
         try:
-            return future.result()
+            self._loop.call_soon_threadsafe(call.begin)
+            return call.wait()
         finally:
-            future.cancel()  # Ctrl-C: no caller waits any more
+            if not call.over:  # Ctrl-C: no caller waits any more
+                self._loop.call_soon_threadsafe(call.cancel)
 
     def run(self, step: Callable[[], T]) -> T:
         """Run a plain function on the loop and wait for its value."""
