@@ -505,7 +505,7 @@ def test_what_can_be_mended_says_how_it_is_taken_back() -> None:
     assert all(remedy.undo for remedy in remedies)
 
 
-MQADMIN = {"consumerStatus", "deleteSubGroup", "resetOffsetByTime", "updateBrokerConfig"}
+MQADMIN = {"updateBrokerConfig"}
 COMMAND = re.compile(r"(mqadmin|roquette) ([a-z]\w+)(?: ([a-z]+))?")
 
 

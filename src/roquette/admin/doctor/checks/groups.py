@@ -140,7 +140,7 @@ def dead_letters(looks: Looks) -> Iterator[Sign]:
             f"group {group}",
             f"{topic}: {words}",
             "its handlers fail for these messages as often as they may be tried again (16 times by default)",
-            f"roquette pipeline dlq --groups {group} shows them and why; mend the handler, then the same with --send",
+            f"roquette dlq ls {group} shows them; mend the handler, then roquette dlq resend {group} --since @-1d",
         )
 
 

@@ -93,7 +93,7 @@ def unassigned(looks: Looks) -> Iterator[Sign]:
                 f"{_lag_of(looks.now, group.group, queues)} messages wait",
                 "members disagree about who is in the group: equal client ids, different subscriptions, "
                 "or a broker that some of them cannot reach",
-                f"mqadmin consumerStatus -g {group.group} shows who has what; restart the member that does not know the others",
+                f"roquette group show {group.group} says who has what; restart the member that does not know the others",
             )
 
 
@@ -152,7 +152,7 @@ def stalled(looks: Looks) -> Iterator[Sign]:
                     f"{_lag_of(looks.now, group.group, set(queues))} messages wait",
                     "the consumer holds messages and does not finish them: a handler that waits for ever, "
                     "or a process that stands still",
-                    f"mqadmin consumerStatus -g {group.group} -i {member.client_id} -s shows where it is; restart it",
+                    f"roquette client stacks {group.group} --client {member.client_id} shows where it is; restart it",
                 )
 
 
@@ -181,7 +181,7 @@ def filtered_out(looks: Looks) -> Iterator[Sign]:
                     f"in each of {len(probes)} queues: {_words(probe.queue for probe in probes)}",
                     "producers give messages no such tag or property, or another member's subscription replaced this one: "
                     "the group's offsets move on, and it is given nothing",
-                    f"compare the tags: roquette consume {topic} --offset -10 --json; mend the expression or the producer",
+                    f"compare the tags: roquette msg tail {topic} --offset -5; mend the expression or the producer",
                 )
 
 
@@ -199,7 +199,7 @@ def illegal_offset(looks: Looks) -> Iterator[Sign]:
             f"the queue ends at {first.ends.max_offset}",
             "the queue lost messages after they were consumed (a restored or lost store), or an offset was set by hand: "
             "new messages before this offset are not given to the group",
-            f"mqadmin resetOffsetByTime -g {group} -t {topic} -s now",
+            f"roquette group seek {group} --topic {topic} --to last",
         )
 
 
@@ -250,5 +250,5 @@ def lag_growing(looks: Looks) -> Iterator[Sign]:
             else "no consumer of the group is online",
             "add consumers, at most one for each queue, or more concurrency"
             if members
-            else f"start its consumers, or mqadmin deleteSubGroup -g {group} if it is not used any more",
+            else f"start its consumers, or roquette group delete {group} if it is not used any more",
         )

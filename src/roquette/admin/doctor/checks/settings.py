@@ -60,7 +60,7 @@ def auto_creation(looks: Looks) -> Iterator[Sign]:
         return
     for broker in looks.now.masters():
         if _on(broker, key := "autoCreateTopicEnable"):
-            undo = f"set autoCreateTopicEnable=true on broker {broker.name}"
+            undo = f"mqadmin updateBrokerConfig -b {broker.address} -k {key} -v true"
             yield Sign(
                 broker.label,
                 "autoCreateTopicEnable=true",

@@ -27,7 +27,7 @@ def disagreement(looks: Looks) -> Iterator[Sign]:
         f"{len(names)} topics differ; {first}: {found[first]}",
         "brokers register with some name servers only, or a name server has kept what the others dropped: "
         "clients get another route by whom they ask",
-        f"roquette topic describe {first} -n SERVER shows each one's; check namesrvAddr of the brokers, restart the name server that is behind",
+        "roquette namesrv diff shows all of them; check namesrvAddr of the brokers, restart the name server that is behind",
     )
 
 
