@@ -101,7 +101,7 @@ BOUNDED: dict[str, str] = {
     "client/send_request.py:_common": "core/bounds.py TOPICS",
     "client/blocking.py:_routes": "core/bounds.py TOPICS",
     "client/blocking_sender.py:_routes _turns": "core/bounds.py TOPICS",
-    "client/core/latency.py:_until": "core/bounds.py BROKERS",
+    "client/core/latency.py:_until _isolated": "core/bounds.py BROKERS",
     "client/core/waits.py:_least": "core/bounds.py BROKERS",
     "client/blocking.py:_avoided_until_ms": "core/bounds.py BROKERS",
     "client/blocking.py:_replica_brokers": "brokers",

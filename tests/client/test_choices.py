@@ -65,6 +65,22 @@ def test_a_failure_counts_as_ten_seconds() -> None:
     assert table.available(["a", "b"], 10_000) == ["a", "b"]
 
 
+def test_what_did_not_answer_is_avoided_until_it_is_reached() -> None:
+    table = LatencyTable(isolates=True)
+    table.record("a", 1, 0, failed=True)
+    table.record("b", 5_000, 0)
+
+    assert table.isolated() == ["a"]
+    assert table.available(["a", "b"], 1) == ["b"], "rather slow than isolated"
+    assert table.available(["a"], 1) == ["a"]
+    assert table.available(["a", "b"], 1_000_000) == ["b"]
+    table.reached("a")
+    assert table.available(["a", "b"], 1_000_000) == ["a", "b"]
+    table.record("a", 1, 0, failed=True)
+    table.record("a", 1, 0)
+    assert table.isolated() == [], "it answered a send"
+
+
 def test_when_all_are_slow_none_is_avoided() -> None:
     table = LatencyTable()
     table.record("a", 5_000, 0)

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from roquette.client.client import Client
+from roquette.client.config import ClientConfig
 from roquette.client.producer import SendReceipt
 from roquette.errors import (
     BrokerError,
     ClientClosed,
     ClientError,
+    ConfigError,
     ConnectError,
     MessageIllegal,
     NotDurable,
@@ -369,6 +371,47 @@ def test_another_broker_is_tried_when_one_did_not_store_safely(wanted: bool) -> 
         assert len(sends) == 1
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("detects", [True, False])
+def test_a_broker_that_did_not_answer_is_left_alone_until_a_probe_is_answered(
+    detects: bool,
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await pair(cluster)
+        mq = await cluster.client(
+            "10.0.2.2", latency_fault_tolerance=True, detect_isolated_brokers=detects
+        )
+        await mq.session.route("orders")
+        real, tried = mq.session.remoting.invoke, list[str]()
+
+        async def counted(address: str, code: int, *rest: Any, **settings: Any) -> Command:
+            if code == RequestCode.SEND_MESSAGE_V2:
+                tried.append(address)
+            return await real(address, code, *rest, **settings)
+
+        mq.session.remoting.invoke = counted  # type: ignore[method-assign]
+        cluster.partition("10.0.2.2", A)
+        while f"{A}:10911" not in tried:
+            with contextlib.suppress(ClientError):
+                await mq.send("orders", b"x")
+        await asyncio.sleep(60)
+        tried.clear()
+        for _ in range(4):
+            with contextlib.suppress(ClientError):
+                await mq.send("orders", b"x")
+        assert (f"{A}:10911" not in tried) is detects
+        cluster.heal()
+        await asyncio.sleep(30)
+        receipts = [await mq.send("orders", b"x") for _ in range(16)]
+        assert {r.queue.broker_name for r in receipts} == {"broker-a", "broker-b"}
+
+    simulate(scenario)
+
+
+def test_a_detector_needs_what_it_works_for() -> None:
+    with pytest.raises(ConfigError, match="unless latency_fault_tolerance=True"):
+        ClientConfig(name_servers="a:1", detect_isolated_brokers=True)
 
 
 def test_slow_brokers_are_left_alone_when_asked_for() -> None:

@@ -26,6 +26,9 @@ class ClientConfig:
         send_attempts: 1 + retryTimesWhenSendFailed.
         retry_another_broker_when_not_store_ok: `send` and `send_batch` try another broker when one stored a message less
             safely than it should (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE): it may then be there twice.
+        latency_fault_tolerance: sends that are waited for leave brokers alone that were slow or failed, for a while.
+        detect_isolated_brokers: with it, a broker that did not answer is left alone until it answers a probe, which goes out
+            each `detect_interval_ms` (Apache: startDetectorEnable).
         namespace: topics and groups stand as `namespace%name` at the brokers; the application sees its own names.
         namespace_v2: said with each request, for servers that keep namespaces apart by themselves; "" says nothing.
         max_in_flight: unanswered pipelined sends (`send_nowait`) per client; `max_bytes_in_flight`: of their bodies
@@ -68,6 +71,9 @@ class ClientConfig:
     default_topic_queues: int = option(4, least=1)
     retry_another_broker_when_not_store_ok: bool = False
     latency_fault_tolerance: bool = False
+    detect_isolated_brokers: bool = False
+    detect_interval_ms: int = option(2_000, least=1)
+    detect_timeout_ms: int = option(200, least=1)
     max_in_flight: int = option(1_000, least=1)
     max_bytes_in_flight: int = option(100 * 1024 * 1024, least=1)
     max_delay_level: int = option(18)
@@ -107,6 +113,10 @@ class ClientConfig:
                 raise ConfigError(error)
         if self.namespace and self.namespace_v2:
             raise ConfigError("namespace and namespace_v2 exclude each other: give one of them")
+        if self.detect_isolated_brokers and not self.latency_fault_tolerance:
+            raise ConfigError(
+                "detect_isolated_brokers is without effect unless latency_fault_tolerance=True"
+            )
         if self.trace_topic is not None and (error := client_topic_error(self.trace_topic)):
             raise ConfigError(f"trace_topic={self.trace_topic!r}: {error}")
         if self.trace_topic is not None and not self.trace:

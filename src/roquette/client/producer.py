@@ -16,6 +16,7 @@ from roquette.client.core.namespace import Namespace
 from roquette.client.core.queue_selector import RoundRobin, by_key
 from roquette.client.core.retry_policy import may_retry, was_not_taken
 from roquette.client.core.route_cache import TopicRoute
+from roquette.client.detector import Detector
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
 from roquette.client.pipeline import Pipeline
 from roquette.client.send_request import (
@@ -89,7 +90,11 @@ class Producer:
         self._interceptors = interceptors
         self._session = session
         self._config = session.config
-        self._latency = LatencyTable()
+        config = session.config
+        self._latency = LatencyTable(isolates=config.detect_isolated_brokers)
+        if config.detect_isolated_brokers:
+            step = Detector(session, self._latency).step
+            session.tasks.every("detect-brokers", config.detect_interval_ms / 1000, step)
         self._turns: dict[str, RoundRobin] = {}
         self._headers = Headers(group, session.config, session.clock)
         self._pipeline = Pipeline(session, self._headers, self._publish_route, self._attempts)

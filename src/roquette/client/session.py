@@ -348,6 +348,14 @@ class Session:
             address = self.address_of_broker(queue.broker_name)
         return address
 
+    def queue_at(self, broker_name: str) -> MessageQueue | None:
+        """A queue to send to at a broker, of any topic; None when no route names it."""
+        for route in self._routes.values():
+            for queue in route.publish:
+                if queue.broker_name == broker_name:
+                    return queue
+        return None
+
     def address_of_broker(self, broker_name: str) -> str:
         """Any address of a broker name, the master's first; raises ConnectError when none is known."""
         for route in self._routes.values():
