@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Coroutine
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from roquette.testing.cluster import SimCluster, simulate
 pytestmark = pytest.mark.simulation
 
 NAME_SERVER, BROKER, STAYS, COMES = "10.0.0.1", "10.0.1.1", "10.0.2.1", "10.0.2.2"
-TOPIC = "orders"
+TOPIC, ASKED = "orders", "asked"
 GROUPS: dict[str, dict[str, Any]] = {
     "shared": {"concurrency": 4},
     "ordered": {"orderly": True},
@@ -52,7 +53,8 @@ class World:
         self.cluster = cluster
         await cluster.add_namesrv(NAME_SERVER)
         await cluster.add_broker(BROKER)
-        await create_topic(cluster, TOPIC, BROKER, queues=4)
+        for topic in (TOPIC, ASKED):
+            await create_topic(cluster, topic, BROKER, queues=4)
         self.stays = await cluster.client(STAYS, **CLIENT)
         self.members: dict[str, PushConsumer] = {}
         for group, options in GROUPS.items():
@@ -63,6 +65,7 @@ class World:
                 start_from=StartFrom.FIRST,
                 **options,
             )
+        await self.stays.serve(ASKED, group="servers", handler=lambda message: message.body)
         await asyncio.sleep(3)
         for seed in self.seeds:
             try:
@@ -75,7 +78,7 @@ class World:
     async def _seed(self, rng: Random) -> None:
         self.random = rng
         before = self._tasks()
-        client = await self.cluster.client(COMES, **CLIENT)
+        client = await self.cluster.client(COMES, group="comers", **CLIENT)
         self.consumers: list[PushConsumer] = []
         calls = [getattr(self, name) for name in dir(self) if name.startswith("call_")]
         calls += [self.call_subscribe, self.call_anext]
@@ -90,6 +93,7 @@ class World:
         await self.stays.send(TOPIC, body := b"%d" % rng.getrandbits(60))
         self.sent.add(body)
         await self._until(lambda: self._ids() == self._joined(self.stays), "members")
+        await self._until(lambda: not self._left_behind(), "members of what was read or popped")
         await self._until(lambda: all(self.sent <= h for h in self.handled.values()), "messages")
         await self._until(lambda: not self._tasks() - before, "tasks", before)
 
@@ -183,14 +187,52 @@ class World:
         if self.random.random() < 0.5:
             await puller.close()
 
+    async def call_read(self, client: Client) -> None:
+        reader = await client.pull_consumer(group="readers")
+        await reader.subscribe(TOPIC)
+        await reader.poll(0.5)
+        await reader.commit()
+        if self.random.random() < 0.5:
+            await reader.close()
+
+    async def call_pop(self, client: Client) -> None:
+        async with client.pop(
+            TOPIC, group="poppers", start_from=StartFrom.FIRST, renew=self.random.random() < 0.5
+        ) as jobs:
+            for _ in range(3):
+                async with asyncio.timeout(1):
+                    job = await anext(jobs)
+                settle = self.random.choice((job.ack, partial(job.extend, 30.0), job.retry))
+                await settle()
+
+    async def call_transaction(self, client: Client) -> None:
+        body = b"%d" % self.random.getrandbits(60)
+        async with client.transaction(TOPIC, body):
+            await asyncio.sleep(self.random.random() * 0.1)
+        self.sent.add(body)
+
+    async def call_request(self, client: Client) -> None:
+        body = b"%d" % self.random.getrandbits(60)
+        reply = await client.request(ASKED, body, timeout=5.0)
+        assert reply.body == body
+
+    async def call_find(self, client: Client) -> None:
+        await client.find(TOPIC, "nothing")
+
     # what must be
+
+    def _left_behind(self) -> list[str]:
+        """Groups of readers and of who pops that have members."""
+        consumers = self.cluster.host(BROKER).service.tables.consumers
+        found = {group: consumers.find(group) for group in ("readers", "reader", "poppers")}
+        return [group for group, one in found.items() if one is not None and one.client_ids()]
 
     def _joined(self, *clients: Client) -> dict[str, list[str]]:
         """By group the ids of the clients whose calls to join came to their end and who have not left."""
         found: dict[str, list[str]] = {group: [] for group in GROUPS}
         for client in clients:
             for consumer in client._consumers:
-                if consumer.started and not consumer._closing:
+                if consumer.group in GROUPS and consumer.started and not consumer._closing:
                     found[consumer.group].append(client.session.client_id)
         return {group: sorted(ids) for group, ids in found.items()}
 
