@@ -9,12 +9,13 @@ from roquette.admin.cluster import masters_of
 from roquette.admin.places import Place
 from roquette.client import calls
 from roquette.client.group_requests import reset_by_time, reset_offset
+from roquette.client.inspection_calls import broker_settings
 from roquette.client.operations import Answer, Operation, ask_all
 from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.message.message import MessageQueue
 from roquette.wire.codes import ResponseCode
 
-_SERVER_SIDE: Final = "V5"  # brokers from 5.0 on move a group in one queue by themselves
+_SERVER_SIDE: Final = "useServerSideResetOffset"  # else all queues, and to a time only
 
 
 class SeekRow(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class SeekRow(msgspec.Struct, frozen=True):
 
 
 class SeekPlan(msgspec.Struct, frozen=True):
-    """What would change, by broker and queue. `addresses`: of the masters, by name; `old`: those before 5.0."""
+    """What would change, by broker and queue. `addresses`: of the masters, by name; `old`: those that cannot move members in one queue."""
 
     group: str
     topic: str
@@ -89,12 +90,12 @@ def plan_seek(
         (address, calls.group_connections(group)) for address in named.values()
     )
     here = {name for name, answer in zip(named, online, strict=True) if answer.value is not None}
-    versions = yield from ask_all((address, calls.runtime_info()) for address in named.values())
+    settings = yield from ask_all((address, broker_settings()) for address in named.values())
     rows = [
         _row(entry, answer, target, entry[0] in here)
         for entry, answer, target in zip(found, before, targets, strict=True)
     ]
-    old = [name for name, said in zip(named, versions, strict=True) if _is_old(said)]
+    old = [name for name, said in zip(named, settings, strict=True) if _is_old(said)]
     return SeekPlan(group, topic, place, rows, named, old)
 
 
@@ -102,7 +103,8 @@ _NO_TOPIC: Final = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
 
 def _is_old(answer: Answer[dict[str, str]]) -> bool:
-    return not answer.get().get("brokerVersionDesc", _SERVER_SIDE).startswith(_SERVER_SIDE)
+    """Brokers before 5.0, and those that are set so, read only the time of a reset, and would move every queue to it."""
+    return answer.get().get(_SERVER_SIDE, "false") != "true"
 
 
 def _targets(
@@ -139,13 +141,13 @@ def apply_seek(plan: SeekPlan) -> Operation[list[SeekRow]]:
         The rows, with `error` where a broker refused.
 
     Raises:
-        ConfigError: members are online at a broker before 5.0, which can move them to a time only: nothing was changed.
+        ConfigError: members are online at a broker without useServerSideResetOffset=true, which can move them to a time only: nothing was changed.
     """
     by_time: dict[str, int] = {}
     for name in {row.broker for row in plan.rows if row.online} & set(plan.old):
         if (time_ms := _whole_topic_time(plan)) is None:
             raise ConfigError(
-                f"group {plan.group} is online at {name}, a broker before 5.0, which moves members only to first, last or "
+                f"group {plan.group} is online at {name}, a broker without useServerSideResetOffset=true, which moves members only to first, last or "
                 "a time, in all queues: stop the members first, or say one of these"
             )
         by_time[name] = time_ms

@@ -10,6 +10,7 @@ from roquette.cli.backup import backup_command, restore_command
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
+from roquette.cli.settings import broker_app as settings_app
 from roquette.errors import ClientError
 
 if TYPE_CHECKING:
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from roquette.admin.replication import GroupState
 
 app = typer.Typer(
-    help="Run a broker; drain it; see and change who is master of a group; back up and restore a store."
+    help="Run a broker; drain it; see and change who is master of a group; back up and restore a store; its settings."
 )
+app.add_typer(settings_app, name="config")
 app.command("backup")(backup_command)
 app.command("restore-backup")(restore_command)
 

@@ -83,7 +83,7 @@ def seek_command(
 ) -> None:
     """Let a group go on elsewhere: shows per queue what it gets again or never, asks, and does it.
 
-    Members that are online are moved by their brokers (from 5.0 on; older ones can move them to first, last or a time).
+    Members that are online are moved by their brokers (those without useServerSideResetOffset=true can move them to first, last or a time).
     """
     from roquette.admin.places import parse_place
     from roquette.admin.seek import apply_seek, plan_seek, require_done

@@ -1,12 +1,14 @@
-"""`roquette namesrv diff`; `roquette namesrv` itself runs one (apps)."""
+"""`roquette namesrv diff`, `config`; `roquette namesrv` itself runs one (apps)."""
 
 import typer
 
 from roquette.cli.connect import Cluster, listing_verb
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
+from roquette.cli.settings import name_server_app
 
-app = typer.Typer(help="Run a name server; see what name servers disagree about.")
+app = typer.Typer(help="Run a name server; see what name servers disagree about; their settings.")
+app.add_typer(name_server_app, name="config")
 
 
 @app.command("diff")

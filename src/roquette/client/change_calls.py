@@ -1,5 +1,8 @@
 """Requests of operators who change brokers and topics as values (see `calls`)."""
 
+from collections.abc import Mapping
+
+from roquette.base.config import format_properties, parse_properties
 from roquette.client.calls import Call, body_of, nothing
 from roquette.message.names import TBW102
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -8,6 +11,8 @@ from roquette.wire.bodies.topic_config import TopicConfig
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
     CreateTopicRequestHeader,
     DeleteKVConfigRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
@@ -23,6 +28,29 @@ def wipe_write_permission(broker_name: str) -> Call[int]:
         lambda answer: decode_ext(WipeWritePermOfBrokerResponseHeader, answer.ext).wipe_topic_count,
         WipeWritePermOfBrokerRequestHeader(broker_name=broker_name),
     )
+
+
+def add_write_permission(broker_name: str) -> Call[int]:
+    """Have a name server tell clients that a broker's topics take messages again; how many there are."""
+    return Call(
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        lambda answer: decode_ext(AddWritePermOfBrokerResponseHeader, answer.ext).add_topic_count,
+        AddWritePermOfBrokerRequestHeader(broker_name=broker_name),
+    )
+
+
+def name_server_settings() -> Call[dict[str, str]]:
+    """A name server's settings under their keys."""
+    return Call(
+        RequestCode.GET_NAMESRV_CONFIG,
+        lambda answer: parse_properties(answer.body.decode("utf-8", "replace")),
+    )
+
+
+def change_name_server_settings(changes: Mapping[str, str]) -> Call[None]:
+    """Change settings of a running name server."""
+    body = format_properties(changes).encode()
+    return Call(RequestCode.UPDATE_NAMESRV_CONFIG, nothing, body=body)
 
 
 def delete_config(namespace: str, key: str) -> Call[None]:
