@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.cli.conftest import Roquette
 
@@ -144,3 +145,29 @@ def test_name_servers_that_agree_and_one_that_is_silent(roquette: Roquette, name
     silent = roquette("namesrv", "diff", "-n", f"{namesrv};127.0.0.1:1", "-o", "json")
     assert silent.exit_code == 10
     assert [row["kind"] for row in json.loads(silent.stdout)] == ["name server"]
+
+
+def test_a_file_is_applied_once(roquette: Roquette, namesrv: str, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("topics:\n  applied: {queues: 3}\ngroups:\n  appliers: {retries: 2}\n")
+    planned = roquette("apply", "-f", str(file), "--plan", "-o", "json")
+    assert planned.exit_code == 10
+    steps = [row for row in json.loads(planned.stdout) if row["effect"] != "drift"]
+    assert [(row["kind"], row["subject"], row["now"]) for row in steps] == [
+        ("topic", "applied", ""),
+        ("group", "appliers", ""),
+    ]
+    assert "say --yes" in str(roquette("apply", "-f", str(file)).exception)
+    assert roquette("apply", "-f", str(file), "--yes").exit_code == 0
+    again = roquette("apply", "-f", "-", "--plan", stdin=file.read_text())
+    assert again.exit_code == 0
+    file.write_text("topics:\n  applied: {queues: 1}\n")
+    lossy = roquette("apply", "-f", str(file), "--yes")
+    assert (
+        lossy.exit_code == 10 and "roquette topic resize applied --queues 1 --wait" in lossy.stderr
+    )
+    file.write_text("topics:\n  applied: {cluster: nowhere}\n")
+    assert "names what is not there: cluster nowhere" in str(
+        roquette("apply", "-f", str(file), "--yes").exception
+    )
+    assert "cannot be read" in str(roquette("apply", "-f", str(tmp_path / "absent")).exception)

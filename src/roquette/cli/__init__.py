@@ -4,6 +4,7 @@ import typer
 
 from roquette.cli import (
     acl,
+    apply,
     broker,
     client,
     cluster,
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(dlq.app, name="dlq")
     app.add_typer(client.app, name="client")
     app.command()(cluster.cluster)
+    app.command()(apply.apply)
     app.command()(doctor.doctor)
     app.command("explain")(explain.explain_command)
     app.add_typer(broker.app, name="broker")

@@ -18,7 +18,7 @@ from roquette.wire.headers import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from roquette.wire.json_body import decode_body
+from roquette.wire.json_body import decode_body, encode_body
 
 
 def wipe_write_permission(broker_name: str) -> Call[int]:
@@ -98,3 +98,9 @@ def group_configs() -> Call[dict[str, SubscriptionGroupConfig]]:
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         lambda answer: decode_body(SubscriptionGroupWrapper, answer.body).subscription_group_table,
     )
+
+
+def put_group(config: SubscriptionGroupConfig) -> Call[None]:
+    """Create a group on a broker, or change it to exactly this."""
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    return Call(code, nothing, body=encode_body(config))

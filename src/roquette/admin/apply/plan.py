@@ -1,0 +1,210 @@
+"""What a file wants and what is there, as steps; each says what it does to messages. Pure."""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import msgspec
+
+from roquette.admin.apply.wanted import EVERY_BROKER, Wanted, WantedGroup, WantedTopic
+from roquette.message.names import (
+    PERM_READ,
+    PERM_WRITE,
+    is_system_group,
+    is_system_topic,
+    perm_text,
+)
+from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.topic_config import TopicConfig
+
+T = TypeVar("T")
+
+_NEW_QUEUES: Final = 8
+
+
+class Effect(StrEnum):
+    """What a step does to messages and clients.
+
+    Attributes:
+        SAFE: nothing is lost, nobody is refused.
+        REFUSES: senders or consumers are refused from then on.
+        LOSSY: messages would be out of reach; such a step is never taken, and `how` says the way without loss.
+        DRIFT: it is in the cluster and not in the file; nothing is done.
+    """
+
+    SAFE = "safe"
+    REFUSES = "refuses"
+    LOSSY = "lossy"
+    DRIFT = "drift"
+
+
+class There(msgspec.Struct, frozen=True):
+    """What one master has.
+
+    Attributes:
+        settings: under their keys.
+    """
+
+    broker: str
+    cluster: str
+    address: str
+    topics: dict[str, TopicConfig]
+    groups: dict[str, SubscriptionGroupConfig]
+    settings: dict[str, str]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One difference on one broker, and what is done about it.
+
+    Attributes:
+        kind: topic, group or setting. `now`: "" when it is not there.
+        effect: see Effect. `how`: what to do instead, or what it means.
+        topic, group, setting: what the broker is told; None of all for what is not done.
+    """
+
+    kind: str
+    subject: str
+    broker: str
+    address: str
+    now: str
+    wanted: str
+    effect: Effect
+    how: str = ""
+    topic: TopicConfig | None = None
+    group: SubscriptionGroupConfig | None = None
+    setting: tuple[str, str] | None = None
+
+
+def plan(wanted: Wanted, there: list[There]) -> list[Step]:
+    """The steps from what is there to what is wanted, topics first; [] when they are the same but for drift."""
+    steps: list[Step] = []
+    for place in there:
+        for topic in wanted.topics:
+            if topic.cluster in (None, place.cluster):
+                steps += _topic(topic, place)
+        for group in wanted.groups:
+            steps += _group(group, place)
+        steps += _settings(wanted.settings, place)
+    return [*steps, *_drift(wanted, there)]
+
+
+def unknown(wanted: Wanted, there: list[There]) -> list[str]:
+    """Names of clusters and brokers in the file that are not there."""
+    clusters = {topic.cluster for topic in wanted.topics if topic.cluster is not None}
+    missing = [f"cluster {name}" for name in sorted(clusters - {place.cluster for place in there})]
+    brokers = set(wanted.settings) - {EVERY_BROKER} - {place.broker for place in there}
+    return missing + [f"broker {name}" for name in sorted(brokers)]
+
+
+def _topic(wanted: WantedTopic, place: There) -> Iterator[Step]:
+    now = place.topics.get(wanted.topic)
+    before = now or TopicConfig(wanted.topic, _NEW_QUEUES, _NEW_QUEUES, PERM_READ | PERM_WRITE)
+    after = msgspec.structs.replace(
+        before,
+        read_queue_nums=_or(wanted.read_queues, before.read_queue_nums),
+        write_queue_nums=_or(wanted.write_queues, before.write_queue_nums),
+        perm=_or(wanted.perm, before.perm),
+        order=_or(wanted.order, before.order),
+    )
+    if now == after:
+        return
+    effect, how = Effect.SAFE, ""
+    if after.read_queue_nums < after.write_queue_nums:
+        effect = Effect.LOSSY
+        how = f"what goes to queue {after.read_queue_nums} and on would be read by nobody: read_queues must not be less"
+    elif now and after.read_queue_nums < now.read_queue_nums:
+        effect = Effect.LOSSY
+        how = f"roquette topic resize {wanted.topic} --queues {after.read_queue_nums} --wait"
+    elif now and (gone := now.perm & ~after.perm):
+        effect = Effect.REFUSES
+        how = " and ".join(
+            words
+            for bit, words in (
+                (PERM_WRITE, "senders are refused"),
+                (PERM_READ, "consumers get nothing"),
+            )
+            if gone & bit
+        )
+    told = None if effect is Effect.LOSSY else after
+    words = (_topic_words(now) if now else "", _topic_words(after))
+    yield Step("topic", wanted.topic, place.broker, place.address, *words, effect, how, topic=told)
+
+
+def _topic_words(config: TopicConfig) -> str:
+    order = " order" if config.order else ""
+    return f"{config.write_queue_nums} write {config.read_queue_nums} read {perm_text(config.perm)}{order}"
+
+
+def _group(wanted: WantedGroup, place: There) -> Iterator[Step]:
+    now = place.groups.get(wanted.group)
+    before = now or SubscriptionGroupConfig(group_name=wanted.group)
+    after = msgspec.structs.replace(
+        before,
+        retry_max_times=_or(wanted.retries, before.retry_max_times),
+        retry_queue_nums=_or(wanted.retry_queues, before.retry_queue_nums),
+        consume_enable=_or(wanted.consume, before.consume_enable),
+        consume_broadcast_enable=_or(wanted.broadcast, before.consume_broadcast_enable),
+    )
+    if now == after:
+        return
+    effect, how = Effect.SAFE, ""
+    if now and now.consume_enable and not after.consume_enable:
+        effect, how = Effect.REFUSES, "its members are refused"
+    elif now and now.consume_broadcast_enable and not after.consume_broadcast_enable:
+        effect, how = Effect.REFUSES, "its members that broadcast are refused"
+    elif now and after.retry_max_times < now.retry_max_times:
+        how = "messages that have failed more often become dead letters at their next failure"
+    words = (_group_words(now) if now else "", _group_words(after))
+    yield Step("group", wanted.group, place.broker, place.address, *words, effect, how, group=after)
+
+
+def _group_words(config: SubscriptionGroupConfig) -> str:
+    consume = "" if config.consume_enable else " refused"
+    broadcast = "" if config.consume_broadcast_enable else " no broadcast"
+    return f"{config.retry_max_times} retries {config.retry_queue_nums} retry queues{consume}{broadcast}"
+
+
+def _settings(wanted: Mapping[str, Mapping[str, str]], place: There) -> Iterator[Step]:
+    for key, value in {**wanted.get(EVERY_BROKER, {}), **wanted.get(place.broker, {})}.items():
+        now = place.settings.get(key)
+        if now == value:
+            continue
+        how = "" if now is not None else "the broker shows no such setting, and may refuse it"
+        yield Step(
+            "setting",
+            key,
+            place.broker,
+            place.address,
+            now or "",
+            value,
+            Effect.SAFE,
+            how,
+            setting=(key, value),
+        )
+
+
+def _drift(wanted: Wanted, there: list[There]) -> Iterator[Step]:
+    topics, groups = {each.topic for each in wanted.topics}, {each.group for each in wanted.groups}
+    brokers = {place.broker for place in there} | {place.cluster for place in there}
+    for place in there:
+        for name, topic in sorted(place.topics.items()):
+            own = is_system_topic(name) or name.startswith("%") or name in brokers
+            if (
+                wanted.topics
+                and name not in topics
+                and not own
+                and not name.endswith("_REPLY_TOPIC")
+            ):
+                yield _left(place, "topic", name, _topic_words(topic))
+        for name, group in sorted(place.groups.items()):
+            if wanted.groups and name not in groups and not is_system_group(name):
+                yield _left(place, "group", name, _group_words(group))
+
+
+def _left(place: There, kind: str, name: str, now: str) -> Step:
+    how = f"not in the file; roquette {kind} delete {name} removes it"
+    return Step(kind, name, place.broker, place.address, now, "", Effect.DRIFT, how)
+
+
+def _or(value: T | None, before: T) -> T:
+    return before if value is None else value
