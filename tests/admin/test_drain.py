@@ -179,3 +179,33 @@ def test_nobody_is_cut_off_without_being_asked() -> None:
             await run(hide(servers, "broker-a", alone=True))
 
     simulate(scenario)
+
+
+def test_popped_messages_are_waited_for_until_they_are_acknowledged() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMES)
+        await cluster.add_broker(A, "broker-a")
+        tool = await cluster.client(TOOL, group="TOOLS")
+        run, servers = tool.session.run, tool.session.name_servers
+        await run(create_topic(servers, "orders", queues=1))
+        await asyncio.sleep(1)
+        await tool.send("orders", b"1")
+
+        async def kinds() -> set[str]:
+            return {row.kind for row in (await run(left_on("broker-a"))).rows}
+
+        async with tool.pop(
+            "orders", group="g", start_from=StartFrom.FIRST, invisible=600.0
+        ) as jobs:
+            async for job in jobs:
+                await asyncio.sleep(30)
+                assert await kinds() == {"popped"}
+                await job.ack()
+                break
+        for _ in range(120):
+            if not await kinds():
+                return
+            await asyncio.sleep(1)
+        raise AssertionError(await run(left_on("broker-a")))
+
+    simulate(scenario)

@@ -167,11 +167,19 @@ def _of_the_system(found: Holdings) -> list[LeftRow]:
     ]
     if found.timed > 0:
         rows.append(LeftRow("timed", "", "", -1, found.timed))
-    for (group, topic), places in sorted(found.places.items()):
-        half = topic == TRANS_HALF_TOPIC and group == TRANS_GROUP
-        if not half and not (topic.startswith(REVIVE_LOG_PREFIX) and group == REVIVE_GROUP):
-            continue
-        for queue, at in sorted(found.ends.get(topic, {}).items()):
-            if (count := at.max_offset - max(at.min_offset, places.get(queue, 0))) > 0:
-                rows.append(LeftRow("open" if half else "popped", "", topic, queue, count))
+    rows += _behind(found, "open", TRANS_HALF_TOPIC, TRANS_GROUP)
+    for topic in sorted(found.ends):
+        if topic.startswith(REVIVE_LOG_PREFIX):
+            rows += _behind(found, "popped", topic, REVIVE_GROUP)
     return rows
+
+
+def _behind(found: Holdings, kind: str, topic: str, group: str) -> list[LeftRow]:
+    """What a group of the broker's own has not ended yet; that of POP commits the last offset that is done."""
+    places = found.places.get((group, topic), {})
+    done = {queue: place + (group == REVIVE_GROUP) for queue, place in places.items()}
+    return [
+        LeftRow(kind, "", topic, queue, count)
+        for queue, at in sorted(found.ends.get(topic, {}).items())
+        if (count := at.max_offset - max(at.min_offset, done.get(queue, 0))) > 0
+    ]
