@@ -116,6 +116,8 @@ BOUNDED: dict[str, str] = {
     "client/blocking_sender.py:_flights": "sends under way",
     "client/blocking_connection.py:_answers _waiting": "requests under way",
     "client/core/process_queue.py:_unfinished": "prefetch",
+    "client/core/rates.py:_topics": "topics of its subscriptions",
+    "client/core/rates.py:minute hour": "seven samples",
     "client/concurrent.py:_at_work _leaving _giving_up": "queues of its subscriptions",
     "client/orderly.py:_waiting _tasks _leaving": "queues of its subscriptions",
     "client/offset_store.py:_saved _begun": "queues of its subscriptions",

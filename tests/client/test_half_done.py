@@ -493,6 +493,7 @@ def test_a_queue_locked_while_locks_are_renewed_stays_locked() -> None:
             max_reconsume_times=-1,
             shares=True,
             handle=nothing,
+            rates=nothing,
             revoked=nothing,
             retry_levels=(),
             save=nothing,

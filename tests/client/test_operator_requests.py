@@ -236,3 +236,61 @@ def test_operators_see_where_each_handler_waits() -> None:
         assert kept._handler.stacks() == ""
 
     simulate(scenario, 1)
+
+
+def test_operators_see_how_fast_each_topic_is_consumed() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+
+        async def handler(message: ReceivedMessage) -> bool:
+            await asyncio.sleep(0.1)
+            return message.body != b"bad" or message.reconsume_times > 0
+
+        kept = await mq.subscribe("orders", group="g", handler=handler, start_from=StartFrom.FIRST)
+        for n in range(40):
+            await mq.send("orders", b"bad" if n % 4 == 0 else b"good")
+            await asyncio.sleep(1)
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        fields = {"consumerGroup": "g", "clientId": mq.session.client_id}
+        reply = await ask(kept, code, **fields, jstackEnable="false")
+        rates = decode_body(ConsumerRunningInfo, reply.body).status_table
+        orders, retries = rates["orders"], rates["%RETRY%g"]
+        assert orders.consume_failed_msgs == 10
+        assert 0.2 < orders.consume_failed_tps < 0.3
+        assert 0.7 < orders.consume_ok_tps < 0.8
+        assert 0.9 < orders.pull_tps < 1.1
+        assert orders.pull_rt > 0
+        assert 99 <= orders.consume_rt < 120
+        assert retries.consume_failed_msgs == 0
+        assert retries.consume_ok_tps > 0
+
+        await asyncio.sleep(80)
+        reply = await ask(kept, code, **fields, jstackEnable="false")
+        later = decode_body(ConsumerRunningInfo, reply.body).status_table["orders"]
+        assert (later.consume_ok_tps, later.pull_tps) == (0, 0)  # of a minute
+        assert later.consume_failed_msgs == 10  # of an hour
+        assert later.consume_rt > 99
+
+    simulate(scenario, 1)
+
+
+def test_who_iterates_is_counted_as_well() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        for _ in range(3):
+            await mq.send("orders", b"1")
+        seen = 0
+        async with mq.consume("orders", group="g", start_from=StartFrom.FIRST) as stream:
+            async for _ in stream:
+                seen += 1
+                await asyncio.sleep(2)
+                if seen == 4:
+                    break
+            (kept,) = mq.session._consumers.values()
+            assert isinstance(kept, PushConsumer)
+            kept._sample()
+            rates = kept._rates.status("orders")
+            assert 1_900 < rates.consume_rt < 2_100
+            assert rates.consume_ok_tps > 0
+
+    simulate(scenario, 1)

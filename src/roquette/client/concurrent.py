@@ -152,7 +152,7 @@ class ConcurrentQueues:
             if state.dropped:
                 continue
             self._at_work[index] = (state, messages, self._member.session.clock.steady_ms())
-            done = await self._member.handle(messages)
+            done = await self._member.handle(state, messages)
             if self._at_work.pop(index, None) is None:
                 continue  # it took too long: the messages have gone back already
             for message in messages[:done]:

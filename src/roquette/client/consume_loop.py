@@ -11,6 +11,7 @@ from roquette.client import calls
 from roquette.client.calls import Pulled, PullFilter
 from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.core.rates import ConsumeRates
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.selection import matcher
 from roquette.client.session import Session
@@ -58,6 +59,7 @@ class PullLoop:
         subscriptions: Mapping[str, SubscriptionData],
         options: ConsumerOptions,
         receiver: Receiver,
+        rates: ConsumeRates,
     ) -> None:
         self._session = session
         self._config = session.config
@@ -68,6 +70,7 @@ class PullLoop:
         self._orderly = options.orderly
         self._commits = options.model is Model.CLUSTERING
         self._receiver = receiver
+        self._rates = rates
         self.paused = False
         self._limits: dict[str, tuple[int, int]] = {}  # of topics: messages and bytes of one queue
 
@@ -92,6 +95,7 @@ class PullLoop:
             queue = state.queue
             route = self._session.known_route(queue.topic)
             try:
+                began_ms = self._session.clock.steady_ms()
                 pulled = await self._pull(state, broker_id)
                 if state.dropped:
                     return
@@ -104,7 +108,7 @@ class PullLoop:
                 if pulled.moved:
                     await self._move(state, pulled.next_offset)
                     return
-                self._take(state, pulled)
+                self._take(state, pulled, began_ms)
                 health.worked()
                 if stuck and pulled.suggested_broker_id == 0:  # "ask the master": that is not who
                     await self._moved(route, queue, config.pull_pause_ms)  # we take for it
@@ -173,7 +177,7 @@ class PullLoop:
         session.greet_soon(address)
         return await session.api.call(address, call, timeout_ms=config.pull_timeout_ms)
 
-    def _take(self, state: ProcessQueue, pulled: Pulled) -> None:
+    def _take(self, state: ProcessQueue, pulled: Pulled, began_ms: int) -> None:
         if not pulled.records:
             state.next_offset = pulled.next_offset
             return
@@ -197,6 +201,8 @@ class PullLoop:
                 self._namespace.show(message)
             messages.append(message)
         state.take(messages + unreadable, pulled.next_offset)
+        took_ms = self._session.clock.steady_ms() - began_ms
+        self._rates.pulled(state.queue.topic, len(messages) + len(unreadable), took_ms)
         self._receiver.submit(state, messages)
         for message in unreadable:
             self._receiver.bury(state, message)

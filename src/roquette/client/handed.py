@@ -74,10 +74,13 @@ class HandedQueues(ConcurrentQueues):
         entry = self._at_work.pop(_HERE, None)
         if entry is None:
             return  # it took too long: the message has gone back already
+        state, _, began_ms = entry
+        took_ms = self._member.session.clock.steady_ms() - began_ms
+        self._member.rates.handled(state.queue.topic, int(accepted), int(not accepted), took_ms)
         if accepted:
-            self._member.finish(entry[0], message)
+            self._member.finish(state, message)
         else:
-            self._failed(entry[0], message)
+            self._failed(state, message)
 
     async def handle(self, message: ReceivedMessage) -> bool:
         """Hand out a message of no queue of ours, when its turn comes; whether it was accepted."""

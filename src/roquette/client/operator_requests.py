@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.core.rates import ConsumeRates
 from roquette.errors import CorruptRecord, Refused, RemoteProtocolError
 from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.names import RETRY_PREFIX
@@ -146,8 +147,9 @@ def running_info(
     properties: dict[str, str],
     subscriptions: Mapping[str, SubscriptionData],
     queues: Mapping[MessageQueue, ProcessQueue],
+    rates: ConsumeRates | None = None,
 ) -> ConsumerRunningInfo:
-    """What a consumer is doing, in Apache's form (its ConsumerRunningInfo)."""
+    """What a consumer is doing, in Apache's form (its ConsumerRunningInfo); a reader has no rates."""
     return ConsumerRunningInfo(
         properties=properties,
         subscription_set=list(subscriptions.values()),
@@ -162,5 +164,8 @@ def running_info(
             )
             for queue, state in queues.items()
         },
-        status_table={topic: ConsumeStatus() for topic in subscriptions},
+        status_table={
+            topic: rates.status(topic) if rates is not None else ConsumeStatus()
+            for topic in subscriptions
+        },
     )

@@ -138,7 +138,7 @@ class OrderlyQueues:
         failures = current[0].reconsume_times
         while current and not state.dropped:
             if state.locked:
-                done = await self._member.handle(list(current))
+                done = await self._member.handle(state, list(current))
                 if done == 0 and 0 <= self._member.max_reconsume_times <= failures:
                     done = int(await self._is_buried(current[0], failures))
                 for message in current[:done]:

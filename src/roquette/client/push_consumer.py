@@ -16,6 +16,7 @@ from roquette.client.consume_loop import PullLoop
 from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.core.rates import SAMPLE_S, ConsumeRates
 from roquette.client.handed import HandedQueues
 from roquette.client.handler import BatchHandler, Handler, HandlerRunner, Messages
 from roquette.client.interceptors import Interceptors
@@ -82,7 +83,8 @@ class PushConsumer:
         if options.model is Model.CLUSTERING:
             retry = retry_topic(group)
             self._subscriptions[retry] = subscription(retry, "*", session.clock.now_ms())
-        self._pulls = PullLoop(session, group, self._subscriptions, options, self)
+        rates = self._rates = ConsumeRates(self._subscriptions, session.clock.steady_ms())
+        self._pulls = PullLoop(session, group, self._subscriptions, options, self, rates)
         self.offsets = OffsetStore(session, group, options.start_from, self._local_file(files))
         self._idle = asyncio.Event()
         member = Membership(
@@ -92,6 +94,7 @@ class PushConsumer:
             max_reconsume_times=options.max_reconsume_times,
             shares=options.model is Model.CLUSTERING,
             handle=self._handle,
+            rates=rates,
             revoked=self._revoked,
             retry_levels=options.retry_levels,
             save=self.offsets.save,
@@ -145,6 +148,7 @@ class PushConsumer:
         self._tasks = [
             tasks.keep(f"{name}-rebalance", self._rebalance_loop),
             tasks.every(f"{name}-persist", config.persist_offsets_ms / 1000, self.persist),
+            tasks.every(f"{name}-rates", SAMPLE_S, self._sample),
         ]
         if self.options.model is Model.CLUSTERING:
             step = config.lock_interval_ms / 1000
@@ -284,7 +288,7 @@ class PushConsumer:
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
             "unreadableMessages": str(self._unreadable),
         }
-        info = running_info(properties, self._subscriptions, self.queues)
+        info = running_info(properties, self._subscriptions, self.queues, self._rates)
         if jstack:
             info.jstack = self._handler.stacks()
         return Reply(b"", encode_body(info))
@@ -435,8 +439,15 @@ class PushConsumer:
 
     # consuming
 
-    async def _handle(self, messages: Messages) -> int:
-        return (await self._handler.run(messages))[0]
+    async def _handle(self, state: ProcessQueue, messages: Messages) -> int:
+        began_ms = self.session.clock.steady_ms()
+        done = (await self._handler.run(messages))[0]
+        took_ms = self.session.clock.steady_ms() - began_ms
+        self._rates.handled(state.queue.topic, done, len(messages) - done, took_ms)
+        return done
+
+    def _sample(self) -> None:
+        self._rates.sample(self.session.clock.steady_ms())
 
     async def _hand_out(self, message: ReceivedMessage) -> bool:
         assert self.handed is not None

@@ -13,6 +13,7 @@ from typing import Final
 
 from roquette.client import calls
 from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.core.rates import ConsumeRates
 from roquette.client.handler import Messages
 from roquette.client.producer import Producer
 from roquette.client.retries import Returns
@@ -38,6 +39,7 @@ class Membership:
         max_reconsume_times: see ConsumerOptions.
         shares: False for broadcasting, which needs no locks and sends nothing back.
         handle: runs the application's handler with messages of one queue; how many of the first are done.
+        rates: counts what is handled otherwise.
         revoked: tells the application of queues that are given up.
         retry_levels: see ConsumerOptions.
         save: commits offsets; False when a broker did not take one.
@@ -50,7 +52,8 @@ class Membership:
     group: str
     max_reconsume_times: int
     shares: bool
-    handle: Callable[[Messages], Awaitable[int]]
+    handle: Callable[[ProcessQueue, Messages], Awaitable[int]]
+    rates: ConsumeRates
     revoked: Callable[[list[MessageQueue]], Awaitable[None]]
     retry_levels: tuple[int, ...]
     save: Callable[[Iterable[ProcessQueue]], Awaitable[bool]]
