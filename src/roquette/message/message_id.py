@@ -9,6 +9,7 @@ MessageClientIDSetter.
 
 import ipaddress
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from roquette.errors import CorruptRecord
 
@@ -29,6 +30,7 @@ def host_bytes(host: str, port: int) -> bytes:
     return address.packed + port.to_bytes(4, "big")
 
 
+@lru_cache(1024)
 def host_text(host: bytes) -> str:
     """`1.2.3.4:10911`, or `[::1]:10911` for a 20-byte host.
 
