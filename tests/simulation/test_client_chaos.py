@@ -1,14 +1,22 @@
 """What happens to a client's own process: its loop stands still, handlers storm with errors. No message is lost, no member stays dead."""
 
 import asyncio
+import contextlib
+import itertools
+import os
 import random
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from roquette.client.client import Client
+from roquette.errors import ClientError
 from roquette.message.message import ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.command import Command
 
 pytestmark = pytest.mark.simulation
 
@@ -99,5 +107,83 @@ def test_a_storm_of_errors_ends_with_every_message_handled(seed: int) -> None:
         await asyncio.sleep(120)
         for ip, client in world.clients.items():
             assert len(client.session.tasks) <= tasks[ip], "no task is left behind"
+
+    simulate(scenario, seed)
+
+
+GARBAGE = (b"\xff{[", b'{"nextBeginOffset": "x"}')  # a body and fields that are none
+
+
+def garble(client: Client, chance: Callable[[], bool]) -> None:
+    """Some answers to a client cannot be decoded."""
+    remoting = client.session.remoting
+    real = remoting.invoke
+
+    async def invoke(address: str, code: int, *rest: Any, **settings: Any) -> Command:
+        answer = await real(address, code, *rest, **settings)
+        if answer.code == 0 and chance():
+            answer.body, answer.ext = GARBAGE[0], Raw(GARBAGE[1])
+        return answer
+
+    remoting.invoke = invoke  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("ROQUETTE_SEEDS", "2"))))
+def test_all_of_it_at_once_while_servers_come_and_go(seed: int) -> None:
+    """Loops that stand still, handlers that fail, answers that do not decode, killed servers, in any order."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        world = World(cluster)
+        sender = await world.begin()
+        rng, quiet = cluster.loop.random, False
+        for ip in (*MEMBERS, SENDER):
+            client = sender if ip == SENDER else world.clients[ip]
+            garble(client, lambda: not quiet and rng.random() < 0.05)
+        sent = {b"first"}
+
+        async def send() -> None:
+            for number in itertools.count():
+                if quiet:
+                    return
+                with contextlib.suppress(ClientError):
+                    await sender.send("orders", f"{number}")
+                    sent.add(b"%d" % number)
+                await asyncio.sleep(rng.uniform(0.0, 1.0))
+
+        sending = cluster.loop.create_task(send())
+        for _ in range(15):
+            await asyncio.sleep(rng.uniform(1.0, 15.0))
+            kind = rng.choice(("pause", "storm", "broker", "name server", "reset", "partition"))
+            member = rng.choice(MEMBERS)
+            if kind == "pause":
+                cluster.pause(member, rng.choice((5.0, 60.0)))
+            elif kind == "storm":
+                world.storm = rng.choice((0.0, 0.5))
+            elif kind == "reset":
+                cluster.reset(member)
+            elif kind == "partition":
+                cluster.partition(member, BROKER)
+                await asyncio.sleep(rng.uniform(0.0, 90.0))
+                cluster.heal()
+            else:
+                server = BROKER if kind == "broker" else NAMESRV
+                cluster.kill(server)
+                await asyncio.sleep(rng.uniform(0.0, 20.0))
+                await cluster.restart(server)
+        world.storm, quiet = 0.0, True
+        await sending
+        assert len(sent) > 50, "the run must have done something"
+        await world.all_handled(sent, 2 * 3_600)
+        await asyncio.sleep(120)
+        found = cluster.host(BROKER).service.tables.consumers.find("g")
+        living = sorted(client.session.client_id for client in world.clients.values())
+        assert sorted(found.client_ids()) == living, "no zombie members"
+        for ip in MEMBERS:
+            session = world.clients[ip].session
+            await cluster.run_on(ip, world.clients[ip].close())
+            assert len(session.tasks) == 0, "no task is left behind"
+        await asyncio.sleep(1)
+        found = cluster.host(BROKER).service.tables.consumers.find("g")
+        assert found is None or not found.client_ids()
 
     simulate(scenario, seed)
