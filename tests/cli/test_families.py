@@ -65,7 +65,7 @@ def test_settings_are_shown_and_changed(roquette: Roquette, namesrv: str) -> Non
         (("broker", "config", "get", "brokerNam"), "did you mean brokerName"),
         (("broker", "config", "set", "x"), "KEY=VALUE"),
         (("broker", "config", "set", "a=1", "a=2", "--all"), "twice"),
-        (("broker", "config", "set", "a=1"), "--broker NAME, or --all"),
+        (("broker", "config", "set", "a=1"), "--cluster NAME, or --all"),
         (("broker", "config", "get", "--broker", "b"), "knows no broker b"),
         (("broker", "config", "set", "--all", "brokerName=x"), "brokerName"),
         (("namesrv", "config", "set", "listenPort=1"), "black list"),

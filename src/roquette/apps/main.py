@@ -22,7 +22,6 @@ app = typer.Typer(
     name="roquette",
     help="Apache RocketMQ in Python: name server, broker, and tools for topics, messages and groups.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"auto_envvar_prefix": "ROQUETTE"},

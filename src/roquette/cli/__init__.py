@@ -15,6 +15,7 @@ from roquette.cli import (
     explain,
     group,
     messages,
+    mqadmin,
     produce,
     store,
     tls,
@@ -42,3 +43,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(acl.app, name="acl")
     app.add_typer(tls.app, name="tls")
     app.add_typer(context.app, name="context")
+    app.command(
+        "mqadmin",
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )(mqadmin.mqadmin_command)

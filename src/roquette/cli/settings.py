@@ -63,15 +63,18 @@ def broker_set_command(
     where: Cluster,
     changes: Changes,
     broker: BrokerName = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="NAME", help="Every master of this cluster.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every master.")] = False,
 ) -> None:
     """Change settings of a running broker, all of them or none; it says which values are possible."""
     from roquette.admin.settings import change_brokers
 
     wanted = changes_of(changes)
-    if (broker is None) != every:
-        raise ConfigError("say which: --broker NAME, or --all")
-    tell(where, where.run(change_brokers(broker, wanted)), wanted)
+    if (broker is not None) + (cluster is not None) + every != 1:
+        raise ConfigError("say which: --broker NAME, --cluster NAME, or --all")
+    tell(where, where.run(change_brokers(broker, wanted, cluster)), wanted)
 
 
 @name_server_app.command("get")

@@ -11,8 +11,6 @@ from roquette.wire.bodies.topic_config import TopicConfig
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
-    AddWritePermOfBrokerRequestHeader,
-    AddWritePermOfBrokerResponseHeader,
     CreateTopicRequestHeader,
     DeleteKVConfigRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
@@ -27,15 +25,6 @@ def wipe_write_permission(broker_name: str) -> Call[int]:
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         lambda answer: decode_ext(WipeWritePermOfBrokerResponseHeader, answer.ext).wipe_topic_count,
         WipeWritePermOfBrokerRequestHeader(broker_name=broker_name),
-    )
-
-
-def add_write_permission(broker_name: str) -> Call[int]:
-    """Have a name server tell clients that a broker's topics take messages again; how many there are."""
-    return Call(
-        RequestCode.ADD_WRITE_PERM_OF_BROKER,
-        lambda answer: decode_ext(AddWritePermOfBrokerResponseHeader, answer.ext).add_topic_count,
-        AddWritePermOfBrokerRequestHeader(broker_name=broker_name),
     )
 
 
