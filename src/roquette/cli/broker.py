@@ -11,6 +11,7 @@ from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_ve
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
 from roquette.cli.settings import broker_app as settings_app
+from roquette.cli.waiting import IgnoredGroups, Settle, Timeout
 from roquette.errors import ClientError
 
 if TYPE_CHECKING:
@@ -137,19 +138,9 @@ def drain_command(
     wait: Annotated[
         bool, typer.Option("--wait", help="Until everything is consumed; else only the first step.")
     ] = False,
-    settle: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=0, help="What clients need to hear of other routes (Java: 30)."
-        ),
-    ] = 35.0,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Of --wait; then what is left is shown.")
-    ] = 3600.0,
-    ignore_group: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GROUP", help="A group that nobody runs any more; may be repeated."),
-    ] = None,
+    settle: Settle = 35.0,
+    timeout: Timeout = 3600.0,
+    ignore_group: IgnoredGroups = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also with topics that are on this broker alone.")
     ] = False,

@@ -8,6 +8,7 @@ import typer
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
+from roquette.cli.waiting import IgnoredGroups, Settle, Timeout
 
 if TYPE_CHECKING:
     from roquette.admin.resize import ProofRow
@@ -25,19 +26,9 @@ def resize_command(
     wait: Annotated[
         bool, typer.Option("--wait", help="Until every group has read the queues that go.")
     ] = False,
-    settle: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=0, help="What clients need to hear of other routes (Java: 30)."
-        ),
-    ] = 35.0,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Of --wait; then what is left is shown.")
-    ] = 3600.0,
-    ignore_group: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GROUP", help="A group that nobody runs any more; may be repeated."),
-    ] = None,
+    settle: Settle = 35.0,
+    timeout: Timeout = 3600.0,
+    ignore_group: IgnoredGroups = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also orders that lose messages or order.")
     ] = False,
