@@ -495,6 +495,7 @@ def test_a_queue_locked_while_locks_are_renewed_stays_locked() -> None:
             handle=nothing,
             rates=nothing,
             revoked=nothing,
+            handlers_s=0.0,
             retry_levels=(),
             save=nothing,
             changed=nothing,

@@ -689,6 +689,42 @@ def test_queues_are_told_before_another_member_gets_them(orderly: bool) -> None:
     simulate(scenario, 1)
 
 
+def test_nobody_has_a_queue_before_an_on_revoke_ends_however_long_handlers_take() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        told: dict[MessageQueue, float] = {}
+        there: dict[MessageQueue, float] = {}
+        at_work: list[ReceivedMessage] = []
+        loop = asyncio.get_running_loop()
+
+        async def revoked(queues: list[MessageQueue]) -> None:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                told.update(dict.fromkeys(queues, loop.time()))
+
+        async def handle(message: ReceivedMessage) -> None:
+            at_work.append(message)
+            await asyncio.sleep(20)
+
+        async def handle_there(message: ReceivedMessage) -> None:
+            there.setdefault(message.queue, loop.time())
+
+        for n in range(40):
+            await mq.send("orders", f"{n}")
+        await mq.subscribe(
+            "orders", group="g", handler=handle, on_revoke=revoked, start_from=0, concurrency=41
+        )
+        await until(lambda: len(at_work) == 41)
+        other = await cluster.client("10.0.2.7")
+        await other.subscribe("orders", group="g", handler=handle_there, start_from=0)
+        await until(lambda: len(there) == 2)
+        assert told.keys() == there.keys()
+        assert all(told[queue] < there[queue] for queue in told)
+
+    simulate(scenario, 1)
+
+
 def test_an_on_revoke_that_fails_or_hangs_holds_nobody_up() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)

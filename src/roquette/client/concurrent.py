@@ -1,7 +1,7 @@
 """Concurrent consumption: up to `concurrency` handlers at a time, whatever the queue; failed messages go back to the broker.
 
 Apache: ConsumeMessageConcurrentlyService. A queue that is given up goes to its next member when the handlers at
-work on it have ended, `GIVE_UP_S` at most, and its offset is committed; then its lock is free.
+work on it have ended, `Membership.handlers_s` at most, and its offset is committed; then its lock is free.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ from roquette.message.message import MessageQueue, ReceivedMessage
 log = logging.getLogger("roquette.client")
 
 EXPIRY_BEAT_S: Final = 60.0
-GIVE_UP_S: Final = 1.5  # with the next, less than others wait for a lock
 SETTLE_S: Final = 0.3
 
 
@@ -88,7 +87,7 @@ class ConcurrentQueues:
 
     async def _give_up(self, states: list[ProcessQueue]) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + GIVE_UP_S
+        deadline = loop.time() + self._member.handlers_s
         left = states
         try:
             while left:

@@ -11,7 +11,7 @@ from typing import Final
 
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health
-from roquette.client.concurrent import GIVE_UP_S, ConcurrentQueues
+from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.consume_loop import PullLoop
 from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.offsets import LocalOffsetFile
@@ -25,7 +25,7 @@ from roquette.client.offset_store import OffsetStore
 from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
-from roquette.client.queue_locks import Membership, QueueLocks
+from roquette.client.queue_locks import GIVE_UP_S, REVOKE_S, Membership, QueueLocks
 from roquette.client.retries import DEAD, hand_back
 from roquette.client.selection import subscription
 from roquette.client.session import Session
@@ -45,8 +45,7 @@ log = logging.getLogger("roquette.client")
 IDLE_S: Final = 0.2  # a queue without work for so long is at rest
 CLOSE_S: Final = 10.0  # how long `close` waits for handlers at work
 SETTLE_S: Final = 1.0  # within it a new master hears of all members and their locks
-REVOKE_S: Final = 1.0  # how long the application may take to let queues go
-LAST_COMMIT_S: Final = 3.0  # and how long it tries to save the last offsets
+LAST_COMMIT_S: Final = 3.0  # how long it tries to save the last offsets
 
 
 class PushConsumer:
@@ -96,6 +95,7 @@ class PushConsumer:
             handle=self._handle,
             rates=rates,
             revoked=self._revoked,
+            handlers_s=GIVE_UP_S - (REVOKE_S if options.on_revoke is not None else 0.0),
             retry_levels=options.retry_levels,
             save=self.offsets.save,
             changed=self.rebalance_soon,

@@ -25,6 +25,8 @@ from roquette.message.names import HANDOVER_PREFIX
 log = logging.getLogger("roquette.client")
 
 PATIENCE_MS: Final = 2_000
+REVOKE_S: Final = 0.5  # so long the application may take to let queues go
+GIVE_UP_S: Final = 1.5  # handlers and that together; what is left of the patience is for commits
 _PAUSES_S: Final = (
     0.02,
     1.0,
@@ -41,6 +43,7 @@ class Membership:
         handle: runs the application's handler with messages of one queue; how many of the first are done.
         rates: counts what is handled otherwise.
         revoked: tells the application of queues that are given up.
+        handlers_s: how long handlers at work on such queues are waited for.
         retry_levels: see ConsumerOptions.
         save: commits offsets; False when a broker did not take one.
         changed: called when queues may be shared again.
@@ -55,6 +58,7 @@ class Membership:
     handle: Callable[[ProcessQueue, Messages], Awaitable[int]]
     rates: ConsumeRates
     revoked: Callable[[list[MessageQueue]], Awaitable[None]]
+    handlers_s: float
     retry_levels: tuple[int, ...]
     save: Callable[[Iterable[ProcessQueue]], Awaitable[bool]]
     changed: Callable[[], None]
