@@ -17,6 +17,7 @@ from roquette.cli import (
     messages,
     mqadmin,
     produce,
+    schema,
     store,
     tls,
     topic,
@@ -43,6 +44,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(acl.app, name="acl")
     app.add_typer(tls.app, name="tls")
     app.add_typer(context.app, name="context")
+    app.command("schema")(schema.schema_command)
     app.command(
         "mqadmin",
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
