@@ -1,6 +1,7 @@
 """`roquette schema`: what commands print with --output json, as JSON schemas."""
 
 from importlib import import_module
+from types import GenericAlias
 from typing import Annotated, Any, Final
 
 import typer
@@ -29,7 +30,8 @@ def schema_of(command: str) -> dict[str, Any]:
     if command not in _ROWS:
         raise ConfigError(f"there is no schema of {command!r}; there are: {', '.join(_ROWS)}")
     module, _, name = _ROWS[command].partition(":")
-    return msgspec.json.schema(list[getattr(import_module(module), name)])
+    row = getattr(import_module(module), name)
+    return msgspec.json.schema(GenericAlias(list, (row,)))
 
 
 def schema_command(
