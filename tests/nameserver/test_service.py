@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.exposition import read_exposition
 
 from roquette.base.clock import LoopClock
 from roquette.base.descriptors import SHORTAGE
@@ -124,6 +125,27 @@ def test_a_route_is_found_and_looks_as_java_wants_it(namesrv: Run) -> None:
         }
 
     namesrv(scenario)
+
+
+def test_metrics_and_health(namesrv: Run) -> None:
+    async def get(path: str) -> tuple[bytes, str]:
+        reader, writer = await asyncio.open_connection("10.0.0.9", 5557)
+        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return head.split()[1], body.decode()
+
+    async def scenario(case: Case) -> None:
+        await case.register(body_of("T", "U"))
+        status, text = await get("/metrics")
+        found = {sample.name: sample.value for sample in read_exposition(text)}
+        assert status == b"200"
+        assert found["rocketmq_namesrv_brokers"] == 1
+        assert found["rocketmq_namesrv_topics"] == len(case.server.core.routes.topics())
+        assert found["rocketmq_namesrv_connections"] >= 1
+        assert await get("/healthz") == (b"200", "ok\n")
+
+    namesrv(scenario, metrics_listen="10.0.0.9:5557")
 
 
 def test_an_unknown_topic_is_17_with_apaches_words(namesrv: Run) -> None:

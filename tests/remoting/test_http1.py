@@ -4,12 +4,15 @@ import asyncio
 import http.client
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from roquette.remoting.http1 import MOST_HEAD, HttpPages, HttpRefused, HttpSession, read_request
+from roquette.remoting.http_stream import StreamedPage
 from roquette.testing.sim_loop import SimLoop, run
 
 PAGES = HttpPages(about="a port", more={"/metrics": lambda: ("text/x", b"1 2 3")})
@@ -57,7 +60,11 @@ def simulated(scenario: Callable[[], Any], **options: Any) -> None:
         (b"GET /healthz?now HTTP/1.1", 200, b"ok\n"),
         (b"GET /readyz HTTP/1.0", 200, b"ok\n"),
         (b"GET /metrics HTTP/1.1", 200, b"1 2 3"),
-        (b"GET /favicon.ico HTTP/1.1", 404, b"no such page; there are / /healthz and /readyz\n"),
+        (
+            b"GET /favicon.ico HTTP/1.1",
+            404,
+            b"no such page; there are / /healthz /readyz /metrics\n",
+        ),
         (b"POST / HTTP/1.1", 405, b"only GET and HEAD are answered here\n"),
         (b"GET / HTTP/3", 505, b"HTTP/1.1 is spoken here\n"),
         (b"GET /", 400, b"this is no request line of HTTP/1.1\n"),
@@ -91,6 +98,124 @@ def test_a_server_that_is_not_ready_says_why() -> None:
         assert answer.endswith(b"it stops\n")
 
     simulated(scenario, pages=HttpPages(about="a port", ready=lambda: "it stops"))
+
+
+def streamed(count: int, size: int = 3) -> tuple[HttpPages, StreamedPage]:
+    """A page /s of so many pieces."""
+    page = StreamedPage(kind="text/x", begin=lambda: (b"x" * size for _ in range(count)))
+    return HttpPages(about="a port", streams={"/s": page}), page
+
+
+def unchunked(answer: bytes) -> bytes:
+    """The body of an answer in chunks, which are whole."""
+    found, rest = b"", answer.partition(b"\r\n\r\n")[2]
+    while True:
+        size, _, rest = rest.partition(b"\r\n")
+        data, rest = rest[: int(size, 16)], rest[int(size, 16) :]
+        assert rest.startswith(b"\r\n")
+        found, rest = found + data, rest[2:]
+        if not data:
+            return found
+
+
+def test_a_streamed_page_comes_in_chunks_or_ends_the_connection() -> None:
+    pages, page = streamed(10)
+
+    async def scenario() -> None:
+        one = await ask(b"GET /s HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert unchunked(one) == b"x" * 30
+        old = await ask(b"GET /s HTTP/1.0\r\n\r\n")
+        assert old.partition(b"\r\n\r\n")[2] == b"x" * 30
+        head = await ask(b"HEAD /s HTTP/1.0\r\n\r\n")
+        assert head.endswith(b"\r\n\r\n")
+        two = await ask(b"GET /s HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert two.endswith(b"a port\n")
+        assert page.running == 0
+
+    simulated(scenario, pages=pages)
+
+
+def test_others_run_between_two_pieces_and_who_does_not_read_holds_nothing_up() -> None:
+    made = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal made
+        for _ in range(1_000):
+            made += 1
+            yield b"x" * 10_000
+
+    page = StreamedPage(kind="text/x", begin=pieces)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        _, writer = await asyncio.open_connection(HOST, PORT, limit=1_000)
+        writer.write(b"GET /s HTTP/1.1\r\n\r\n")
+        while made == 0:
+            await asyncio.sleep(0.001)
+        seen = []
+        for _ in range(20):
+            seen.append(made)
+            step = loop.create_future()
+            loop.call_soon(step.set_result, None)
+            await step
+        assert all(later - before <= 2 for before, later in pairwise(seen))
+        await asyncio.sleep(1)
+        assert made < 500  # it waits for the peer
+        assert page.running == 1
+        await asyncio.sleep(40)
+        assert page.running == 0  # and not for ever
+        writer.close()
+
+    simulated(scenario, pages=HttpPages(about="a port", streams={"/s": page}))
+
+
+def test_so_many_streams_at_the_same_time_and_no_more() -> None:
+    pages, page = streamed(1_000, 10_000)
+
+    async def scenario() -> None:
+        open_ones = []
+        for _ in range(2):
+            _, writer = await asyncio.open_connection(HOST, PORT, limit=1_000)
+            writer.write(b"GET /s HTTP/1.1\r\n\r\n")
+            open_ones.append(writer)
+        await asyncio.sleep(1)
+        assert b" 503 " in await ask(b"GET /s HTTP/1.0\r\n\r\n")
+        for writer in open_ones:
+            writer.close()
+        await asyncio.sleep(1)
+        assert page.running == 0
+
+    simulated(scenario, pages=pages)
+
+
+def test_a_streamed_page_names_topics_so_others_get_it_by_a_setting_of_its_own() -> None:
+    pages, _ = streamed(1)
+
+    async def refused() -> None:
+        assert b" 403 " in await ask(b"GET /s HTTP/1.0\r\n\r\n")
+        assert b" 200 " in await ask(b"GET /healthz HTTP/1.0\r\n\r\n")
+
+    async def answered() -> None:
+        assert b" 200 " in await ask(b"GET /s HTTP/1.0\r\n\r\n")
+
+    simulated(refused, local=False, pages=replace(pages, anyone=True))
+    simulated(answered, local=False, pages=replace(pages, anyone=True, shown=True))
+
+
+def test_a_page_whose_making_fails_is_cut_and_never_taken_for_whole() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"a part"
+        raise ValueError("a defect")
+
+    page = StreamedPage(kind="text/x", begin=pieces)
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        with pytest.raises(ConnectionError):
+            await ask(b"GET /s HTTP/1.1\r\n\r\n")
+        assert page.running == 0
+
+    simulated(scenario, pages=HttpPages(about="a port", streams={"/s": page}))
 
 
 def test_a_head_that_is_too_long_or_does_not_come_ends_the_connection() -> None:

@@ -18,6 +18,7 @@ from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.operation.clean_up import UpkeepProcessor
 from roquette.broker.operation.consume_stats import ConsumeStatsProcessor
 from roquette.broker.operation.group_admin import GroupProcessor
+from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.broker.operation.offset_admin import OffsetAdminProcessor
 from roquette.broker.operation.offset_requests import OffsetProcessor
 from roquette.broker.operation.query import QueryProcessor
@@ -156,6 +157,7 @@ def _of_both(
         UpkeepProcessor(core, saved, deletions),
         AdminProcessor(core),
         AccessFeature(core),
+        MetricsFeature(core, stats.items, deletions),
     ]
 
 

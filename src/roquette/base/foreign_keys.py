@@ -162,11 +162,11 @@ _BROKER_IDLE = {
     "topics are not compacted, and have no batch queues": """
         enableCompaction compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal maxOffsetMapSize
         enableBatchPush mapperFileSizeBatchConsumeQueue searchBcqByCacheEnable sharedByteBufferNum""",
-    "metrics are what GET_BROKER_RUNTIME_INFO and mqadmin show: nothing is exported": """
-        metricsExporterType metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+    "metrics are at /metrics, all of them at all times; nothing is pushed": """
+        metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
         metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsGrpcExporterHeader
-        metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost
-        metricsPromExporterPort enableConnectionMetrics enableLagAndDlqMetrics enableMessageStoreMetrics
+        metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
+        enableConnectionMetrics enableLagAndDlqMetrics enableMessageStoreMetrics
         enablePopMetrics enableRemotingMetrics enableRequestMetrics enableStatsMetrics enableTransactionMetrics
         transactionMetricFlushInterval estimateAccumulation enableNotifyBeforePopCalculateLag""",
     "what is counted and logged is fixed": """

@@ -20,6 +20,7 @@ from roquette.base.options import (
 )
 from roquette.broker.replication.settings import ReplicationSettings
 from roquette.broker.tables.bounds import CAPACITY, Bounds, BoundSettings
+from roquette.remoting.metrics_settings import MetricsSettings
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
 
@@ -29,7 +30,7 @@ ADDRESSES: Final = matching(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(BoundSettings, ReplicationSettings):
+class BrokerConfig(BoundSettings, ReplicationSettings, MetricsSettings):
     """One immutable picture of the settings; `LiveConfig` holds the current one."""
 
     broker_name: str = option("", "Name of the broker set; empty takes the host's name.")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from roquette.base.lifecycle import Interval, Tasks
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
+from roquette.remoting.http1 import HttpPages
 from roquette.remoting.request import Peer, Row
 from roquette.store.results import Arrival
 
@@ -64,6 +65,10 @@ class Feature:
 
     def speaks(self, dispatcher: Dispatcher) -> Speaks | None:
         """What the broker's ports speak beside the remoting protocol; requests go to `dispatcher`."""
+        return None
+
+    def pages(self) -> HttpPages | None:
+        """What the broker's ports answer over HTTP besides what they are."""
         return None
 
     def beats(self) -> Iterable[Beat]:

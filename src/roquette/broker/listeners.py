@@ -79,6 +79,9 @@ class Listeners:
             if found is not None:
                 ours = self._speaks or found
                 self._speaks = replace(ours, http2=found.http2 or ours.http2)
+            pages = feature.pages()
+            if pages is not None and self._speaks is not None and self._speaks.http1 is not None:
+                self._speaks = replace(self._speaks, http1=self._speaks.http1.joined(pages))
 
     async def open(self, port: int, fast_port: int) -> None:
         """Accept connections. Raises ConfigError when the main port is taken; the other one is only missed."""

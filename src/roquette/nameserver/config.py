@@ -6,13 +6,14 @@ from typing import Final
 
 from roquette.base.config import to_properties
 from roquette.base.options import Kind, live, matching, option, options_of
+from roquette.remoting.metrics_settings import MetricsSettings
 
 ENVIRONMENT: Final = matching(r"[\w.-]{1,64}", "1 to 64 letters, digits, dots, - and _")
 _CAPACITY: Final = Kind(least=1, most=10_000_000)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class NamesrvConfig:
+class NamesrvConfig(MetricsSettings):
     """Where a name server listens and how it treats brokers."""
 
     bind_address: str = option("0.0.0.0", "The address to listen on; 0.0.0.0 is all of them.")

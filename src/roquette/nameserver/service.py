@@ -20,6 +20,7 @@ from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.nameserver.controller.registers import RegisterProcessor
 from roquette.nameserver.core import Lane, NameServerCore
 from roquette.nameserver.member_notices import MemberNotices
+from roquette.nameserver.metrics import NameServerMetrics
 from roquette.nameserver.processors.brokers import BrokerProcessor
 from roquette.nameserver.processors.kv_config import KvConfigProcessor
 from roquette.nameserver.processors.routes import RouteProcessor
@@ -80,6 +81,7 @@ class NameServer:
         self.tasks = Tasks()
         self._requests = Tasks()
         self._server: Server | None = None
+        self.metrics = NameServerMetrics(self.core, self.tasks, lambda: len(self.peers()), ABOUT)
         self._notices = MemberNotices(self.core.routes)
         self._caller: RemotingClient | None = None
 
@@ -142,6 +144,7 @@ class NameServer:
             self._protection.tls,
             self._speaks(),
         )
+        await self.metrics.start()
         core = self.core
         self.tasks.every(
             "scan-brokers", lambda: core.config.scan_not_active_broker_interval / 1000, self._scan
@@ -152,7 +155,11 @@ class NameServer:
 
     def _speaks(self) -> Speaks | None:
         door, guard = self._protection.door, self._protection.guard
-        return None if door is None else door.speaks(ABOUT, guard is not None)
+        if door is None:
+            return None
+        found = door.speaks(ABOUT, guard is not None)
+        assert found.http1 is not None
+        return replace(found, http1=found.http1.joined(self.metrics.pages))
 
     def client_rows(self, lane: int) -> list[Row]:
         """What clients need of a name server, for the ports of a broker in this process: Apache's proxy has both at one.
@@ -226,6 +233,7 @@ class NameServer:
 
     async def stop(self) -> None:
         """Stop to accept, close every connection, let a running save end."""
+        await self.metrics.close()
         if self._server is not None:
             await self._server.stop()
         await self.tasks.stop()

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, NamedTuple, cast
 
+from roquette.remoting.http_stream import PageStream, StreamedPage
 from roquette.remoting.parting import part
 
 MOST_HEAD: Final = 16 << 10  # bytes of request line and headers
@@ -32,13 +34,33 @@ class HttpPages:
         about: what the port is, and how a client is pointed at it: one line.
         anyone: whether other peers than those of the loopback get an answer.
         ready: why the server should get no requests now; "": it should.
+        well: what is wrong with the server itself; "": nothing.
         more: further pages by their path.
+        streams: pages that are made while they are sent, by their path.
+        shown: whether other peers than those of the loopback get these: they name topics and groups.
     """
 
     about: str
     anyone: bool = False
     ready: Callable[[], str] = lambda: ""
+    well: Callable[[], str] = lambda: ""
     more: Mapping[str, Page] = field(default_factory=dict)
+    streams: Mapping[str, StreamedPage] = field(default_factory=dict)
+    shown: bool = False
+
+    def joined(self, other: "HttpPages") -> "HttpPages":
+        """These pages with those of `other`, and with its judgement of the server's health."""
+        return replace(
+            self,
+            ready=other.ready,
+            well=other.well,
+            more={**self.more, **other.more},
+            streams={**self.streams, **other.streams},
+        )
+
+    def paths(self) -> str:
+        """Where something is."""
+        return " ".join(["/", "/healthz", "/readyz", *self.more, *self.streams])
 
 
 class HttpRequest(NamedTuple):
@@ -46,11 +68,13 @@ class HttpRequest(NamedTuple):
 
     Attributes:
         kept: whether another request may follow on the connection.
+        chunks: whether the answer may come in chunks: HTTP/1.1.
     """
 
     method: str
     path: str
     kept: bool
+    chunks: bool = False
 
 
 class HttpRefused(Exception):
@@ -87,7 +111,8 @@ def read_request(data: bytes) -> tuple[HttpRequest, int] | None:
     body = fields.get("content-length", "0") != "0" or "transfer-encoding" in fields
     wish = fields.get("connection", "")
     kept = not body and (wish == "keep-alive" or (words[2] == "HTTP/1.1" and wish != "close"))
-    return HttpRequest(words[0], words[1].partition("?")[0], kept), end + 4
+    request = HttpRequest(words[0], words[1].partition("?")[0], kept, words[2] == "HTTP/1.1")
+    return request, end + 4
 
 
 class HttpSession(asyncio.Protocol):
@@ -99,7 +124,8 @@ class HttpSession(asyncio.Protocol):
 
     def __init__(self, pages: HttpPages, local: bool, gone: Callable[[], None]) -> None:
         self._pages = pages
-        self._answers = local or pages.anyone
+        self._local = local
+        self._stream: PageStream | None = None
         self._gone = gone
         self._data = b""
         self._transport: asyncio.Transport
@@ -110,13 +136,19 @@ class HttpSession(asyncio.Protocol):
         self._wait()
 
     def _wait(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(REQUEST_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
         self._data += data
+        if self._stream is not None:
+            if len(self._data) > MOST_HEAD:
+                self._transport.abort()
+            return
+        self._read()
+
+    def _read(self) -> None:
         while self._data:
             try:
                 found = read_request(self._data)
@@ -128,7 +160,7 @@ class HttpSession(asyncio.Protocol):
             request, size = found
             self._data = self._data[size:]
             self._serve(request)
-            if not request.kept:
+            if not request.kept or self._stream is not None:
                 return
             if self._transport.get_write_buffer_size():  # it does not read its answers
                 self._transport.abort()
@@ -137,7 +169,7 @@ class HttpSession(asyncio.Protocol):
 
     def _serve(self, request: HttpRequest) -> None:
         pages = self._pages
-        if not self._answers:
+        if not (self._local or pages.anyone):
             words = "HTTP is answered to this machine only (setting httpAccess)\n"
             self._answer(403, words.encode(), request)
             return
@@ -148,17 +180,63 @@ class HttpSession(asyncio.Protocol):
         match request.path:
             case "/":
                 body = f"{pages.about}\n".encode()
-            case "/healthz":
-                pass
-            case "/readyz":
-                why = pages.ready()
+            case "/healthz" | "/readyz":
+                why = pages.well()
+                if not why and request.path == "/readyz":
+                    why = pages.ready()
                 if why:
                     status, body = 503, f"{why}\n".encode()
+            case path if path in pages.streams:
+                self._serve_stream(pages.streams[path], request)
+                return
             case path if path in pages.more:
                 kind, body = pages.more[path]()
             case _:
-                status, body = 404, b"no such page; there are / /healthz and /readyz\n"
+                status, body = 404, f"no such page; there are {pages.paths()}\n".encode()
         self._answer(status, body, request, kind)
+
+    def _serve_stream(self, page: StreamedPage, request: HttpRequest) -> None:
+        if not (self._local or self._pages.shown):
+            words = b"this page is for this machine only (setting metricsListen opens a port for others)\n"
+            self._answer(403, words, request)
+        elif page.running >= page.most:
+            words = b"as many are being sent already as are sent at the same time\n"
+            self._answer(503, words, request)
+        elif request.method == "HEAD":
+            self._answer(200, b"", request, page.kind)
+        else:
+            self._stop_timer()
+            chunks = "Transfer-Encoding: chunked\r\n" if request.chunks else ""
+            head = (
+                f"HTTP/1.1 200 OK\r\nContent-Type: {page.kind}\r\n{chunks}"
+                "X-Content-Type-Options: nosniff\r\n"
+                f"Connection: {'keep-alive' if request.kept and request.chunks else 'close'}\r\n\r\n"
+            )
+            self._transport.write(head.encode())
+            kept = request.kept and request.chunks
+            self._stream = PageStream(
+                page, self._transport, chunked=request.chunks, done=partial(self._streamed, kept)
+            )
+
+    def _streamed(self, kept: bool) -> None:
+        self._stream = None
+        if not kept:
+            part(self._transport, b"", self._gone)
+            return
+        self._wait()
+        self._read()
+
+    def pause_writing(self) -> None:
+        if self._stream is not None:
+            self._stream.pause()
+
+    def resume_writing(self) -> None:
+        if self._stream is not None:
+            self._stream.resume()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _answer(
         self,
@@ -177,11 +255,11 @@ class HttpSession(asyncio.Protocol):
         if request.kept:
             self._transport.write(data)
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         part(self._transport, data, self._gone)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
+        if self._stream is not None:
+            self._stream.close()
         self._gone()

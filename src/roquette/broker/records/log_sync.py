@@ -86,6 +86,9 @@ class LogSync:
         self._disk: DurabilityGate[Waiting] = DurabilityGate(store.synced_offset)
         self._answers: DurabilityGate[Waiting] = DurabilityGate(self._safe_offset())
         self._running: SyncPlan | None = None
+        self._began_ms = 0  # steady time, of that
+        self.syncs = 0  # that have ended well, since the start,
+        self.sync_ms = 0  # and how long they took together
         self._rest: asyncio.Future[None] | None = None  # of `finish`: no sync is running
         self._due = False
         self._broken = False
@@ -159,6 +162,7 @@ class LogSync:
             self._flushed(self._store.synced_offset)
             return
         self._running = plan
+        self._began_ms = self._clock.steady_ms()
         if not sync_file(plan.descriptor, self._ended):
             submit(plan.run).add_done_callback(self._ran)
 
@@ -177,6 +181,8 @@ class LogSync:
         except StoreError as refusal:
             self.abandon(str(refusal))
         else:
+            self.syncs += 1
+            self.sync_ms += self._clock.steady_ms() - self._began_ms
             self._flushed(end_offset)
             if plan.short is None:
                 self.kick()

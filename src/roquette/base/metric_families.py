@@ -1,0 +1,152 @@
+"""Every metric that a server shows: one row for its name, kind and meaning.
+
+Apache has two vocabularies: that of rocketmq-exporter (labels cluster, broker, topic, group) and that of 5.x brokers
+(cluster, node_type, node_id, topic, consumer_group); boards for Kafka have a third. What we add has names of the second
+form. Boards and alerts (`roquette generate`) are made from these rows, too.
+"""
+
+from typing import Final
+
+from roquette.base.exposition import DROPPED, Family
+
+_C, _G = "counter", "gauge"
+_ESTIMATE: Final = (
+    "estimated from the ends of the queues seen every 10 s, never read from the log, ms"
+)
+
+# rocketmq-exporter's.
+BROKER_TPS: Final = Family(
+    "rocketmq_broker_tps", _G, "Messages put a second, over the last minute."
+)
+BROKER_QPS: Final = Family(
+    "rocketmq_broker_qps", _G, "Messages got a second, over the last minute."
+)
+PRODUCER_TPS: Final = Family(
+    "rocketmq_producer_tps", _G, "Messages put to a topic a second, over the last minute."
+)
+PRODUCER_SIZE: Final = Family(
+    "rocketmq_producer_message_size", _G, "Bytes put to a topic a second, over the last minute."
+)
+PRODUCER_OFFSET: Final = Family(
+    "rocketmq_producer_offset", _C, "The ends of a topic's queues, added up."
+)
+DLQ_OFFSET: Final = Family(
+    "rocketmq_topic_dlq_offset", _C, "Messages that came to a group's dead-letter topic."
+)
+CONSUMER_TPS: Final = Family(
+    "rocketmq_consumer_tps", _G, "Messages a group got of a topic a second, over the last minute."
+)
+CONSUMER_SIZE: Final = Family(
+    "rocketmq_consumer_message_size", _G, "Bytes a group got of a topic a second, over a minute."
+)
+CONSUMER_OFFSET: Final = Family(
+    "rocketmq_consumer_offset", _C, "A group's committed offsets of a topic, added up."
+)
+ACCUMULATION: Final = Family(
+    "rocketmq_message_accumulation", _G, "Messages behind a group's committed offsets."
+)
+GROUP_DIFF: Final = Family(
+    "rocketmq_group_diff", _G, "The same, with how many members are online and how they consume."
+)
+GROUP_COUNT: Final = Family("rocketmq_group_count", _G, "Members of a group that are online.")
+LATENCY: Final = Family(
+    "rocketmq_group_get_latency_by_storetime", _G, f"How old what a group takes is: {_ESTIMATE}."
+)
+
+# 5.x brokers'.
+WATERMARK: Final = Family(
+    "rocketmq_processor_watermark", _G, "Requests that wait in a lane of the broker."
+)
+PERMISSION: Final = Family("rocketmq_broker_permission", _G, "2 write, 4 read, 6 both.")
+TOPIC_NUMBER: Final = Family("rocketmq_topic_number", _G, "Topics.")
+GROUP_NUMBER: Final = Family("rocketmq_consumer_group_number", _G, "Consumer groups.")
+MESSAGES_IN: Final = Family("rocketmq_messages_in_total", _C, "Messages put since the start.")
+BYTES_IN: Final = Family("rocketmq_throughput_in_total", _C, "Bytes put since the start.")
+MESSAGES_OUT: Final = Family("rocketmq_messages_out_total", _C, "Messages got since the start.")
+BYTES_OUT: Final = Family("rocketmq_throughput_out_total", _C, "Bytes got since the start.")
+PRODUCERS: Final = Family("rocketmq_producer_connections", _G, "Registrations of producers.")
+CONSUMERS: Final = Family("rocketmq_consumer_connections", _G, "Connections of a group's members.")
+LAG: Final = Family(
+    "rocketmq_consumer_lag_messages", _G, "Messages behind a group's committed offsets."
+)
+LAG_LATENCY: Final = Family(
+    "rocketmq_consumer_lag_latency", _G, f"How old what a group takes is: {_ESTIMATE}."
+)
+INFLIGHT: Final = Family(
+    "rocketmq_consumer_inflight_messages", _G, "Messages pulled and not committed."
+)
+READY: Final = Family(
+    "rocketmq_consumer_ready_messages", _G, "Messages that no pull has asked for."
+)
+STORAGE_SIZE: Final = Family("rocketmq_storage_size", _G, "Bytes of the commit log.")
+FLUSH_BEHIND: Final = Family(
+    "rocketmq_storage_flush_behind_bytes", _G, "Bytes of the log that no sync has covered."
+)
+
+# Of boards for Kafka.
+KAFKA_LAG: Final = Family(
+    "kafka_consumergroup_lag", _G, "rocketmq_consumer_lag_messages, as boards for Kafka name it."
+)
+KAFKA_GROUP_OFFSET: Final = Family(
+    "kafka_consumergroup_current_offset",
+    _G,
+    "rocketmq_consumer_offset, as boards for Kafka name it.",
+)
+KAFKA_TOPIC_OFFSET: Final = Family(
+    "kafka_topic_partition_current_offset", _G, "The end of each queue (metricsPerQueue=true)."
+)
+
+# Ours.
+SENDS_FAILED: Final = Family("rocketmq_sends_failed_total", _C, "Sends that were not stored.")
+SEND_BACKS: Final = Family(
+    "rocketmq_send_back_total", _C, "Messages consumers gave back to be tried again."
+)
+REFUSING: Final = Family(
+    "rocketmq_refusing_messages", _G, "1 while sends are refused: a disk is full."
+)
+DISK_USED: Final = Family("rocketmq_disk_used_ratio", _G, "The used share of a disk, 0 to 1.")
+FSYNC: Final = Family("rocketmq_fsync_seconds", "summary", "Syncs of the log and their seconds.")
+LOOP_LAG: Final = Family(
+    "rocketmq_event_loop_lag_seconds",
+    _G,
+    "The longest wait for the event loop, of the last minute.",
+)
+TASK_FAILURES: Final = Family(
+    "rocketmq_task_failures_total", _C, "Errors of a background task; it goes on after each."
+)
+TASK_AGE: Final = Family(
+    "rocketmq_task_well_age_seconds", _G, "Since a background task last went well."
+)
+TASK_ROW: Final = Family(
+    "rocketmq_task_failures_in_row", _G, "Errors of a background task since it last went well."
+)
+BACKWARD_REFUSED: Final = Family(
+    "rocketmq_offset_regressions_refused_total",
+    _C,
+    "Commits that would move a group back, refused.",
+)
+BACKWARD_ACCEPTED: Final = Family(
+    "rocketmq_offset_regressions_total", _C, "Commits that moved a group back."
+)
+CONFLICTS: Final = Family(
+    "rocketmq_subscription_conflicts", _G, "Groups whose members subscribe differently now."
+)
+DUPLICATES: Final = Family(
+    "rocketmq_duplicate_client_ids_total", _C, "Client ids seen on two live connections of a group."
+)
+REPLICAS: Final = Family("rocketmq_replicas", _G, "Replicas that are connected to this master.")
+REPLICAS_IN_STEP: Final = Family("rocketmq_replicas_in_step", _G, "Those of them that are in step.")
+REPLICA_LAG: Final = Family(
+    "rocketmq_replica_lag_bytes", _G, "Bytes the replica that is furthest behind lacks."
+)
+SERIES_DROPPED: Final = Family(DROPPED, _G, "Series left out of a metric (metricsMaxSeries).")
+
+# Of name servers.
+BROKERS: Final = Family("rocketmq_namesrv_brokers", _G, "Brokers that are registered.")
+ROUTES: Final = Family("rocketmq_namesrv_topics", _G, "Topics that have a route.")
+CONNECTIONS: Final = Family(
+    "rocketmq_namesrv_connections", _G, "Connections of clients and brokers."
+)
+
+FAMILIES: Final = {each.name: each for each in list(globals().values()) if isinstance(each, Family)}
+"""By name."""

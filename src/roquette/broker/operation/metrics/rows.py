@@ -1,0 +1,135 @@
+"""What a scrape is made of: one row a topic, and one a group of a topic. Collected in slices."""
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, NamedTuple
+
+from roquette.base.exposition import escaped
+from roquette.broker.core import BrokerCore
+from roquette.broker.operation.metrics.lag_times import LagTimes
+from roquette.broker.tables.topics import Topic
+from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX
+
+AT_ONCE: Final = 500  # queues of one slice
+
+
+class TopicRow(NamedTuple):
+    """A topic. `text` is its name as a label has it; `ends` where its queues end, `end` all of them added up."""
+
+    topic: Topic
+    text: str
+    system: str
+    end: int
+    ends: list[tuple[int, int]]
+
+
+class GroupRow(NamedTuple):
+    """A group of a topic: offsets and lags of all queues added up.
+
+    Attributes:
+        latency_ms: None: nothing is known.
+        queues: queue id, committed offset, lag; empty unless asked for.
+    """
+
+    topic: str
+    group: str
+    topic_text: str
+    group_text: str
+    retry: str
+    system: str
+    committed: int
+    lag: int
+    inflight: int
+    latency_ms: int | None
+    queues: list[tuple[int, int, int]]
+
+
+class Rows:
+    """The rows of one scrape; what comes while they are collected may be missed.
+
+    Args:
+        most: topics, and pairs of topic and group, that get a row; `dropped` counts the others.
+    """
+
+    def __init__(
+        self, core: BrokerCore, is_system: Callable[[str], bool], times: LagTimes, most: int
+    ) -> None:
+        self._core = core
+        self._is_system = is_system
+        self._times = times
+        self._most = most
+        self._each = core.live.current.metrics_per_queue
+        self.topics: list[TopicRow] = []
+        self.groups: list[GroupRow] = []
+        self.dropped_topics = 0
+        self._ends: dict[str, int] = {}  # of topics that have a row
+        self._looked = 0  # queues, in this slice
+        self.dropped_groups = 0
+
+    def collect(self) -> Iterator[None]:
+        """Each step is a slice."""
+        yield from self._collect_topics()
+        yield from self._collect_groups()
+
+    def _collect_topics(self) -> Iterator[None]:
+        store = self._core.store
+        for topic in self._core.tables.topics.all():
+            if len(self.topics) >= self._most:
+                self.dropped_topics += 1
+                continue
+            end, ends, name = 0, [], topic.name
+            for queue in range(topic.queue_limit):
+                last = store.max_offset(name, queue)
+                end += last
+                if self._each:
+                    ends.append((queue, last))
+                self._looked += 1
+                if self._looked >= AT_ONCE:
+                    self._looked = 0
+                    yield
+            system = "true" if self._is_system(name) else "false"
+            self.topics.append(TopicRow(topic, escaped(name), system, end, ends))
+            self._ends[name] = end
+
+    def _collect_groups(self) -> Iterator[None]:
+        keys = self._core.tables.offsets.keys()
+        for key in keys:
+            if len(self.groups) >= self._most:
+                self.dropped_groups += 1
+                continue
+            topic, _, group = key.partition("@")
+            if self._core.tables.topics.find(topic) is not None:
+                self.groups.append((yield from self._group(topic, group)))
+            self._looked += 1
+
+    def _group(self, name: str, group: str) -> Generator[None, None, GroupRow]:
+        store, offsets = self._core.store, self._core.tables.offsets
+        committed = lag = inflight = 0
+        queues: list[tuple[int, int, int]] = []
+        for queue, offset in sorted(offsets.of_topic(group, name).items()):
+            last = store.max_offset(name, queue)
+            behind = max(0, last - offset)
+            pulled = min(last, offsets.query_pull(group, name, queue))
+            committed += offset
+            lag += behind
+            inflight += max(0, pulled - offset)
+            if self._each:
+                queues.append((queue, offset, behind))
+            self._looked += 1
+            if self._looked >= AT_ONCE:
+                self._looked = 0
+                yield
+        end = self._ends.get(name, committed + lag)
+        now_ms = self._core.clock.steady_ms()
+        return GroupRow(
+            topic=name,
+            group=group,
+            topic_text=escaped(name),
+            group_text=escaped(group),
+            retry="true" if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else "false",
+            system="true" if self._is_system(name) else "false",
+            committed=committed,
+            lag=lag,
+            inflight=inflight,
+            latency_ms=self._times.behind_ms(name, end - lag, end, now_ms),
+            queues=queues,
+        )

@@ -1,0 +1,70 @@
+"""/metrics, /healthz and /readyz of a name server."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from roquette.base import metric_families as m
+from roquette.base.exposition import KIND, Exposition, labels
+from roquette.base.lifecycle import Tasks
+from roquette.base.task_metrics import LoopLag, task_families, unwell
+from roquette.nameserver.core import NameServerCore
+from roquette.remoting.http1 import HttpPages
+from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http_stream import StreamedPage
+
+LAG_BEAT_S = 1.0
+
+
+class NameServerMetrics:
+    """Shows what a name server knows of itself.
+
+    Args:
+        connections: how many there are.
+
+    Attributes:
+        pages: for its own port. listener: the port of metricsListen, when there is one.
+    """
+
+    def __init__(
+        self, core: NameServerCore, tasks: Tasks, connections: Callable[[], int], about: str
+    ) -> None:
+        self._core = core
+        self._tasks = tasks
+        self._connections = connections
+        self._loop_lag = LoopLag(LAG_BEAT_S)
+        self.pages = HttpPages(
+            about=about,
+            anyone=True,
+            shown=True,
+            well=lambda: unwell(tasks.health()),
+            streams={"/metrics": StreamedPage(kind=KIND, begin=self._pieces)},
+        )
+        self.listener: HttpListener | None = None
+
+    async def start(self) -> None:
+        """Begin to look at the loop, and open the port. Raises ConfigError when it is taken."""
+        address = self._core.config.metrics_address()
+        if address:
+            self.listener = HttpListener(self.pages)
+            await self.listener.start(address)
+        loop = asyncio.get_running_loop()
+        self._tasks.every("loop-lag", LAG_BEAT_S, lambda: self._loop_lag.look(loop.time()))
+
+    def _pieces(self) -> Iterator[bytes]:
+        core, routes = self._core, self._core.routes
+        text = labels({"node_type": "namesrv", "environment": core.config.product_env_name})
+        out = Exposition(core.config.metrics_max_series)
+        for family, value in (
+            (m.BROKERS, len(routes.live)),
+            (m.ROUTES, len(routes.topics())),
+            (m.CONNECTIONS, self._connections()),
+            (m.LOOP_LAG, self._loop_lag.longest_s()),
+        ):
+            yield from out.family(family, [(text, value)])
+        for family, samples in task_families(self._tasks.health(), text):
+            yield from out.family(family, samples)
+
+    async def close(self) -> None:
+        """Close the port."""
+        if self.listener is not None:
+            await self.listener.close()

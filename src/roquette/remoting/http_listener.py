@@ -1,0 +1,65 @@
+"""A port that serves HTTP pages and nothing else: metrics and health for those who watch servers."""
+
+import asyncio
+from typing import Final
+
+from roquette.errors import ConfigError
+from roquette.remoting.http1 import HttpPages, HttpSession
+
+MOST: Final = 32  # connections; further ones are closed at once
+
+
+class HttpListener:
+    """A port over `pages`, for every peer that can reach it.
+
+    Attributes:
+        port: the one it listens on; 0 before `start`.
+    """
+
+    def __init__(self, pages: HttpPages) -> None:
+        self.port = 0
+        self._pages = pages
+        self._server: asyncio.AbstractServer | None = None
+        self._open: set[_Session] = set()
+
+    async def start(self, address: str) -> None:
+        """Listen on host:port; port 0 takes a free one. Raises ConfigError when it cannot."""
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._session, host.strip("[]"), int(port))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {address} (metricsListen): {error.strerror or error}; "
+                "set another port, or none"
+            ) from None
+        self.port = int(port)
+        for bound in getattr(self._server, "sockets", None) or ():
+            self.port = int(bound.getsockname()[1])
+
+    def _session(self) -> asyncio.Protocol:
+        session = _Session(self._pages, self._open)
+        self._open.add(session)
+        return session
+
+    async def close(self) -> None:
+        """Close the port and all connections."""
+        if self._server is not None:
+            self._server.close()
+        for session in list(self._open):
+            session.abort()
+
+
+class _Session(HttpSession):
+    def __init__(self, pages: HttpPages, others: "set[_Session]") -> None:
+        super().__init__(pages, True, lambda: others.discard(self))
+        self._others = others
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if len(self._others) > MOST:
+            self.abort()
+
+    def abort(self) -> None:
+        """End the connection."""
+        self._transport.abort()

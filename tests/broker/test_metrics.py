@@ -1,0 +1,219 @@
+"""What a broker shows at /metrics, in which slices, and when it says that it is not well."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.exposition import Sample, read_exposition
+
+from roquette.base.metric_families import FAMILIES
+from roquette.broker.operation.metrics.feature import MetricsFeature
+from roquette.broker.operation.metrics.lag_times import KEPT, LagTimes
+from roquette.broker.operation.metrics.rows import AT_ONCE
+
+HOST = "10.0.0.1"
+ON = {"metrics_listen": f"{HOST}:5557"}
+BOARD = """rocketmq_broker_tps rocketmq_broker_qps rocketmq_consumer_offset rocketmq_consumer_message_size
+    rocketmq_producer_offset rocketmq_consumer_tps rocketmq_producer_message_size rocketmq_producer_tps
+    rocketmq_group_get_latency_by_storetime"""  # of rocketmq-exporter's board, Grafana 10477
+KAFKA = "kafka_consumergroup_lag kafka_consumergroup_current_offset"
+
+
+async def get(path: str) -> tuple[int, str]:
+    """Status and text of a page."""
+    reader, writer = await asyncio.open_connection(HOST, 5557)
+    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body.decode()
+
+
+async def scrape() -> dict[str, list[Sample]]:
+    """Samples by name."""
+    status, text = await get("/metrics")
+    assert status == 200
+    found: dict[str, list[Sample]] = {}
+    for sample in read_exposition(text):
+        found.setdefault(sample.name, []).append(sample)
+    return found
+
+
+def value(found: dict[str, list[Sample]], name: str, **labels: str) -> float:
+    """Of the one sample with these labels."""
+    fit = [s for s in found[name] if labels.items() <= s.labels.items()]
+    assert len(fit) == 1, (name, labels, fit)
+    return float(fit[0].value)
+
+
+async def use(case: Any, topic: str = "T", sent: int = 5, committed: int = 2) -> Any:
+    """Messages are sent to queue 0, pulled, and some of them committed."""
+    client = await case.client()
+    for _ in range(sent):
+        await client.produce(topic)
+    await client.pull(topic)
+    offset = {"consumerGroup": "g", "topic": topic, "queueId": 0, "commitOffset": committed}
+    await client.call(15, offset)
+    return client
+
+
+def test_boards_find_their_names_and_the_figures_are_right(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        await use(case)
+        await asyncio.sleep(25)
+        found = await scrape()
+        for name in f"{BOARD} {KAFKA}".split():
+            assert found[name], name
+        assert set(found["rocketmq_producer_offset"][0].labels) == {"cluster", "broker", "topic"}
+        group = {"topic": "T", "consumer_group": "g"}
+        assert value(found, "rocketmq_messages_in_total", topic="T") == 5
+        assert value(found, "rocketmq_messages_out_total", **group) == 5
+        assert value(found, "rocketmq_consumer_lag_messages", **group) == 3
+        assert value(found, "rocketmq_consumer_offset", topic="T", group="g") == 2
+        assert value(found, "kafka_consumergroup_lag", consumergroup="g", topic="T") == 3
+        assert 10_000 < value(found, "rocketmq_consumer_lag_latency", **group) < 40_000
+        assert value(found, "rocketmq_metrics_series_dropped", metric="") == 0
+        assert value(found, "rocketmq_fsync_seconds_count") > 0
+        for name in found:
+            assert name.removesuffix("_sum").removesuffix("_count") in FAMILIES
+
+    run_broker(scenario, broker=ON)
+
+
+def test_each_queue_is_shown_where_that_is_wanted(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        await use(case)
+        found = await scrape()
+        queue = {"topic": "T", "partition": "0"}
+        assert value(found, "kafka_consumergroup_lag", consumergroup="g", **queue) == 3
+        assert value(found, "kafka_topic_partition_current_offset", **queue) == 5
+
+    run_broker(scenario, broker={**ON, "metrics_per_queue": True})
+
+
+def test_what_is_left_out_is_told(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        client = await case.client()
+        for number in range(20):
+            await client.produce(f"T{number}")
+        found = await scrape()
+        assert len(found["rocketmq_topic_number"]) == 1
+        assert max(len(found[name]) for name in found if "dropped" not in name) <= 3
+        left = value(found, "rocketmq_metrics_series_dropped", metric="rocketmq_producer_offset")
+        assert left >= 20
+
+    run_broker(scenario, broker={**ON, "metrics_max_series": 3})
+
+
+def test_prometheus_own_parser_takes_it(run_broker: Any) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+
+    async def scenario(case: Any) -> None:
+        await use(case)
+        _, text = await get("/metrics")
+        families = list(parser.text_string_to_metric_families(text))
+        assert all(each.documentation and each.type != "unknown" for each in families)
+        assert sum(len(each.samples) for each in families) == len(read_exposition(text))
+
+    run_broker(scenario, broker=ON)
+
+
+def test_names_of_any_kind_are_escaped(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        tables = case.broker.core.tables
+        await use(case)
+        tables.offsets.commit('a"b\\c\nd', "T", 0, 1)
+        found = await scrape()
+        assert value(found, "rocketmq_consumer_offset", group='a"b\\c\nd') == 1
+
+    run_broker(scenario, broker=ON)
+
+
+def test_no_slice_looks_at_more_than_some_queues_and_no_record_is_read(
+    run_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(case: Any) -> None:
+        client = await case.client()
+        for number in range(300):
+            topic = {"topic": f"T{number}", "defaultTopic": "TBW102", "readQueueNums": 16,
+                     "writeQueueNums": 16, "perm": 6, "topicFilterType": "SINGLE_TAG",
+                     "topicSysFlag": 0, "order": "false"}  # fmt: skip
+            await client.call(17, topic)
+            await client.produce(f"T{number}")
+            case.broker.core.tables.offsets.commit("g", f"T{number}", 0, 0)
+        looks = 0
+        store = case.broker.core.store
+        of_queue = type(store).max_offset
+
+        def count(self: Any, topic: str, queue: int) -> int:
+            nonlocal looks
+            looks += 1
+            return int(of_queue(self, topic, queue))
+
+        def refuse(*args: Any) -> None:
+            raise AssertionError("a scrape reads no record")
+
+        monkeypatch.setattr(type(store), "max_offset", count)
+        for name in ("store_time", "read_queue", "earliest_store_time"):
+            monkeypatch.setattr(type(store), name, refuse)
+        pieces = samples = 0
+        for piece in case.broker.feature(MetricsFeature)._scrape():
+            assert looks <= AT_ONCE + 1
+            lines = [line for line in piece.splitlines() if not line.startswith(b"#")]
+            assert len(lines) <= 250
+            looks, pieces, samples = 0, pieces + 1, samples + len(lines)
+        assert samples > 300 * 5
+        assert pieces > 300 * 16 // AT_ONCE + samples // 250
+
+    run_broker(scenario, broker=ON)
+
+
+def test_health_is_that_of_the_tasks_and_readiness_that_of_the_store(run_broker: Any) -> None:
+    def fails() -> None:
+        raise RuntimeError("no luck")
+
+    async def scenario(case: Any) -> None:
+        assert await get("/healthz") == (200, "ok\n")
+        assert await get("/readyz") == (200, "ok\n")
+        case.broker.store.send_refusal = "the disk is full"
+        assert await get("/healthz") == (200, "ok\n")
+        assert await get("/readyz") == (503, "it refuses messages: the disk is full\n")
+        case.broker.store.send_refusal = None
+        case.broker.tasks.every("unlucky", 1.0, fails)
+        await asyncio.sleep(10)
+        status, why = await get("/healthz")
+        assert status == 503
+        assert "task unlucky failed" in why
+        assert "no luck" in why
+        found = await scrape()
+        assert value(found, "rocketmq_task_failures_in_row", task="unlucky") >= 3
+
+    run_broker(scenario, broker=ON)
+
+
+def test_apaches_keys_open_the_port_as_well(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        assert (await get("/metrics"))[0] == 200
+
+    keys = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_host": "10.0.0.1"}
+    run_broker(scenario, broker=keys)
+
+
+def test_the_age_of_a_lag_comes_from_ends_seen_before() -> None:
+    times = LagTimes()
+    assert times.behind_ms("T", 1, 2, 0) is None
+    for step in range(100):
+        times.note("T", step * 10, step * 10_000)
+    now_ms = 1_000_000
+    assert times.behind_ms("T", 990, 990, now_ms) == 0
+    assert times.behind_ms("T", 985, 990, now_ms) == 1_000_000 - 990_000
+    old = times.behind_ms("T", 0, 990, now_ms)
+    assert old is not None
+    assert 600_000 <= old <= now_ms
+    middle = times.behind_ms("T", 500, 990, now_ms)
+    assert middle is not None
+    assert 200_000 <= middle <= 500_000
+    assert max(len(part) for part in times._ends["T"]) <= KEPT
+    times.note("T", 3, now_ms)  # its queues were made again
+    assert times.behind_ms("T", 3, 5, now_ms) == 0
+    times.forget("T")
+    assert len(times) == 0
