@@ -13,6 +13,7 @@ from roquette.cli import (
     dlq,
     doctor,
     explain,
+    generate,
     group,
     messages,
     mqadmin,
@@ -43,6 +44,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(user.app, name="user")
     app.add_typer(acl.app, name="acl")
     app.add_typer(tls.app, name="tls")
+    app.add_typer(generate.app, name="generate")
     app.add_typer(context.app, name="context")
     app.command("schema")(schema.schema_command)
     app.command(
