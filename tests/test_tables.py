@@ -17,6 +17,7 @@ KINDS = {"dict", "set", "OrderedDict", "deque", "defaultdict", "WeakKeyDictionar
 
 BOUNDED: dict[str, str] = {
     # base, remoting
+    "remoting/http_listener.py:_open": "MOST",
     "remoting/server.py:peers": "maxConnections",
     "remoting/pending.py:_waiters": "65,535 requests in flight on a connection, then TooManyRequests",
     "remoting/client.py:_peers _connecting": "addresses of name servers and brokers; idle ones are closed",
@@ -24,6 +25,7 @@ BOUNDED: dict[str, str] = {
     "remoting/ha.py:_connections": "64 replicas of a door",
     "remoting/door.py:_doors": "maxConnections; 64 of a replication door",
     "remoting/dispatcher.py:_rows": "the request codes that are served",
+    "base/exposition.py:dropped": "the families there are",
     "base/logs.py:_seen": "1,000 keys",
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",
     "broker/config.py:fixed": "the settings there are",
@@ -81,6 +83,8 @@ BOUNDED: dict[str, str] = {
     "broker/cluster/cluster_queues.py:_known": "10,000 topics",
     "broker/cluster/registration.py:_servers pending": "configured name servers; topics there are",
     "broker/files/config_files.py:_unknown": "the files",
+    "broker/operation/metrics/lag_times.py:_ends": "TOPICS",
+    "broker/operation/metrics/rows.py:_ends": "metricsMaxSeries",
     "broker/timers/delay_levels.py:_offsets _wake_ms": "the delay levels",
     "broker/transactions/half_state.py:_pages": "the half queue from its oldest open message on",
     "broker/transactions/half_state.py:_copies": "MAX_COPIES",
