@@ -101,6 +101,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "except Exception",
     ): "the boundary to the application's interceptors",
     ("client/push_consumer.py", "except Exception"): "the boundary to the application's on_revoke",
+    ("client/offset_store.py", "except Exception"): "the boundary to the application's store",
     ("client/requests.py", "except Exception"): "the boundary to the application's server",
     ("client/transactions.py", "except Exception"): "the boundary to the application's check",
     ("client/pull_group.py", "except Exception"): "the boundary to the application's listener",

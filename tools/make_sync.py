@@ -41,12 +41,14 @@ SPECIAL: dict[str, dict[str, str]] = {
         "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
         "handler": "self._beside(handler)",
         "on_revoke": "on_revoke and self._beside(on_revoke)",
+        "offsets": "offsets and self._store_beside(offsets)",
         "returns": "PushConsumer",
     },
     "subscribe_batches": {
         "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
         "handler": "self._beside(handler)",
         "on_revoke": "on_revoke and self._beside(on_revoke)",
+        "offsets": "offsets and self._store_beside(offsets)",
         "returns": "PushConsumer",
     },
     "serve": {
@@ -102,7 +104,7 @@ from roquette.client.blocking_base import (
     BlockingServer,
     Twin,
 )
-from roquette.client.consumer_options import StartFrom, StartPoint
+from roquette.client.consumer_options import OffsetStore, StartFrom, StartPoint
 from roquette.client.producer import Selector, SendReceipt
 from roquette.client.push_consumer import CLOSE_S
 from roquette.client.pull_group import Changed

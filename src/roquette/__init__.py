@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roquette.client.app.application import App
     from roquette.client.client import Client
     from roquette.client.config import ClientConfig
-    from roquette.client.consumer_options import StartFrom
+    from roquette.client.consumer_options import OffsetStore, StartFrom
     from roquette.client.core.rebalance import by_config, by_machine_room, nearby
     from roquette.client.interceptors import Interceptor
     from roquette.client.pop import Job, Jobs
@@ -67,6 +67,7 @@ __all__ = [
     "MessageQueue",
     "NotDurable",
     "NotSent",
+    "OffsetStore",
     "OpenTelemetry",
     "ReceivedMessage",
     "RequestTimeout",
@@ -103,6 +104,7 @@ _HOMES = {
     "nearby": "client.core.rebalance",
     "Sql": "client.selection",
     "sql": "client.selection",
+    "OffsetStore": "client.consumer_options",
     "StartFrom": "client.consumer_options",
     "Credentials": "client.access",
     "TlsOptions": "client.access",

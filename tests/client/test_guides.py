@@ -13,7 +13,7 @@ DOCS = peers.ROOT / "docs"
 PROGRAMS = {  # how many each page has, so that none is overlooked
     "quickstart.md": 6,
     "howto/coming-from-other-clients.md": 3,
-    "howto/idempotent-consumers.md": 2,
+    "howto/idempotent-consumers.md": 3,
     "howto/ordering.md": 1,
     "howto/testing.md": 2,
     "howto/transactions.md": 2,

@@ -7,6 +7,7 @@ from typing import Literal
 from roquette.client.consumer_options import (
     ConsumerOptions,
     Model,
+    OffsetStore,
     Revoked,
     StartFrom,
     StartPoint,
@@ -118,6 +119,7 @@ def consumer_options(
     on_revoke: Revoked | None = None,
     retry_levels: Sequence[int] = (),
     batch: int = 0,
+    offsets: OffsetStore | None = None,
 ) -> ConsumerOptions:
     """The words of a subscribe call as options; raises ConfigError."""
     check_group(group)
@@ -129,6 +131,12 @@ def consumer_options(
         raise ConfigError(f"retry_levels={retry_levels!r} is not a list of delay levels")
     for level in retry_levels:
         check_count("each of retry_levels", level)
+    if offsets is not None and not (
+        callable(getattr(offsets, "load", None)) and callable(getattr(offsets, "save", None))
+    ):
+        raise ConfigError(
+            f"offsets={offsets!r:.80} has not both load and save (roquette.OffsetStore)"
+        )
     if not isinstance(orderly, bool):
         raise ConfigError(f"orderly={orderly!r} is neither True nor False")
     models = {kind.value.lower(): kind for kind in Model}
@@ -146,6 +154,7 @@ def consumer_options(
         on_revoke=on_revoke,
         retry_levels=tuple(retry_levels),
         batch=batch,
+        offsets=offsets,
     )
 
 

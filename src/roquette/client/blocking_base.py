@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
@@ -17,6 +17,7 @@ from roquette.client.access import AccessWords
 from roquette.client.client import Client as AsyncClient
 from roquette.client.client_base import FORKED
 from roquette.client.config import ClientConfig
+from roquette.client.consumer_options import OffsetStore
 from roquette.client.handler import inside_handler
 from roquette.client.interceptors import Interceptor
 from roquette.client.requests import Answer
@@ -192,6 +193,10 @@ class BlockingBase:
 
         return run
 
+    def _store_beside(self, store: OffsetStore) -> OffsetStore:
+        """A store whose functions run in the pool, for the loop."""
+        return _StoreBeside(self._thread, store)
+
     def _keep_check(self, topic: str, check: BlockingCheck) -> Check:
         self._checks[topic] = kept = self._beside(check)
         return kept
@@ -207,6 +212,29 @@ class BlockingBase:
         finally:
             if self._started:
                 self._thread.call(stream.aclose())
+
+
+class _StoreBeside:
+    def __init__(self, thread: LoopThread, store: OffsetStore) -> None:
+        self._thread = thread
+        self._store = store
+
+    def load(self, group: str, queue: MessageQueue) -> Awaitable[int | None]:
+        return self._thread.beside(_plain, self._store.load, group, queue)
+
+    def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> Awaitable[object]:
+        return self._thread.beside(_plain, self._store.save, group, offsets)
+
+
+def _plain(call: Callable[..., Any], *words: object) -> Any:
+    """What a function of the application returns; one of coroutines belongs to the asynchronous client."""
+    found = call(*words)
+    if isinstance(found, Coroutine):
+        found.close()
+        raise TypeError(
+            f"{call!r:.80} is a coroutine function: the blocking client calls plain ones"
+        )
+    return found
 
 
 class Twin(Generic[P]):

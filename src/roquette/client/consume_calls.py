@@ -13,7 +13,7 @@ from roquette.client.arguments import (
     start_point,
 )
 from roquette.client.client_base import ClientBase
-from roquette.client.consumer_options import Revoked, StartFrom, StartPoint
+from roquette.client.consumer_options import OffsetStore, Revoked, StartFrom, StartPoint
 from roquette.client.handler import BatchHandler, Handler
 from roquette.client.pull_consumer import PullConsumer, ReadOptions
 from roquette.client.push_consumer import PushConsumer
@@ -41,6 +41,7 @@ class ConsumeCalls(ClientBase):
         strategy: StrategyName = "AVG",
         on_revoke: Revoked | None = None,
         retry_levels: Sequence[int] = (),
+        offsets: OffsetStore | None = None,
     ) -> PushConsumer:
         """Join a group and have messages handed to `handler`; `close` the returned consumer to leave.
 
@@ -64,10 +65,11 @@ class ConsumeCalls(ClientBase):
                 shares; "AVG_BY_CIRCLE": dealt in turn; "CONSISTENT_HASH": few queues move when members change; or a function
                 of (own client id, all client ids, queues), as `by_config`, `by_machine_room` and `nearby` make them.
             on_revoke: called with the queues that go to another member, or that `close` gives up: when the handlers at
-                work on them have ended and before anybody else gets them; a function or a coroutine function. Others
-                wait 2 s at most: when handlers and `on_revoke` take longer together, another member has the queues by then.
+                work on them have ended and before anybody else gets them; a function or a coroutine function, cut off
+                after 0.5 s. Others wait 2 s at most: when handlers take longer, another member has the queues by then.
             retry_levels: the delay level of the first failure, the second, and so on; the last one is for all that follow. ():
                 the broker's: 10 s, 30 s, 1 min, 2 min ... 2 h. Not for orderly consumers, which try again at once.
+            offsets: keeps where the group goes on in the place of the brokers, which then know nothing of its lag.
 
         Raises:
             ConfigError: an option is wrong, or this client already has a consumer of the group.
@@ -83,6 +85,7 @@ class ConsumeCalls(ClientBase):
             strategy=strategy,
             on_revoke=on_revoke,
             retry_levels=retry_levels,
+            offsets=offsets,
         )
         check_handler(handler)
         return await self._join(handler, options)
@@ -104,6 +107,7 @@ class ConsumeCalls(ClientBase):
         strategy: StrategyName = "AVG",
         on_revoke: Revoked | None = None,
         retry_levels: Sequence[int] = (),
+        offsets: OffsetStore | None = None,
     ) -> PushConsumer:
         """`subscribe` with a handler that takes several messages at once: a list of one queue's, in its order.
 
@@ -131,6 +135,7 @@ class ConsumeCalls(ClientBase):
             strategy=strategy,
             on_revoke=on_revoke,
             retry_levels=retry_levels,
+            offsets=offsets,
             batch=batch,
         )
         check_handler(handler)

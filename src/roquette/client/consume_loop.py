@@ -68,7 +68,7 @@ class PullLoop:
         self._subscriptions = subscriptions
         self._matchers = {topic: matcher(wanted) for topic, wanted in subscriptions.items()}
         self._orderly = options.orderly
-        self._commits = options.model is Model.CLUSTERING
+        self._commits = options.model is Model.CLUSTERING and options.offsets is None
         self._receiver = receiver
         self._rates = rates
         self.paused = False

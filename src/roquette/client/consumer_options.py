@@ -4,6 +4,7 @@ import enum
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from roquette.client.core.rebalance import Strategy, averagely
 from roquette.client.selection import Selection
@@ -37,6 +38,24 @@ Revoked = Callable[[list[MessageQueue]], "Awaitable[None] | None"]
 """Called with queues that go to another member, when the handlers at work on them have ended."""
 
 
+class OffsetStore(Protocol):
+    """Keeps where a group goes on, in place of the brokers (or, broadcasting, of the local file): say in the database
+    that handlers write to. Both are functions or coroutine functions; the queues of the group's retry topic are among
+    the queues. What they raise is logged, and they are called again.
+    """
+
+    def load(self, group: str, queue: MessageQueue) -> "Awaitable[int | None] | int | None":
+        """Where the group goes on in a queue that is taken up; None: nothing is known, `start_from` says it."""
+        ...
+
+    def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> "Awaitable[object] | object":
+        """Keep these: all messages before each are done. Called as a broker would be, also when queues are given up.
+
+        A store whose handlers keep the offset with their result does nothing here.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
     """How one consumer consumes; `Client.subscribe` explains each option.
@@ -44,6 +63,7 @@ class ConsumerOptions:
     Attributes:
         subscriptions: topics, each with what is wanted of it.
         start_from: a StartFrom, or milliseconds since 1970.
+        offsets: a store of the application's; None: the brokers', or, broadcasting, the local file.
         batch: how many messages the handler takes at once, in a list; 0: one, by itself.
     """
 
@@ -58,6 +78,7 @@ class ConsumerOptions:
     on_revoke: Revoked | None = None
     retry_levels: tuple[int, ...] = ()
     batch: int = 0
+    offsets: OffsetStore | None = None
 
     @property
     def consume_from_where(self) -> str:

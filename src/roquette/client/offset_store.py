@@ -1,14 +1,16 @@
-"""Where a push consumer's group goes on in each queue: kept by brokers, or, broadcasting, in a local file.
+"""Where a push consumer's group goes on in each queue: kept by brokers, broadcasting in a local file, or by the application.
 
 Apache: RemoteBrokerOffsetStore, LocalFileOffsetStore, RebalancePushImpl.computePullFromWhere.
 """
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Awaitable, Iterable, Mapping
 
 from roquette.base.executor import run_blocking
 from roquette.client import calls
-from roquette.client.consumer_options import StartFrom
+from roquette.client.consumer_options import OffsetStore, StartFrom
+from roquette.client.core.namespace import Namespace
 from roquette.client.core.offsets import LocalOffsetFile, two_waves
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.session import Session
@@ -16,13 +18,16 @@ from roquette.errors import ClientError
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
 
+log = logging.getLogger("roquette.client")
 
-class OffsetStore:
+
+class MemberOffsets:
     """Offsets of one member of a group.
 
     Args:
         start_from: where a group without an offset begins; a number is a time (ms).
         local: the file of a broadcasting consumer; None: brokers keep the offsets.
+        own: the application's store, in the place of both.
     """
 
     def __init__(
@@ -31,11 +36,13 @@ class OffsetStore:
         group: str,
         start_from: StartFrom | int,
         local: LocalOffsetFile | None,
+        own: OffsetStore | None = None,
     ) -> None:
         self._session = session
         self._group = group
         self._start_from = start_from
-        self._local = local
+        self._local = local if own is None else None
+        self._own = None if own is None else _Own(own, session.namespace, group)
         self._saved: dict[MessageQueue, int] = {}
         self._begun: set[tuple[str, str]] = (
             set()
@@ -49,7 +56,10 @@ class OffsetStore:
 
     async def begin_at(self, queue: MessageQueue) -> int:
         """The offset to begin with. Raises ClientError."""
-        if self._local is not None:
+        stored: int | None
+        if self._own is not None:
+            stored = await self._own.load(queue)
+        elif self._local is not None:
             stored = self._saved.get(queue)
         else:
             zero_if_new = isinstance(self._start_from, StartFrom)
@@ -80,6 +90,11 @@ class OffsetStore:
         """
         async with self._saving:
             offsets = {state.queue: state.committable() for state in states}
+            if self._own is not None:
+                if not await self._own.save(offsets):
+                    return False
+                self._saved |= offsets
+                return True
             if self._local is not None:
                 self._saved |= offsets
                 if offsets:
@@ -99,9 +114,12 @@ class OffsetStore:
         found = []
         for state in states:
             try:
-                address = self._session.master_of(state.queue)
-                call = calls.committed_offset(self._group, state.queue)
-                saved = await self._session.api.call(address, call)
+                if self._own is not None:
+                    saved = await self._own.load(state.queue)
+                else:
+                    address = self._session.master_of(state.queue)
+                    call = calls.committed_offset(self._group, state.queue)
+                    saved = await self._session.api.call(address, call)
             except ClientError:
                 continue
             if saved is None or saved <= state.committable():
@@ -119,4 +137,38 @@ class OffsetStore:
             )
             return False
         self._saved[queue] = offset
+        return True
+
+
+class _Own:
+    """The application's store, asked in the application's names."""
+
+    def __init__(self, store: OffsetStore, namespace: Namespace, group: str) -> None:
+        self._store = store
+        self._queue = namespace.shown_queue
+        self._group = namespace.shown(group)
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on. Raises ClientError: the store failed, or gave what is no offset."""
+        try:
+            found = self._store.load(self._group, self._queue(queue))
+            stored = await found if isinstance(found, Awaitable) else found
+        except Exception as error:
+            raise ClientError(f"the offset store's load failed: {error!r}") from error
+        if stored is not None and (not isinstance(stored, int) or stored < 0):
+            raise ClientError(f"the offset store's load gave {stored!r:.80}, which is no offset")
+        return stored
+
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> bool:
+        """Keep offsets; False when the store failed."""
+        if not offsets:
+            return True
+        try:
+            shown = {self._queue(queue): offset for queue, offset in offsets.items()}
+            done = self._store.save(self._group, shown)
+            if isinstance(done, Awaitable):
+                await done
+        except Exception as error:  # noqa: BLE001 - the application's
+            log.warning("offset store failed group=%s error=%r", self._group, error)
+            return False
         return True

@@ -12,7 +12,7 @@ from roquette.base.lifecycle import Health
 from roquette.client.consumer_options import StartFrom
 from roquette.client.core.rebalance import Strategy
 from roquette.client.members import members_of
-from roquette.client.offset_store import OffsetStore
+from roquette.client.offset_store import MemberOffsets
 from roquette.client.operator_requests import running_info
 from roquette.client.session import Session
 from roquette.errors import ClientError, Refused
@@ -67,7 +67,7 @@ class PullGroup:
         self._start_from = start_from
         self._strategy = strategy
         self._reader = reader
-        self._store = OffsetStore(session, group, start_from, None)
+        self._store = MemberOffsets(session, group, start_from, None)
         self._event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 

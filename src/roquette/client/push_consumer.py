@@ -21,7 +21,7 @@ from roquette.client.handed import HandedQueues
 from roquette.client.handler import BatchHandler, Handler, HandlerRunner, Messages
 from roquette.client.interceptors import Interceptors
 from roquette.client.members import members_of
-from roquette.client.offset_store import OffsetStore
+from roquette.client.offset_store import MemberOffsets
 from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
@@ -84,7 +84,9 @@ class PushConsumer:
             self._subscriptions[retry] = subscription(retry, "*", session.clock.now_ms())
         rates = self._rates = ConsumeRates(self._subscriptions, session.clock.steady_ms())
         self._pulls = PullLoop(session, group, self._subscriptions, options, self, rates)
-        self.offsets = OffsetStore(session, group, options.start_from, self._local_file(files))
+        self.offsets = MemberOffsets(
+            session, group, options.start_from, self._local_file(files), options.offsets
+        )
         self._idle = asyncio.Event()
         member = Membership(
             session=session,
