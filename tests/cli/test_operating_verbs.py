@@ -103,6 +103,7 @@ def test_messages_are_found_and_sent_again(roquette: Roquette, namesrv: str) -> 
         (("msg", "get", "broker-a:0:7", "-t", "found"), "has offsets 0 to 1"),
         (("msg", "get", "broker-a:9:0", "-t", "found"), "has no queue broker-a:9"),
         (("msg", "tail", "found", "--offset", "soon"), "is no place in a queue"),
+        (("msg", "tail", "found", "--context", "nowhere"), "nowhere"),
     ):
         assert said in str(roquette(*words).exception), words
 

@@ -67,7 +67,10 @@ def plan_seek(
     answers = yield from ask_all((address, calls.topic_stats(topic)) for _, address in masters)
     found: list[tuple[str, str, MessageQueue, int, int]] = []
     for (name, address), answer in zip(masters, answers, strict=True):
-        if isinstance(answer.error, BrokerError) and answer.error.code in _NO_TOPIC:
+        if (
+            isinstance(answer.error, BrokerError)
+            and answer.error.code == ResponseCode.TOPIC_NOT_EXIST
+        ):
             continue
         for each, ends in answer.get():
             if queue is None or each.queue_id == queue:
@@ -97,9 +100,6 @@ def plan_seek(
     ]
     old = [name for name, said in zip(named, settings, strict=True) if _is_old(said)]
     return SeekPlan(group, topic, place, rows, named, old)
-
-
-_NO_TOPIC: Final = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
 
 def _is_old(answer: Answer[dict[str, str]]) -> bool:

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
+from roquette.cli.connect import (
+    Cluster,
+    ContextName,
+    LoginFile,
+    NameServers,
+    Yes,
+    cluster_verb,
+    confirm,
+)
 from roquette.cli.consume import as_json_line, consume
 from roquette.cli.output import say
 
@@ -119,11 +127,21 @@ def tail_command(
     count: Annotated[
         int, typer.Option("--count", "-c", min=0, help="Stop after so many; 0: never.")
     ] = 0,
-    namesrv: Annotated[str | None, typer.Option("-n", "--namesrv", metavar='"NS1;NS2"')] = None,
-    login: Annotated[str | None, typer.Option("--login", metavar="FILE")] = None,
+    namesrv: NameServers = None,
+    login: LoginFile = None,
+    context: ContextName = None,
 ) -> None:
     """Print messages as they come, one JSON object a line, until Ctrl-C. No group is needed, and none is moved."""
     consume(
-        topic, None, offset, tags, count, follow=True, as_json=True, namesrv=namesrv, login=login
+        topic,
+        None,
+        offset,
+        tags,
+        count,
+        follow=True,
+        as_json=True,
+        namesrv=namesrv,
+        login=login,
+        context=context,
     )
     say("")
