@@ -5,15 +5,17 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from roquette.base.files import read_lines
 from roquette.cli.connect import Cluster, cluster_verb
 from roquette.cli.output import say
-from roquette.client.producer import SendReceipt
 from roquette.errors import ClientError, ConfigError, RoquetteError
+
+if TYPE_CHECKING:
+    from roquette.client.producer import SendReceipt
 
 
 @cluster_verb
