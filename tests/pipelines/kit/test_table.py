@@ -195,7 +195,7 @@ def test_files_are_small_by_partition_and_only_many_are_worth_it() -> None:
 
 def test_paths_with_odd_values_survive_the_log() -> None:
     path = "key=a%20b ü%25/part.parquet"
-    added = DataFile(path, 1, 2, 3, partition_of(path))
+    added = DataFile(path, 1, 2, 3, partition_of(path), '{"numRecords": 2}')
 
     data = encode_commit(Commit(adds=[added]), operation="WRITE", now_ms=1)
 

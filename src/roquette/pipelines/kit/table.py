@@ -191,6 +191,18 @@ class Table:
         """The newest batch of a stream that is in the table; -1 when there is none."""
         return self.snapshot.batches.get(stream, -1)
 
+    def last_info(self, name: str) -> Any:
+        """What the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
+        for version in range(self.snapshot.version, -1, -1):
+            path = f"{LOG_FOLDER}/{entry_name(version)}"
+            if not self.files.exists(path):
+                break
+            for line in self.files.read(path).splitlines():
+                info = json.loads(line).get("commitInfo") or {}
+                if name in info:
+                    return info[name]
+        return None
+
     def new_staging(self) -> str:
         """A folder of its own for each attempt: what a dead driver's tasks still write goes elsewhere."""
         return f"{STAGING}/{self._entropy.token()}"

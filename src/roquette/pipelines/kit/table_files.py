@@ -111,14 +111,28 @@ class TableFiles:
 
     def publish(self, source: str, target: str) -> None:
         """Move a finished data file to its place; on a local disk its bytes are safe before it appears."""
-        if self.local:
-            file = OsFiles().open_file(self._path(source))
-            file.sync()
-            file.close()
+        self._sync_bytes(source)
         self._fs.create_dir(self._path(target).rpartition("/")[0], recursive=True)
         self._fs.move(self._path(source), self._path(target))
         if self.local:
             OsFiles().sync_dir(os.path.dirname(self._path(target)))
+
+    def open_new(self, path: str) -> Any:
+        """A stream (pyarrow's) into a file; its folders are made."""
+        self._fs.create_dir(self._path(path).rpartition("/")[0], recursive=True)
+        return self._fs.open_output_stream(self._path(path))
+
+    def sync(self, path: str) -> None:
+        """On a local disk: a finished file and its name are safe when this returns."""
+        self._sync_bytes(path)
+        if self.local:
+            OsFiles().sync_dir(os.path.dirname(self._path(path)))
+
+    def _sync_bytes(self, path: str) -> None:
+        if self.local:
+            file = OsFiles().open_file(self._path(path))
+            file.sync()
+            file.close()
 
     def remove(self, path: str) -> None:
         """Delete a file that exists."""

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 from roquette.errors import RoquetteError
 
 LOG_FOLDER = "_delta_log"
+_SAFE = "/=-_.~:+,@"  # in names
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -23,13 +24,17 @@ class TableCorrupt(RoquetteError):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One Parquet file of a table. `path` is relative to the table; partition values are texts or None."""
+    """One Parquet file of a table. `path` is relative to the table; partition values are texts or None.
+
+    `stats` is JSON of Delta's: numRecords, minValues, maxValues, nullCount; "" when nothing but the rows is known.
+    """
 
     path: str
     size: int
     rows: int
     modified_ms: int
     partition: tuple[tuple[str, str | None], ...] = ()
+    stats: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +164,18 @@ def encode_commit(commit: Commit, *, operation: str, now_ms: int) -> bytes:
 
 def _add(file: DataFile, data_change: bool) -> dict[str, Any]:
     return {
-        "path": quote(file.path, safe="/=-_.~:+,@"),
+        "path": quote(file.path, safe=_SAFE),
         "partitionValues": dict(file.partition),
         "size": file.size,
         "modificationTime": file.modified_ms,
         "dataChange": data_change,
-        "stats": json.dumps({"numRecords": file.rows}),
+        "stats": file.stats or json.dumps({"numRecords": file.rows}),
     }
 
 
 def _remove(file: DataFile, now_ms: int, data_change: bool) -> dict[str, Any]:
     return {
-        "path": quote(file.path, safe="/=-_.~:+,@"),
+        "path": quote(file.path, safe=_SAFE),
         "deletionTimestamp": now_ms,
         "dataChange": data_change,
         "extendedFileMetadata": True,
@@ -234,13 +239,14 @@ def _metadata_changes(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file_of(add: Mapping[str, Any]) -> DataFile:
-    stats = json.loads(add.get("stats") or "{}")
+    text = add.get("stats") or "{}"
     return DataFile(
         path=unquote(add["path"]),
         size=int(add["size"]),
-        rows=int(stats.get("numRecords", 0)),
+        rows=int(json.loads(text).get("numRecords", 0)),
         modified_ms=int(add["modificationTime"]),
         partition=tuple(sorted(dict(add.get("partitionValues") or {}).items())),
+        stats=text,
     )
 
 
@@ -264,7 +270,7 @@ def checkpoint_actions(snapshot: Snapshot, *, removed_since_ms: int) -> list[dic
     actions += [
         {
             "remove": {
-                "path": quote(path, safe="/=-_.~:+,@"),
+                "path": quote(path, safe=_SAFE),
                 "deletionTimestamp": at,
                 "dataChange": False,
             }
@@ -273,6 +279,11 @@ def checkpoint_actions(snapshot: Snapshot, *, removed_since_ms: int) -> list[dic
         if at >= removed_since_ms
     ]
     return actions
+
+
+def partition_folder(name: str, value: str | None) -> str:
+    """The folder of a partition, with a slash at its end."""
+    return f"{name}={HIVE_NULL if value is None else quote(value, safe='-_.~')}/"
 
 
 def partition_of(path: str) -> tuple[tuple[str, str | None], ...]:

@@ -92,8 +92,8 @@ def leftovers(files: TableFiles, snapshot: Snapshot) -> list[str]:
 
 
 def own_names(partitioned_by: tuple[str, ...]) -> re.Pattern[str]:
-    """What `publish` and compaction name files, and snapshots their folders."""
+    """What tasks, `publish` and compaction name files, and snapshots their folders."""
     folders = "".join(f"{re.escape(name)}=[^/]*/" for name in partitioned_by)
-    batch = rf"{folders}(?:batch-\d{{10,}}|compact-\w+)"
+    batch = rf"{folders}(?:batch-\d{{10,}}(?:-\w+)?|compact-\w+)"
     part = rf"snapshot-\d{{10,}}/{folders}part"
     return re.compile(rf"(?:{batch}|{part})-\d{{5,}}\.parquet")
