@@ -29,14 +29,14 @@ def build(version: str) -> Path:
     venv = ROOT / f".venv-spark-{version}"
     python = venv / "bin" / "python"
     if not python.exists():
-        print(f"spark {version}: creating {venv.name} (about 650 MB to download)", flush=True)
+        print(f"spark {version}: creating {venv.name} (about 850 MB to download)", flush=True)
         run(sys.executable, "-m", "venv", venv)
     stamp = venv / ".installed"
     wanted = (ROOT / "pyproject.toml").read_text() + repr(VERSIONS[version])
     if not stamp.exists() or stamp.read_text() != wanted:
         pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
         run(*pip, "-U", "pip")
-        run(*pip, "-e", ".[dev,spark,avro]", *VERSIONS[version])
+        run(*pip, "-e", ".[dev,spark,lake,lake-test,avro]", *VERSIONS[version])
         stamp.write_text(wanted)
     check = "import pyspark, sys; sys.exit(not pyspark.__version__.startswith(sys.argv[1] + '.'))"
     run(python, "-c", check, version)
