@@ -325,7 +325,7 @@ def test_what_is_missing_or_twice_fails_the_check(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
     from roquette.pipelines.kit.table import open_table
-    from roquette.pipelines.kit.table_log import Commit
+    from roquette.pipelines.kit.table_values import Commit
 
     run(options)
     table = open_table(str(tmp_path / "lake/T"))

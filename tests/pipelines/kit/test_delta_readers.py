@@ -7,7 +7,7 @@ import pytest
 from tests.pipelines.kit.test_table import SetClock, add, new_table, stage
 
 from roquette.pipelines.kit.table import CHECKPOINT_EVERY
-from roquette.pipelines.kit.table_log import Commit
+from roquette.pipelines.kit.table_values import Commit
 
 deltalake = pytest.importorskip("deltalake")
 

@@ -13,28 +13,26 @@ from roquette.pipelines.kit.table import (
     CHECKPOINT_EVERY,
     STAGING,
     Table,
-    data_files,
     live_files,
     open_table,
     read_snapshot,
-    small_files,
 )
+from roquette.pipelines.kit.table_data import data_files, small_files
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_log import (
-    Commit,
-    DataFile,
-    Snapshot,
-    TableCorrupt,
-    encode_commit,
-    partition_of,
-    replay,
-)
+from roquette.pipelines.kit.table_log import encode_commit, replay
 from roquette.pipelines.kit.table_place import (
     ROWS_SETTING,
     STREAM_SETTING,
     TOPIC_SETTING,
     Owner,
     own_names,
+)
+from roquette.pipelines.kit.table_values import (
+    Commit,
+    DataFile,
+    Snapshot,
+    TableCorrupt,
+    partition_of,
 )
 
 SCHEMA = json.dumps(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from roquette.pipelines.archive.report import QueueCount
 from roquette.pipelines.kit import message_rows as forms
-from roquette.pipelines.kit.table import Table
+from roquette.pipelines.kit.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +59,7 @@ class Written:
     rescued: int = 0
 
 
-def write_rows(rows: "DataFrame", form: forms.RowForm, table: Table, staging: str) -> Written:
+def write_rows(rows: "DataFrame", form: forms.RowForm, table: TableWriter, staging: str) -> Written:
     """Write the good rows; the others are counted in the same pass."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f

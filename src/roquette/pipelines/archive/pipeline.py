@@ -24,9 +24,10 @@ from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.stream import Batches, await_end
 from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable
-from roquette.pipelines.kit.table import Compaction, Table, open_table
-from roquette.pipelines.kit.table_log import Commit
+from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
+from roquette.pipelines.kit.table_values import Commit, Compaction
+from roquette.pipelines.kit.table_writer import TableWriter
 from roquette.pipelines.kit.topics import (
     QueueBounds,
     beginning_at,
@@ -169,13 +170,13 @@ def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> N
         each.tidy()
 
 
-def is_fresh(table: Table) -> bool:
+def is_fresh(table: TableWriter) -> bool:
     """Whether it does not exist, or the run that created it ended before it began to read."""
     version = table.snapshot.version
     return version < 0 or (version == 0 and not checkpoint_offsets(table.files, CHECKPOINT))
 
 
-def kept_form(table: Table, options: ArchiveOptions) -> forms.RowForm | None:
+def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm | None:
     """How a table's rows are made; None for a new one.
 
     Raises:

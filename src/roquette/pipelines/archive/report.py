@@ -9,8 +9,7 @@ from roquette.pipelines.kit.message_rows import RowForm
 from roquette.pipelines.kit.quantities import size_text
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, rates, summary_of
-from roquette.pipelines.kit.table import Compaction
-from roquette.pipelines.kit.table_log import Snapshot
+from roquette.pipelines.kit.table_values import Compaction, Snapshot
 
 MOST_DAYS = 370  # in the chart
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from roquette.errors import ConfigError
 from roquette.pipelines.audit.frames import AuditCheck, places_of
-from roquette.pipelines.kit.table import data_files, open_table, read_table
+from roquette.pipelines.kit.table import open_table
+from roquette.pipelines.kit.table_data import data_files, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,10 @@ from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import Job, PipelineError
 from roquette.pipelines.kit.message_rows import DAY, bad_rows
-from roquette.pipelines.kit.table import Table, open_table
-from roquette.pipelines.kit.table_log import Commit
+from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.kit.table_place import CHECKPOINT, STREAM_SETTING, TOPIC_SETTING, Owner
+from roquette.pipelines.kit.table_values import Commit
+from roquette.pipelines.kit.table_writer import TableWriter
 from roquette.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ class StreamedTable:
         self._pipeline = owner.pipeline
         self._job = job
         self._spark = spark
-        self.table = open_table(root, clock=job.clock)
+        self.table: TableWriter = open_table(root, clock=job.clock)
         self.table.claim(owner)
-        self.quarantine: Table | None = None
+        self.quarantine: TableWriter | None = None
         self._stream_id = ""
 
     def closed_on_error(self) -> contextlib.ExitStack:
@@ -51,9 +52,9 @@ class StreamedTable:
         if self.quarantine is not None:
             self.quarantine.close()
 
-    def claim_quarantine(self, *, fresh: bool) -> Table:
+    def claim_quarantine(self, *, fresh: bool) -> TableWriter:
         """Raises ConfigError when a new table would stand beside an older quarantine, and as `__init__` does."""
-        apart = open_table(self.table.files.root + QUARANTINE, clock=self._job.clock)
+        apart: TableWriter = open_table(self.table.files.root + QUARANTINE, clock=self._job.clock)
         apart.claim(Owner(self._pipeline, self.topic, quarantine=True))
         if fresh and apart.snapshot.files:
             apart.close()
@@ -109,7 +110,7 @@ class StreamedTable:
                 "go on: restore it, or give another --to"
             )
 
-    def _is_new(self, table: Table, number: int) -> bool:
+    def _is_new(self, table: TableWriter, number: int) -> bool:
         """Whether a table does not have that batch yet."""
         return table.done(self._stream_id) < number
 

@@ -5,8 +5,8 @@ Readers need no lock: they read a version's files, and files that were replaced 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,13 +15,10 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import FileLock
 from roquette.pipelines.kit.frame import PipelineError
+from roquette.pipelines.kit.table_data import data_files, publish_staged, read_table, small_files
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_log import (
     LOG_FOLDER,
-    Commit,
-    DataFile,
-    Snapshot,
-    TableCorrupt,
     apply,
     checkpoint_actions,
     checkpoint_name,
@@ -29,11 +26,17 @@ from roquette.pipelines.kit.table_log import (
     encode_creation,
     encode_widening,
     entry_name,
-    partition_of,
     replay,
     version_of,
 )
 from roquette.pipelines.kit.table_place import OWN_FOLDER, Owner, check_place, leftovers
+from roquette.pipelines.kit.table_values import (
+    Commit,
+    Compaction,
+    DataFile,
+    Snapshot,
+    TableCorrupt,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,16 +96,6 @@ _CHECKPOINT_SCHEMA = pa.schema(
         ),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What one compaction did."""
-
-    partitions: int = 0
-    files_before: int = 0
-    files_after: int = 0
-    rows: int = 0
 
 
 class Table:
@@ -213,27 +206,7 @@ class Table:
         Args:
             prefix: the new names begin with it.
         """
-        found = []
-        written = sorted(
-            file.path
-            for file in self.files.list_tree(staging)
-            if file.path.endswith(".parquet")
-            and not file.path.rpartition("/")[2].startswith((".", "_"))
-        )
-        for number, path in enumerate(written):
-            rows = self.files.rows(path)
-            if rows == 0:
-                continue
-            folder = path[len(staging) + 1 :].rpartition("/")[0]
-            target = f"{folder}/{prefix}-{number:05}.parquet".lstrip("/")
-            self.files.publish(path, target)
-            found.append(self._describe(target, rows))
-        self.files.remove_tree(staging)
-        return found
-
-    def _describe(self, path: str, rows: int) -> DataFile:
-        file = self.files.stat(path)
-        return DataFile(path, file.size, rows, file.modified_ms, partition_of(path))
+        return publish_staged(self.files, staging, prefix)
 
     def commit(self, commit: Commit, operation: str) -> int:
         """Make it count; returns the new version.
@@ -393,17 +366,6 @@ def _read_snapshot(files: TableFiles) -> Snapshot:
     return snapshot
 
 
-def read_table(spark: "SparkSession", files: TableFiles, snapshot: Snapshot) -> "DataFrame":
-    """Exactly the files of a version, with the columns of the partitions."""
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(snapshot.schema))
-    if not snapshot.files:
-        return spark.createDataFrame([], schema)
-    paths = [files.address(path) for path in sorted(snapshot.files)]
-    return spark.read.schema(schema).option("basePath", files.root).parquet(*paths)
-
-
 def live_files(root: str) -> list[str]:
     """The addresses of a table's files, for pandas, DuckDB and others that know no Delta.
 
@@ -411,26 +373,6 @@ def live_files(root: str) -> list[str]:
     """
     files = TableFiles(root)
     return [files.address(path) for path in sorted(read_snapshot(files).files)]
-
-
-def data_files(files: TableFiles) -> list[str]:
-    """Every Parquet file that a reader of the plain folders would see."""
-    return [
-        file.path
-        for file in files.list_tree()
-        if file.path.endswith(".parquet") and not file.path.startswith(("_", "."))
-    ]
-
-
-def small_files(
-    files: Iterable[DataFile], *, target_bytes: int, at_least: int
-) -> list[tuple[tuple[tuple[str, str | None], ...], list[DataFile]]]:
-    """Per partition, the files under half the target, where there are enough of them."""
-    found: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = {}
-    for file in sorted(files, key=lambda file: file.path):
-        if file.size < target_bytes // 2:
-            found.setdefault(file.partition, []).append(file)
-    return [(key, each) for key, each in found.items() if len(each) >= at_least]
 
 
 def _last_checkpoint(files: TableFiles) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_log import LOG_FOLDER, Snapshot
+from roquette.pipelines.kit.table_log import LOG_FOLDER
+from roquette.pipelines.kit.table_values import Snapshot
 from roquette.pipelines.kit.topics import checkpoint_offsets
 
 OWN_FOLDER = "_roquette"  # lock, staging, checkpoint of the stream; readers skip names with "_"

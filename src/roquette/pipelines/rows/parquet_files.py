@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_log import DataFile, partition_folder
+from roquette.pipelines.kit.table_values import DataFile, partition_folder
 from roquette.pipelines.rows.statistics import file_statistics
 
 GROUP_BYTES = 64 << 20  # of rows held for a row group of one file

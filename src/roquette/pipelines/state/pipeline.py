@@ -20,9 +20,10 @@ from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.report import Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, await_end, rates, summary_of
 from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable
-from roquette.pipelines.kit.table import Table, open_table
-from roquette.pipelines.kit.table_log import Commit
+from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.kit.table_place import CHANGES_SETTING, Owner
+from roquette.pipelines.kit.table_values import Commit
+from roquette.pipelines.kit.table_writer import TableWriter
 from roquette.pipelines.kit.topics import (
     QueueBounds,
     describe,
@@ -108,7 +109,7 @@ def _places(options: CurrentStateOptions) -> list[str]:
     return [*lines, f"{bad[0]}, for messages that cannot be read", *bad[1:]]
 
 
-def kept_changes(table: Table, options: CurrentStateOptions) -> ChangeForm | None:
+def kept_changes(table: TableWriter, options: CurrentStateOptions) -> ChangeForm | None:
     """How a table's changes are read; None for a new one.
 
     Raises:
@@ -147,7 +148,7 @@ def run(options: CurrentStateOptions, job: Job) -> Result:
 class CurrentState(StreamedTable):
     """The table, its quarantine, and the stream into them."""
 
-    quarantine: Table
+    quarantine: TableWriter
 
     def __init__(
         self,
@@ -337,7 +338,7 @@ class CurrentState(StreamedTable):
         return Result(ok=twice == 0, summary=summary, report=report, last_line=line)
 
 
-def live_rows(state: Table) -> int:
+def live_rows(state: TableWriter) -> int:
     """Rows that are not deleted."""
     return sum(
         file.rows
