@@ -55,14 +55,9 @@ def test_readers_of_both_kinds(cluster: FakeCluster) -> None:
     assert [batch.to_pylist() for batch in table.read(partition)] == [[{"body": "grün"}]]
 
 
-def test_a_stream_is_refused_an_end(cluster: FakeCluster) -> None:
-    with pytest.raises(ConfigError, match="for tables"):
-        data_source(cluster, endingOffsets="latest").streamReader(struct_of("body"))
-
-
 def test_unknown_columns_and_types_are_refused(cluster: FakeCluster) -> None:
     with pytest.raises(ConfigError, match="column queue_offset is bigint, not int"):
-        data_source(cluster).streamReader(struct_of(queue_offset="int"))
+        data_source(cluster).reader(struct_of(queue_offset="int"))
 
 
 def test_what_people_import_from_the_room() -> None:

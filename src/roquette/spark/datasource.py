@@ -15,6 +15,7 @@ from roquette.spark.options import ReadOptions, read_options, refuse_ending, wri
 from roquette.spark.schema import check_schema, default_schema
 from roquette.spark.source.positions import require_queues
 from roquette.spark.source.queues import open_reader
+from roquette.spark.source.refused import RefusedStream
 
 if TYPE_CHECKING:
     from roquette.spark.sink.writer import RocketmqBatchWriter, RocketmqStreamWriter
@@ -59,15 +60,17 @@ class RocketmqDataSource(DataSource):
 
             return RocketmqBatchReader(schema, options)
 
-    def streamReader(self, schema: StructType) -> "RocketmqStreamReader":
-        """Spark's door to streams."""
-        with plain_errors():
+    def streamReader(self, schema: StructType) -> "RocketmqStreamReader | RefusedStream":
+        """Spark's door to streams; what is wrong is said by the first hook of the reader."""
+        try:
             options = self._read_options()
             refuse_ending(options)
             check_schema(schema)
-            from roquette.spark.source.stream_reader import RocketmqStreamReader
+        except ConfigError as error:
+            return RefusedStream(error)
+        from roquette.spark.source.stream_reader import RocketmqStreamReader
 
-            return RocketmqStreamReader(schema, options)
+        return RocketmqStreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "RocketmqBatchWriter":
         """Spark's door to batch writes."""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Final
 
 from roquette.base.options import split_addresses
 from roquette.errors import (
@@ -24,7 +25,7 @@ from roquette.errors import (
 
 # What pyspark looks at when it writes a worker's exception for the driver (spark.sql.execution.pyspark.
 # udf.hideTraceback.enabled sets it for all). The process ends with the error: nobody else sees the change.
-_HIDE = "SPARK_HIDE_TRACEBACK"
+HIDE: Final = "SPARK_HIDE_TRACEBACK"
 _NO_JAVA = "JAVA_GATEWAY_EXITED"  # PySpark, when `java` is missing, too old, or died
 # Errors within Spark's text: with a source's line anywhere, of ours on a line of its own, any of Python's.
 _SOURCE_LINE = re.compile(r"(?:^|[\s:])(?:[\w.]+\.)?[A-Z]\w+: (rocketmq\w*: [^\n]*)")
@@ -71,7 +72,7 @@ def plain_errors(name_servers: str = "") -> Iterator[None]:
     try:
         yield
     except RoquetteError as error:
-        os.environ[_HIDE] = "1"
+        os.environ[HIDE] = "1"
         raise advised(error, name_servers) from None
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from roquette.errors import CorruptRecord
+from roquette.errors import ConfigError, CorruptRecord
 from roquette.message.names import is_system_topic
 from roquette.message.properties import SYSTEM
 from roquette.spark.commitlog.files import open_files
@@ -29,6 +29,7 @@ from roquette.spark.commitlog.walk import (
 from roquette.spark.errors import plain_errors
 from roquette.spark.schema import arrow_schema, check_schema, default_schema
 from roquette.spark.source.decode import RecordColumns, RecordDecoder
+from roquette.spark.source.refused import RefusedStream
 
 log = logging.getLogger("roquette.spark")
 
@@ -66,6 +67,11 @@ class CommitLogDataSource(DataSource):
             if not options.stretches:
                 check_schema(schema)
             return CommitLogReader(schema, options)
+
+    def streamReader(self, schema: StructType) -> RefusedStream:
+        """There is none, and the reader says so."""
+        what = f'{SOURCE}: there is no stream of files: use spark.read, or a broker with format("rocketmq")'
+        return RefusedStream(ConfigError(what))
 
 
 class CommitLogReader(DataSourceReader):

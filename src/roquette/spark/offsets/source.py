@@ -22,6 +22,7 @@ from roquette.spark.access_options import AccessOptions
 from roquette.spark.errors import plain_errors
 from roquette.spark.option_values import NAMES, PATTERN, checked_options
 from roquette.spark.schema import arrow_schema
+from roquette.spark.source.refused import RefusedStream
 
 SOURCE = "rocketmq_offsets"
 ALL_GROUPS = "*"
@@ -186,6 +187,11 @@ class OffsetsDataSource(DataSource):
                         + ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
                     )
             return OffsetsReader(schema, offsets_options(self.options))
+
+    def streamReader(self, schema: StructType) -> RefusedStream:
+        """There is none, and the reader says so."""
+        what = f"{SOURCE}: there is no stream of offsets: read a table again, with spark.read"
+        return RefusedStream(ConfigError(what))
 
 
 class OffsetsReader(DataSourceReader):
