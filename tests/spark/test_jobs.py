@@ -69,9 +69,10 @@ def test_the_schema_prunes_columns_and_ranges_are_split(spark: Any, cluster: Fak
 
 
 def test_sql_reads_a_topic(spark: Any, cluster: FakeCluster) -> None:
+    start = '{"T":{"broker-a":{"0":990,"1":-2,"2":-2}}}'
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW v USING rocketmq "
-        f"OPTIONS (namesrvAddr '{cluster.address}', subscribe 'T', startingOffsets '{{\"T\":{{\"broker-a\":{{\"0\":990}}}}}}')"
+        f"OPTIONS (namesrvAddr '{cluster.address}', subscribe 'T', startingOffsets '{start}')"
     )
 
     assert spark.sql("SELECT count(*), min(queue_offset) FROM v WHERE queue_id = 0").first() == (

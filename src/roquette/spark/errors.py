@@ -26,6 +26,9 @@ from roquette.errors import (
 # What pyspark looks at when it writes a worker's exception for the driver (spark.sql.execution.pyspark.
 # udf.hideTraceback.enabled sets it for all). The process ends with the error: nobody else sees the change.
 HIDE: Final = "SPARK_HIDE_TRACEBACK"
+APPEND_ONLY: Final = 'rocketmq: messages are only appended: write with mode("append"), a stream with outputMode("append")'
+# Spark refuses its modes "error", its default, and "ignore" without asking a source.
+_SAVE_MODE = re.compile(r'UNSUPPORTED_DATA_SOURCE_SAVE_MODE\] [^\n]*"rocketmq"')
 _NO_JAVA = "JAVA_GATEWAY_EXITED"  # PySpark, when `java` is missing, too old, or died
 # Errors within Spark's text: with a source's line anywhere, of ours on a line of its own, any of Python's.
 _SOURCE_LINE = re.compile(r"(?:^|[\s:])(?:[\w.]+\.)?[A-Z]\w+: (rocketmq\w*: [^\n]*)")
@@ -103,8 +106,11 @@ def advised(error: RoquetteError, name_servers: str) -> RoquetteError:
 
 def plain_message(error: BaseException) -> str | None:
     """Our line within an exception of Spark's, which has the stacks of all that stood between; or None."""
-    found = _SOURCE_LINE.findall(str(error))
-    return found[-1] if found else None
+    text = str(error)
+    found: list[str] = _SOURCE_LINE.findall(text)
+    if found:
+        return found[-1]
+    return APPEND_ONLY if _SAVE_MODE.search(text) else None
 
 
 def tell_in_one_line() -> None:

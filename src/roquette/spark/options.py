@@ -156,7 +156,7 @@ class ReadOptions(AccessOptions):
     )
     starting_offsets: Position | None = option(
         None,
-        "`earliest`, `latest`, `group`, or offsets (below). A stream with a checkpoint ignores it",
+        "`earliest`, `latest`, `group`, or an offset of each queue (below). A stream with a checkpoint ignores it",
         kind=STARTING,
         unset="`earliest` (table), `latest` (stream)",
     )

@@ -134,7 +134,7 @@ def test_progress_is_committed_where_a_group_is_named(
         ("earliest", Position(default=EARLIEST)),
         (" Latest ", Position(default=LATEST)),
         ('{"T":{"b":{"0":5,"1":-1}}}', Position(queues=(("T", "b", 0, 5), ("T", "b", 1, -1)))),
-        ('{"v":1,"offsets":{"T":{"b":{"0":5}}}}', Position(queues=(("T", "b", 0, 5),))),
+        ('{"v":1,"offsets":{"T":{"b":{"0":5}}}}', Position(queues=(("T", "b", 0, 5),), saved=True)),
     ],
 )
 def test_starting_offsets(text: str, expected: Position) -> None:
@@ -208,6 +208,7 @@ def test_a_table_can_end_by_offsets_and_by_time_and_a_stream_cannot() -> None:
         (NEEDED | {"startingOffsets": "group"}, "startingOffsets=group needs option group"),
         (NEEDED | {"startingOffsets": '{"T":{"b":{"0":-3}}}'}, "offset -3"),
         (NEEDED | {"startingOffsets": '{"T":{"b":{"0":1.5}}}'}, "startingOffsets must be"),
+        (NEEDED | {"startingOffsets": "{}"}, "no queue is named"),
         (NEEDED | {"startingOffsets": '{"T":[1]}'}, "startingOffsets must be"),
         (NEEDED | {"endingOffsets": "earliest"}, "endingOffsets must be latest or JSON"),
         (NEEDED | {"endingOffsets": '{"T":{"b":{"0":-2}}}'}, "would read nothing"),

@@ -1,5 +1,7 @@
 """Topics, patterns and assigned queues become queues; words, offsets and times become offsets."""
 
+import re
+
 import pytest
 from tests.spark.records import ListReader, make_record
 
@@ -15,6 +17,7 @@ from roquette.spark.source.positions import (
     require_queues,
     resolve,
 )
+from roquette.spark.source.positions_json import Position
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
 BASE = 1_700_000_000_100  # store time of offset 0
@@ -65,6 +68,38 @@ def test_times_by_place_and_the_rest_from_the_start(cluster: ListReader) -> None
     assert by_broker == {A0: 6, A1: 0, B0: 0}
     with pytest.raises(ConfigError, match="a time is given for T c, which does not exist"):
         start(cluster, startingOffsetsByTimestamp='{"T":{"c":5}}')
+
+
+def test_offsets_that_people_write_name_each_queue(cluster: ListReader) -> None:
+    """As with Spark's Kafka source, which wants every partition."""
+    lacking = "it lacks T a queue 1, T b queue 0 (-2 is the earliest offset, -1 the latest)"
+    with pytest.raises(
+        ConfigError,
+        match=re.escape(f"option startingOffsets must give an offset for each queue; {lacking}"),
+    ):
+        start(cluster, startingOffsets='{"T":{"a":{"0":3}}}')
+    ending = options(endingOffsets='{"T":{"a":{"0":3,"1":-1}}}').ending
+    assert ending is not None
+    with pytest.raises(
+        ConfigError, match=r"endingOffsets .* lacks T b queue 0 \(-1 is the latest\)"
+    ):
+        resolve(cluster, [A0, A1, B0], ending)
+    many = [MessageQueue("T", "a", number) for number in range(9)]
+    wanted = ListReader({queue: [] for queue in many})
+    with pytest.raises(ConfigError, match="T a queue 5 and 3 more"):
+        resolve(wanted, many, Position(queues=(("T", "a", 0, 3),)))
+
+    assert start(cluster, startingOffsets='{"T":{"a":{"0":3,"1":-1},"b":{"0":-2}}}') == {
+        A0: 3,
+        A1: 1,
+        B0: 0,
+    }
+
+
+def test_saved_offsets_lack_the_queues_that_were_made_later(cluster: ListReader) -> None:
+    saved = '{"v":1,"offsets":{"T":{"a":{"0":3}}}}'
+
+    assert start(cluster, startingOffsets=saved) == {A0: 3, A1: 0, B0: 0}
 
 
 def test_an_ending_time_past_the_last_message_is_the_end(cluster: ListReader) -> None:

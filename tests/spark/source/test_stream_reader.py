@@ -79,10 +79,11 @@ def test_an_empty_batch_still_has_the_partition_spark_wants(cluster: ListReader)
 
 
 def test_batch_positions_per_queue_and_by_time(cluster: ListReader) -> None:
-    start = '{"T":{"a":{"0":3,"1":-1}}}'
+    start = '{"T":{"a":{"0":3,"1":-1},"b":{"0":-2}}}'
 
     by_queue = RocketmqBatchReader(
-        SCHEMA, options(startingOffsets=start, endingOffsets='{"T":{"a":{"0":5}}}')
+        SCHEMA,
+        options(startingOffsets=start, endingOffsets='{"T":{"a":{"0":5,"1":-1},"b":{"0":-1}}}'),
     )
     by_time = RocketmqBatchReader(
         SCHEMA,
@@ -120,14 +121,14 @@ def test_offsets_of_a_queue_that_is_not_there_are_an_error(cluster: ListReader) 
 
 def test_a_batch_before_the_oldest_offset_is_data_loss(cluster: ListReader) -> None:
     cluster.oldest = 2
-    start = '{"T":{"a":{"0":0}}}'
+    start = '{"T":{"a":{"0":0,"1":-2},"b":{"0":-2}}}'
 
     with pytest.raises(DataLoss, match="offset 0 is gone, the oldest is 2"):
         RocketmqBatchReader(SCHEMA, options(startingOffsets=start)).partitions()
 
 
 def test_a_batch_from_beyond_the_end_is_data_loss(cluster: ListReader) -> None:
-    start = '{"T":{"a":{"0":11}}}'
+    start = '{"T":{"a":{"0":11,"1":-2},"b":{"0":-2}}}'
 
     with pytest.raises(DataLoss, match="from offset 11 but ends at 10: was the topic recreated"):
         RocketmqBatchReader(SCHEMA, options(startingOffsets=start)).partitions()

@@ -298,7 +298,7 @@ class TopicArchive(StreamedTable):
         }
         start = json.loads(self.table.snapshot.settings[START_SETTING])
         if start:
-            given["startingOffsets"] = json.dumps({self.topic: start})
+            given["startingOffsets"] = json.dumps({"v": 1, "offsets": {self.topic: start}})
         else:
             given |= beginning_at(int(options.starting))
         return self.start_stream(given, self._write, options.interval_s if options.follow else None)

@@ -167,7 +167,8 @@ def read_sample(
         end = min(state.end, state.start + each)
         ends.setdefault(state.broker_name, {})[str(state.queue_id)] = end
     reader = spark.read.format("rocketmq").options(**options).option("subscribe", topic)
-    return reader.option("endingOffsets", json.dumps({topic: ends})).schema("body binary").load()
+    until = json.dumps({"v": 1, "offsets": {topic: ends}})
+    return reader.option("endingOffsets", until).schema("body binary").load()
 
 
 def start_stream(

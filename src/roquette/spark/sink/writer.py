@@ -28,7 +28,7 @@ from roquette.client.core.send_window import WindowLimits
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds, host_bytes
-from roquette.spark.errors import plain_errors
+from roquette.spark.errors import APPEND_ONLY, plain_errors
 from roquette.spark.options import IDEMPOTENT, WriteOptions
 from roquette.spark.sink.chunks import ChunkBuilder
 from roquette.spark.sink.rows import RowEncoder
@@ -238,9 +238,7 @@ def plan_write(schema: StructType, options: WriteOptions, *, stream: bool) -> Wr
 def refuse_overwrite(overwrite: bool) -> None:
     """A topic only grows. Raises ConfigError."""
     if overwrite:
-        raise ConfigError(
-            'rocketmq: messages are only appended: write with mode("append"), a stream with outputMode("append")'
-        )
+        raise ConfigError(APPEND_ONLY)
 
 
 def report(messages: Sequence[WriterCommitMessage | None], what: str) -> None:

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from roquette.errors import ConfigError
 from roquette.spark.errors import plain_errors
 from roquette.spark.options import ReadOptions, read_options
 from roquette.spark.schema import arrow_schema
@@ -20,6 +21,7 @@ from roquette.spark.source.offsets import (
 from roquette.spark.source.positions import (
     check_available,
     name_of,
+    named_queues,
     report_data_loss,
     require_queues,
     resolve,
@@ -73,19 +75,32 @@ def plan_tasks(start: Offsets, end: Offsets, options: ReadOptions) -> list[Queue
 
 
 def bounds(reader: QueueReader, options: ReadOptions) -> tuple[Offsets, Offsets]:
-    """Start and end of every queue of a table, as things are now."""
+    """Start and end of every queue of a table, as things are now.
+
+    Raises:
+        ConfigError: options give a queue an end before its start.
+    """
     queues = require_queues(reader, options)
-    start = resolve(reader, queues, options.starting or Position())
-    end = resolve(reader, queues, options.ending or Position(default=LATEST))
+    starting = options.starting or Position()
+    ending = options.ending or Position(default=LATEST)
+    start = resolve(reader, queues, starting)
+    end = resolve(reader, queues, ending)
+    if ending.saved:  # a queue that was made after these offsets has nothing before them
+        named = named_queues(ending)
+        end |= {queue: start[queue] for queue in queues if queue not in named}
     inverted = [queue for queue in queues if start[queue] > end[queue]]
-    if inverted:
-        for queue, latest in reader.max_offsets(inverted).items():
-            if start[queue] > latest:
-                report_data_loss(
-                    f"{name_of(queue)} is to be read from offset {start[queue]} but ends at {latest}: "
-                    "was the topic recreated? failOnDataLoss=false reads what there is",
-                    options.fail_on_data_loss,
-                )
+    for queue, latest in (reader.max_offsets(inverted) if inverted else {}).items():
+        if start[queue] > latest:
+            report_data_loss(
+                f"{name_of(queue)} is to be read from offset {start[queue]} but ends at {latest}: "
+                "was the topic recreated? failOnDataLoss=false reads what there is",
+                options.fail_on_data_loss,
+            )
+        elif not starting.leaves_start_open((queue.topic, queue.broker_name, queue.queue_id)):
+            raise ConfigError(
+                f"rocketmq: {name_of(queue)} is to be read from offset {start[queue]} to {end[queue]}: "
+                "the end lies before the start; see options starting* and ending*"
+            )
     return start, end
 
 

@@ -14,6 +14,7 @@ from roquette.spark.source.positions_json import EARLIEST, GROUP, LATEST, Positi
 from roquette.spark.source.queues import QueueReader
 
 log = logging.getLogger("roquette.spark")
+_MOST_NAMED = 5  # queues in one line
 
 
 def find_queues(
@@ -95,13 +96,17 @@ def resolve(
     *,
     ends: Mapping[MessageQueue, int] | None = None,
 ) -> Offsets:
-    """The offset of each queue. A queue the position does not name gets the position's default.
+    """The offset of each queue.
 
     Args:
         ends: what counts as latest, where that is already known; otherwise the brokers are asked.
+
+    Raises:
+        ConfigError: offsets that people wrote name a queue that does not exist, or lack one (as with Spark's Kafka
+            source, which wants each partition); a time has no message.
     """
-    named = {MessageQueue(*place[:3]): place[3] for place in position.queues}
-    _check_named(queues, named)
+    named = named_queues(position)
+    _check_named(queues, named, position)
     times = _times_of(queues, position)
     offsets: Offsets = {}
     for queue in queues:
@@ -125,11 +130,28 @@ def resolve(
     return {queue: offsets[queue] for queue in queues}
 
 
-def _check_named(queues: Collection[MessageQueue], named: Collection[MessageQueue]) -> None:
+def named_queues(position: Position) -> Offsets:
+    """The queues that a position names, with offsets, EARLIEST or LATEST."""
+    return {MessageQueue(*place[:3]): place[3] for place in position.queues}
+
+
+def _check_named(
+    queues: Collection[MessageQueue], named: Collection[MessageQueue], position: Position
+) -> None:
     unknown = sorted(set(named).difference(queues))
     if unknown:
         raise ConfigError(
             f"rocketmq: offsets are given for {name_of(unknown[0])}, which does not exist"
+        )
+    lacking = sorted(set(queues).difference(named)) if named and not position.saved else []
+    if lacking:
+        starting = position.default == EARLIEST
+        option = "startingOffsets" if starting else "endingOffsets"
+        more = f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
+        raise ConfigError(
+            f"rocketmq: option {option} must give an offset for each queue; it lacks "
+            f"{', '.join(map(name_of, lacking[:_MOST_NAMED]))}{more} "
+            f"({'-2 is the earliest offset, ' if starting else ''}-1 {'' if starting else 'is '}the latest)"
         )
 
 

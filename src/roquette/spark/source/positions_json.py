@@ -24,6 +24,8 @@ class Position:
         default: EARLIEST, LATEST or GROUP.
         timestamp_ms: the first message stored then or later, in every queue.
         queues: (topic, broker_name, queue_id, offset); offsets are queue offsets, or EARLIEST or LATEST.
+        saved: `queues` are from a checkpoint or `frozen_options`: a queue they lack was made later, and `default` is its
+            start. Otherwise people have written them, and each queue that is read must be there.
         latest_without_match: a queue without a message that late begins at its end; otherwise it is an error.
     """
 
@@ -32,6 +34,19 @@ class Position:
     queues: tuple[tuple[str, str, int, int], ...] = ()
     times: Times = ()
     latest_without_match: bool = False
+    saved: bool = False
+
+    def leaves_start_open(self, place: tuple[str, str, int]) -> bool:
+        """Whether a queue (topic, broker_name, queue_id) begins at what the broker has, or where a group is."""
+        topic, broker_name, _ = place
+        if self.timestamp_ms is not None:
+            return False
+        if any(
+            time[:3] in (place, (topic, broker_name, -1), (topic, "", -1)) for time in self.times
+        ):
+            return False
+        named = {each[:3]: each[3] for each in self.queues}
+        return named.get(place, self.default) in (EARLIEST, GROUP)
 
 
 def position_of(
@@ -64,13 +79,12 @@ def _of_json(read: Callable[[Any], T]) -> Callable[[str], T]:
     return parse
 
 
-def _offsets(value: Any, least: int) -> tuple[tuple[str, str, int, int], ...]:
+def _at_offsets(default: int, value: Any, least: int) -> Position:
     """Read {"topic":{"broker-a":{"0":23,"1":-1}}}, also as our checkpoints write it (under "offsets")."""
-    if value.get("v") == 1 and isinstance(value.get("offsets"), dict):
-        value = value["offsets"]
+    saved = value.get("v") == 1 and isinstance(value.get("offsets"), dict)
     found = [
         (str(topic), str(broker), _whole(queue), _whole(offset))
-        for topic, brokers in value.items()
+        for topic, brokers in (value["offsets"] if saved else value).items()
         for broker, queues in brokers.items()
         for queue, offset in queues.items()
     ]
@@ -79,20 +93,22 @@ def _offsets(value: Any, least: int) -> tuple[tuple[str, str, int, int], ...]:
             empty = "would read nothing"
             why = empty if offset == EARLIEST else "is invalid; -2 is earliest, -1 latest"
             raise Unfit(f"offset {offset} of {topic} {broker} {queue} {why}")
-    return tuple(sorted(found))
+    if not found and not saved:
+        raise Unfit("no queue is named")
+    return Position(default, queues=tuple(sorted(found)), saved=saved)
 
 
 def _starting(text: str) -> Position:
     words = {"earliest": EARLIEST, "latest": LATEST, "group": GROUP}
     if text.lower() in words:
         return Position(words[text.lower()])
-    return Position(queues=_of_json(lambda value: _offsets(value, EARLIEST))(text))
+    return _of_json(lambda value: _at_offsets(EARLIEST, value, EARLIEST))(text)
 
 
 def _ending(text: str) -> Position:
     if text.lower() == "latest":
         return Position(LATEST)
-    return Position(LATEST, queues=_of_json(lambda value: _offsets(value, LATEST))(text))
+    return _of_json(lambda value: _at_offsets(LATEST, value, LATEST))(text)
 
 
 def _times(value: Any) -> Iterator[tuple[str, str, int, int]]:
