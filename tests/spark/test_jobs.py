@@ -9,6 +9,7 @@ from tests.client.fake_cluster import FakeCluster
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
+from roquette.spark import plain_message
 
 pytestmark = pytest.mark.spark
 
@@ -79,6 +80,36 @@ def test_sql_reads_a_topic(spark: Any, cluster: FakeCluster) -> None:
         10,
         990,
     )
+
+
+def test_a_table_of_the_catalog_is_read_with_the_options_of_the_statement(
+    spark: Any, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    """Spark passes none of those that CREATE TABLE was given."""
+    given = {"namesrvAddr": cluster.address, "subscribe": "T", "startingOffsets": "earliest"}
+    words = ", ".join(f"'{name}'='{value}'" for name, value in given.items())
+    spark.sql("DROP TABLE IF EXISTS read_table")
+    spark.sql(
+        f"CREATE TABLE read_table (body STRING, queue_offset BIGINT) USING rocketmq OPTIONS ({words})"
+    )
+    try:
+        for statement in (
+            "SELECT * FROM read_table",
+            "INSERT INTO read_table VALUES ('x', 1)",
+        ):
+            with pytest.raises(Exception, match="no option is given") as told:
+                spark.sql(statement).collect()
+            assert "FROM t WITH ('namesrvAddr'='...', ...)" in (plain_message(told.value) or "")
+
+        counted = spark.sql(f"SELECT count(body), max(queue_offset) FROM read_table WITH ({words})")
+        assert counted.first() == (1300, 999)
+        assert spark.read.options(**given).table("read_table").count() == 1300
+        stream = spark.readStream.options(**given).table("read_table").writeStream.format("memory")
+        stream = stream.queryName("read_table_rows").trigger(availableNow=True)
+        stream.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+        assert spark.table("read_table_rows").count() == 1300
+    finally:
+        spark.sql("DROP TABLE read_table")
 
 
 def test_wrong_options_are_told_in_one_line(spark: Any, cluster: FakeCluster) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 from roquette.base.options import Kind, Reader, Unfit, options_of, split_addresses
+from roquette.errors import ConfigError
 
 C = TypeVar("C")
 # What Spark's catalog adds to the options of a table made with CREATE TABLE ... USING.
@@ -44,6 +45,12 @@ def checked_options(
     Raises:
         ConfigError: an option is unknown, missing or malformed; one line names it, and never a value of a secret.
     """
+    if not options:
+        first = "path" if "path" in names_of(cls) else "namesrvAddr"
+        raise ConfigError(
+            f"{source}: no option is given. Those of CREATE TABLE are not passed on by Spark: say them with the statement, "
+            f"FROM t WITH ('{first}'='...', ...), or use CREATE TEMPORARY VIEW t USING {source} OPTIONS ({first} '...', ...)"
+        )
     others = _SPARKS_OWN.union(also)
 
     def tolerated(name: str) -> bool:

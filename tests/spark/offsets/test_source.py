@@ -117,7 +117,7 @@ def test_a_named_group_has_a_row_for_every_queue() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "namesrvAddr is required"),
+        ({"group": "*"}, "namesrvAddr is required"),
         ({"namesrvAddr": "x", "groups": "g"}, "unknown option groups; did you mean group"),
         ({"namesrvAddr": "x", "subscribe": "a", "subscribePattern": "b"}, "not both"),
         ({"namesrvAddr": "127.0.0.1:1", "timeoutMs": "2000"}, "no name server answers"),

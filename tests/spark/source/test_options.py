@@ -185,6 +185,7 @@ def test_a_table_can_end_by_offsets_and_by_time_and_a_stream_cannot() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({}, "no option is given. Those of CREATE TABLE are not passed on by Spark"),
         ({"subscribe": "T"}, "namesrvAddr is required"),
         ({"namesrvAddr": "localhost", "subscribe": "T"}, "must be host:port;host:port"),
         ({"namesrvAddr": "a:1"}, "subscribe is required"),

@@ -31,6 +31,8 @@ WANTED: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
     "numpy": ((1, 26), None),
 }
 PANDAS_BELOW = (3,)
+SOURCE_MODULES = ("pyspark_rocketmq", "pyarrow", "numpy")  # where Spark plans, and where it reads
+_NOT_FOUND = 'format("rocketmq") is DATA_SOURCE_NOT_FOUND'
 PROBE_TOPIC = "TBW102"  # Apache's TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: every broker that creates topics has it
 
 
@@ -66,6 +68,22 @@ def python_version(path: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None
+
+
+def missing_modules(path: str) -> tuple[str, ...]:
+    """Of what our sources need, the modules that an interpreter cannot import; all when it does not run."""
+    code = (
+        "import sys; from importlib.util import find_spec; "
+        "print(*[name for name in sys.argv[1:] if find_spec(name) is None])"
+    )
+    try:
+        done = subprocess.run(
+            [path, "-c", code, *SOURCE_MODULES],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return SOURCE_MODULES
+    return tuple(done.stdout.split())
 
 
 def listen(host: str) -> str | None:
@@ -157,6 +175,7 @@ class Probes:
     module: Callable[[str], bool] = module_is_there
     version: Callable[[str], str | None] = installed_version
     python: Callable[[str], str | None] = python_version
+    missing: Callable[[str], tuple[str, ...]] = missing_modules
     listen: Callable[[str], str | None] = listen
     own_address: Callable[[], str | None] = own_address
     name_server: Callable[[str], str | None] = ask_name_server
@@ -263,18 +282,36 @@ def check_worker_python(environ: Mapping[str, str], probes: Probes) -> list[Diag
             continue
         found = probes.python(given)
         mend = f"unset {name}, or set it to {probes.executable}"
+        missing = probes.missing(given) if found == ours else ()
         if found is None:
             findings.append(Diagnosis(name, BAD, f"{given} does not run", mend))
         elif found != ours:
             text = f"{given} is Python {found}, this is {ours}"
             findings.append(Diagnosis(name, BAD, text, mend))
+        elif missing:
+            text = f"{given} has no {' and no '.join(missing)}: {_NOT_FOUND}"
+            findings.append(Diagnosis(name, BAD, text, mend))
         else:
             findings.append(Diagnosis(name, GOOD, f"Python {found} at {given}"))
     if "PYSPARK_PYTHON" not in environ:
-        findings.append(
-            Diagnosis("PYSPARK_PYTHON", GOOD, f"not set: pipelines take {probes.executable}")
-        )
+        findings.append(_check_plain_sessions(environ, probes))
     return findings
+
+
+def _check_plain_sessions(environ: Mapping[str, str], probes: Probes) -> Diagnosis:
+    """PySpark by itself runs the `python3` of PATH, which in an environment that is not activated is another one."""
+    name, ours = "PYSPARK_PYTHON", f"pipelines and spark_session take {probes.executable}"
+    path = probes.which("python3", environ.get("PATH", ""))
+    missing = SOURCE_MODULES if path is None else probes.missing(path)
+    if not missing:
+        return Diagnosis(name, GOOD, f"not set: {ours}, other sessions {path}")
+    lack = "there is none" if path is None else f"{path} has no {' and no '.join(missing)}"
+    return Diagnosis(
+        name,
+        WARNING,
+        f"not set: {ours}, but other sessions python3 of PATH, and {lack}: {_NOT_FOUND}",
+        f"for a SparkSession of your own: export PYSPARK_PYTHON={probes.executable}",
+    )
 
 
 def check_spark_home(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
