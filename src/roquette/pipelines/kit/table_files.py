@@ -117,6 +117,14 @@ class TableFiles:
         if self.local:
             OsFiles().sync_dir(os.path.dirname(self._path(target)))
 
+    def make_folder(self, folder: str) -> None:
+        """Where there are folders: make it, unless it is there."""
+        self._fs.create_dir(self._path(folder), recursive=True)
+
+    def open_file(self, path: str) -> Any:
+        """A file (pyarrow's) that can be read at any place."""
+        return self._fs.open_input_file(self._path(path))
+
     def open_new(self, path: str) -> Any:
         """A stream (pyarrow's) into a file; its folders are made."""
         self._fs.create_dir(self._path(path).rpartition("/")[0], recursive=True)

@@ -30,8 +30,19 @@ class Owner:
     quarantine: bool = False
 
 
-def check_place(files: TableFiles, snapshot: Snapshot, owner: Owner) -> None:
+def check_place(
+    files: TableFiles,
+    snapshot: Snapshot,
+    owner: Owner,
+    *,
+    log_folder: str = LOG_FOLDER,
+    unfinished: str = r".*\.tmp",
+) -> None:
     """A place is the owner's if its log says so, or if there is nothing.
+
+    Args:
+        log_folder: of the table's format.
+        unfinished: a pattern; there may be such files in the log's folder of a place without a table.
 
     Raises:
         ConfigError: it is somebody else's; says whose. Nothing has been changed.
@@ -39,8 +50,8 @@ def check_place(files: TableFiles, snapshot: Snapshot, owner: Owner) -> None:
     if files.local and os.path.lexists(files.root) and not os.path.isdir(files.root):
         raise _refused(owner, files.root, "is no directory")
     if snapshot.version < 0:
-        names = [name for name in files.list_names() if name not in (OWN_FOLDER, LOG_FOLDER)]
-        names += [n for n in files.list_names(LOG_FOLDER) if not n.endswith(".tmp")]
+        names = [name for name in files.list_names() if name not in (OWN_FOLDER, log_folder)]
+        names += [n for n in files.list_names(log_folder) if not re.fullmatch(unfinished, n)]
         if names:
             shown = ", ".join(sorted(names)[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
             raise _refused(

@@ -1,4 +1,4 @@
-"""What pipelines ask of a table, whatever its format: `table.py` is Delta Lake."""
+"""What pipelines ask of a table, whatever its format: `table.py` is Delta Lake, `iceberg_table.py` Iceberg."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol

@@ -1,0 +1,412 @@
+"""A table of Apache Iceberg, format 2, by pyiceberg: batches that count once, compaction, and cleaning up after a crash.
+
+The number of a stream's newest batch is a property of the table, set in the same transaction as the batch's files. The
+second of two writers from one version fails, and has changed nothing.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
+from roquette.base.clock import Clock, SystemClock
+from roquette.base.entropy import Entropy
+from roquette.base.files import FileLock
+from roquette.pipelines.kit import iceberg_history as history
+from roquette.pipelines.kit.frame import PipelineError
+from roquette.pipelines.kit.iceberg_catalog import CatalogAddress, TableCatalog, check_root
+from roquette.pipelines.kit.iceberg_compaction import join_files
+from roquette.pipelines.kit.iceberg_files import from_iceberg, to_iceberg
+from roquette.pipelines.kit.iceberg_schema import (
+    iceberg_schema,
+    iceberg_type,
+    partition_spec,
+    spark_json,
+)
+from roquette.pipelines.kit.table_data import publish_staged, read_table, small_files
+from roquette.pipelines.kit.table_files import TableFiles
+from roquette.pipelines.kit.table_place import (
+    OWN_FOLDER,
+    Owner,
+    check_place,
+    leftovers,
+    own_names,
+)
+from roquette.pipelines.kit.table_values import Commit, Compaction, DataFile, Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+METADATA_FOLDER = "metadata"
+STAGING = f"{OWN_FOLDER}/staging"
+ORPHANS_KEPT_MS = 24 * 3_600_000  # where no lock keeps others out, and for files of metadata
+_UNFINISHED = r"00000-[-0-9a-f]{36}\.metadata\.json"  # of a creation that was killed
+_BATCH = "roquette.txn."  # and the stream
+_INFO = "roquette.info."  # and the name
+# How long the list of earlier versions gets, and how many lists of files a commit leaves.
+_PROPERTIES = {
+    "format-version": "2",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    "commit.manifest-merge.enabled": "true",
+}
+
+
+class IcebergTable:
+    """Open it with `open_iceberg_table`; call `close` at the end. It is a `TableWriter`."""
+
+    def __init__(
+        self, files: TableFiles, catalog: TableCatalog, clock: Clock, entropy: Entropy
+    ) -> None:
+        self.files = files
+        self._catalog = catalog
+        self._clock = clock
+        self._entropy = entropy
+        self._lock: FileLock | None = None
+        self._table: Any = None
+        self._entries: dict[str, Any] = {}  # path -> what pyiceberg knows of the file
+        self.snapshot = Snapshot()
+        self._load()
+
+    def claim(self, owner: Owner) -> None:
+        """As `TableWriter` says."""
+        self._check_place(owner)
+        self._lock = self.files.lock(f"{OWN_FOLDER}/lock")
+        self._load()
+
+    def clean(self) -> None:
+        """Remove what a killed writer left half done. Options, schema and topic have been checked by now."""
+        self.files.remove_tree(STAGING)
+        if self._table is None:
+            for file in self.files.list_tree(METADATA_FOLDER):
+                self.files.remove(file.path)
+            return
+        for path in self._orphans():
+            self.files.remove(path)
+
+    def describe(self, owner: Owner, *, keep_ms: int) -> list[str]:
+        """As `TableWriter` says."""
+        self._check_place(owner)
+        there, root = self.snapshot, self.files.root
+        if there.version < 0:
+            return [f"table {root}: new (Iceberg)"]
+        lines = [f"table {root}: {there.rows:,} rows in {len(there.files)} files (Iceberg)"]
+        for paths, what in (
+            (self._orphans(), "that a killed run has left"),
+            (self.expired(keep_ms=keep_ms), "that were replaced"),
+        ):
+            if paths:
+                lines.append(f"table {root}: removes {len(paths)} files {what}, such as {paths[0]}")
+        return lines
+
+    def _check_place(self, owner: Owner) -> None:
+        check_place(
+            self.files,
+            self.snapshot,
+            owner,
+            log_folder=METADATA_FOLDER,
+            unfinished=_UNFINISHED,
+        )
+
+    def close(self) -> None:
+        """Let others write."""
+        self._catalog.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def create(
+        self, schema: str, partitioned_by: Sequence[str], settings: Mapping[str, str]
+    ) -> None:
+        """A table without rows. `schema` is Spark's JSON of all columns, those of the partitions included."""
+        made = iceberg_schema(schema)
+        properties = {
+            **_PROPERTIES,
+            **settings,
+            "schema.name-mapping.default": made.name_mapping.model_dump_json(),
+        }
+        with self._changing():
+            self._catalog.create(made, partition_spec(made, partitioned_by), properties)
+        self._load()
+
+    def widen(self, columns: Sequence[Mapping[str, Any]], settings: Mapping[str, str]) -> None:
+        """Add columns (fields of Spark's JSON, nullable), widen those that are there, and change settings."""
+        there = {field.name for field in self._table.schema().fields}
+        with self._changing(), self._table.transaction() as change:
+            with change.update_schema() as schema:
+                for column in columns:
+                    kind = iceberg_type(column["type"])
+                    if column["name"] in there:
+                        schema.update_column(column["name"], field_type=kind)
+                    else:
+                        schema.add_column(column["name"], kind)
+            change.set_properties(dict(settings))
+        self._refresh({}, {})
+
+    def drop(self) -> None:
+        """Forget a table without rows, so that it can be created again."""
+        assert not self.snapshot.files, self.files.root
+        if self._table is None:
+            return
+        known = history.metadata_files(self._table)
+        self._catalog.drop()
+        for path in self._relative(known):
+            if self.files.exists(path):
+                self.files.remove(path)
+        self._load()
+
+    def done(self, stream: str) -> int:
+        """The newest batch of a stream that is in the table; -1 when there is none."""
+        return self.snapshot.batches.get(stream, -1)
+
+    def last_info(self, name: str) -> Any:
+        """As `TableWriter` says. It is a property of the table, since snapshots expire."""
+        text = None if self._table is None else self._table.properties.get(_INFO + name)
+        return None if text is None else json.loads(text)
+
+    def new_staging(self) -> str:
+        """A folder of its own for each attempt of a job."""
+        return f"{STAGING}/{self._entropy.token()}"
+
+    def publish(self, staging: str, prefix: str) -> list[DataFile]:
+        """As `TableWriter` says."""
+        return publish_staged(self.files, staging, prefix)
+
+    def commit(self, commit: Commit, operation: str) -> int:
+        """As `TableWriter` says.
+
+        Raises:
+            PipelineError: another writer was faster, or files have other columns: nothing of this commit counts.
+        """
+        footers = {
+            file.path: None if file.stats else self._footer(file.path) for file in commit.adds
+        }
+        return self._commit(commit, operation, footers)
+
+    def _commit(
+        self,
+        commit: Commit,
+        operation: str,
+        footers: Mapping[str, pq.FileMetaData | None],
+    ) -> int:
+        adds = {
+            file.path: to_iceberg(
+                file, self._address(file.path), self._table.metadata, footers[file.path]
+            )
+            for file in commit.adds
+        }
+        removes = {file.path: self._entries[file.path] for file in commit.removes}
+        properties = {_INFO + name: json.dumps(value) for name, value in commit.info.items()}
+        if commit.batch is not None:
+            stream, number = commit.batch
+            if self.done(stream) >= number:
+                raise PipelineError(f"{self.files.root} has batch {number} already")
+            properties[_BATCH + stream] = str(number)
+        words = {"roquette.operation": operation}
+        with self._changing(), self._table.transaction() as change:
+            change.set_properties(properties)
+            update = change.update_snapshot(snapshot_properties=words)
+            with update.overwrite() if removes else update.merge_append() as files:
+                for each in adds.values():
+                    files.append_data_file(each)
+                for each in removes.values():
+                    files.delete_data_file(each)
+        self._refresh(adds, removes)
+        return self.snapshot.version
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            yield
+        except (CommitFailedException, TableAlreadyExistsError) as error:
+            raise PipelineError(
+                f"another process has changed {self.files.root}: stop it, and start again ({error})"
+            ) from None
+
+    def compact(
+        self,
+        spark: "SparkSession | None" = None,
+        *,
+        target_bytes: int,
+        at_least: int,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Compaction:
+        """As `TableWriter` says; no Spark is used. A table in which another program has deleted rows is left alone."""
+        total = Compaction()
+        if self._table is None or history.has_deletes(self._table):
+            return total
+        ours = own_names(self.snapshot.partitioned_by)
+        mine = [file for path, file in self.snapshot.files.items() if ours.fullmatch(path)]
+        for _, small in small_files(mine, target_bytes=target_bytes, at_least=at_least):
+            if stop():
+                break
+            after = self._compact_one(small, target_bytes)
+            total = Compaction(
+                total.partitions + 1,
+                total.files_before + len(small),
+                total.files_after + len(after),
+                total.rows + sum(file.rows for file in after),
+            )
+        return total
+
+    def _compact_one(self, small: Sequence[DataFile], target_bytes: int) -> list[DataFile]:
+        name = f"compact-{self._entropy.token()}"
+        made = join_files(self.files, self._table.schema(), small, name, target_bytes)
+        after = [each.file for each in made]
+        before, now = sum(file.rows for file in small), sum(file.rows for file in after)
+        if before != now:
+            raise PipelineError(
+                f"compaction of {self.files.root} read {before} rows and wrote {now}: nothing was changed"
+            )
+        info = {"files_before": len(small), "files_after": len(after)}
+        commit = Commit(adds=after, removes=small, data_change=False, info=info)
+        self._commit(commit, "OPTIMIZE", {each.file.path: each.footer for each in made})
+        return after
+
+    def expired(self, *, keep_ms: int) -> list[str]:
+        """As `TableWriter` says. Only files under names that we give."""
+        before_ms = self._clock.now_ms() - keep_ms
+        ours = own_names(self.snapshot.partitioned_by)
+        old = [
+            path
+            for path, at in self.snapshot.removed.items()
+            if at <= before_ms and ours.fullmatch(path) and self.files.exists(path)
+        ]
+        if not old:
+            return []
+        kept = history.kept_snapshots(self._table, before_ms)
+        return sorted(set(old) - self._relative(history.data_files(self._table, kept)))
+
+    def vacuum(self, *, keep_ms: int) -> int:
+        """As `TableWriter` says: first the snapshots expire, then their files go."""
+        if self._table is None:
+            return 0
+        gone = self.expired(keep_ms=keep_ms)
+        lists = history.metadata_files(self._table)
+        with self._changing():
+            history.expire(self._table, self._clock.now_ms() - keep_ms)
+        self._refresh({}, {})
+        for path in (*gone, *self._relative(lists - history.metadata_files(self._table))):
+            if self.files.exists(path):
+                self.files.remove(path)
+        self._remove_old_metadata()
+        removed = {p: at for p, at in self.snapshot.removed.items() if p not in gone}
+        self.snapshot = replace(self.snapshot, removed=removed)
+        return len(gone)
+
+    def _remove_old_metadata(self) -> None:
+        """What killed commits have left in the folder of metadata."""
+        known = self._relative(history.metadata_files(self._table))
+        before_ms = self._clock.now_ms() - ORPHANS_KEPT_MS
+        for file in self.files.list_tree(METADATA_FOLDER):
+            name = file.path.rpartition("/")[2]
+            old = file.modified_ms < before_ms and history.METADATA_NAMES.fullmatch(name)
+            if old and file.path not in known:
+                self.files.remove(file.path)
+
+    def _orphans(self) -> list[str]:
+        """Data files of ours that no snapshot knows; those that may be another writer's of now are left out."""
+        found = leftovers(self.files, self.snapshot)
+        if self._lock is None or self._catalog.shared:
+            before_ms = self._clock.now_ms() - ORPHANS_KEPT_MS
+            found = [path for path in found if self.files.stat(path).modified_ms < before_ms]
+        if not found:
+            return []
+        every = history.data_files(self._table, self._table.metadata.snapshots)
+        return sorted(set(found) - self._relative(every))
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """The table at this version."""
+        return read_table(spark, self.files, self.snapshot)
+
+    def _address(self, path: str) -> str:
+        return f"{self._catalog.location}/{path}"
+
+    def _relative(self, addresses: set[str]) -> set[str]:
+        """The paths of those that are in the table's folder."""
+        root = self._catalog.location + "/"
+        return {each[len(root) :] for each in addresses if each.startswith(root)}
+
+    def _footer(self, path: str) -> pq.FileMetaData:
+        with self.files.open_file(path) as file:
+            return pq.read_metadata(file)
+
+    def _load(self) -> None:
+        """The newest version."""
+        self._table = self._catalog.load()
+        self._entries, self.snapshot = {}, Snapshot()
+        if self._table is not None:
+            found = history.current_files(self._table)
+            paths = {address: self._path_of(address) for address in found}
+            self._entries = {paths[address]: each for address, (each, _) in found.items()}
+            files = {
+                paths[address]: from_iceberg(each, paths[address], self._table.metadata, at)
+                for address, (each, at) in found.items()
+            }
+            removed = {
+                self._path_of(address): at
+                for address, at in history.removed_files(self._table).items()
+            }
+            self.snapshot = self._version(files, removed)
+
+    def _refresh(self, adds: Mapping[str, Any], removes: Mapping[str, Any]) -> None:
+        """The version that this process has just made."""
+        now_ms = self._clock.now_ms()
+        metadata = self._table.metadata
+        self._entries |= adds
+        files = {**self.snapshot.files} | {
+            path: from_iceberg(each, path, metadata, now_ms) for path, each in adds.items()
+        }
+        for path in removes:
+            del files[path], self._entries[path]
+        removed = {**self.snapshot.removed, **dict.fromkeys(removes, now_ms)}
+        self.snapshot = self._version(files, removed)
+
+    def _version(self, files: Mapping[str, DataFile], removed: Mapping[str, int]) -> Snapshot:
+        metadata = self._table.metadata
+        properties = metadata.properties
+        inner = (_BATCH, _INFO)
+        return Snapshot(
+            version=metadata.last_sequence_number,
+            files=files,
+            removed={path: at for path, at in removed.items() if path not in files},
+            batches={
+                name.removeprefix(_BATCH): int(number)
+                for name, number in properties.items()
+                if name.startswith(_BATCH)
+            },
+            schema=spark_json(metadata.schema()),
+            partitioned_by=tuple(field.name for field in metadata.spec().fields),
+            settings={
+                name: value
+                for name, value in properties.items()
+                if name.startswith("roquette.") and not name.startswith(inner)
+            },
+            table_id=str(metadata.table_uuid),
+        )
+
+    def _path_of(self, address: str) -> str:
+        return address.removeprefix(self._catalog.location + "/")
+
+
+def open_iceberg_table(
+    root: str,
+    *,
+    catalog: CatalogAddress = CatalogAddress(),  # noqa: B008 (a frozen value)
+    clock: Clock | None = None,
+    entropy: Entropy | None = None,
+) -> IcebergTable:
+    """A table that is there, or one that is yet to be created (its version is -1).
+
+    Raises:
+        ConfigError: no table of Iceberg can be there, or the catalog has another one under its name.
+    """
+    check_root(root, catalog)
+    files = TableFiles(root)
+    return IcebergTable(
+        files, TableCatalog(files, catalog), clock or SystemClock(), entropy or Entropy()
+    )
