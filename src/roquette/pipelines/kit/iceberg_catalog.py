@@ -2,13 +2,24 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.utils.config import Config
+from requests import RequestException
 
 from roquette.errors import ConfigError
+from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import OWN_FOLDER
 
@@ -46,7 +57,11 @@ def check_root(root: str, address: CatalogAddress) -> None:
 
 
 class TableCatalog:
-    """The catalog of one table."""
+    """The catalog of one table.
+
+    Args:
+        files: the folder of the table.
+    """
 
     def __init__(self, files: TableFiles, address: CatalogAddress) -> None:
         self._files = files
@@ -73,11 +88,13 @@ class TableCatalog:
 
         Raises:
             ConfigError: the catalog has another table under that name.
+        PipelineError: the catalog does not answer, or refuses.
         """
         if not self._address.uri and not self._files.exists(CATALOG_FILE):
             return None
         try:
-            table = self._open().load_table(self.identifier)
+            with self.asking():
+                table = self._open().load_table(self.identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         if table.location().rstrip("/") != self.location:
@@ -87,18 +104,43 @@ class TableCatalog:
             )
         return table
 
-    def create(self, schema: Any, spec: Any, properties: dict[str, str]) -> Any:
-        """A new table."""
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Around what asks the catalog.
+
+        Raises:
+            PipelineError: it does not answer, or refuses, or another writer was faster.
+        """
+        try:
+            yield
+        except (CommitFailedException, TableAlreadyExistsError) as error:
+            raise PipelineError(
+                f"another process has changed {self._files.root}: stop it, and start again ({error})"
+            ) from None
+        except (NoSuchTableError, NoSuchNamespaceError):
+            raise
+        except (RESTError, RequestException) as error:
+            raise PipelineError(
+                f"the catalog {self._address.uri} of {self._files.root}: {error} (pyiceberg takes secrets from "
+                "PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL or ..._TOKEN)"
+            ) from None
+
+    def create(self, schema: Any, spec: Any, properties: dict[str, str]) -> None:
+        """A new table. Raises PipelineError, as `asking` says."""
         catalog = self._open()
         for depth in range(1, len(self.identifier)):
             catalog.create_namespace_if_not_exists(self.identifier[:depth])
-        return catalog.create_table(
+        made = catalog.create_table(
             self.identifier,
             schema,
             location=self.location,
             partition_spec=spec,
-            properties=properties,
+            properties=dict(properties),
         )
+        # SeaweedFS gives the table of another process as if it had made it.
+        ours = {name: value for name, value in properties.items() if name.startswith(f"{NAME}.")}
+        if made.current_snapshot() is not None or not ours.items() <= made.properties.items():
+            raise CommitFailedException("it has created the table")
 
     def drop(self) -> None:
         """Forget the table; its files stay."""
@@ -115,9 +157,12 @@ class TableCatalog:
             self._catalog = load_catalog(NAME, **self._properties())
         return self._catalog
 
-    def _properties(self) -> dict[str, str]:
+    def _properties(self) -> dict[str, Any]:
         if self._address.uri:
-            found = {"type": "rest", "uri": self._address.uri}
+            # pyiceberg has looked at the environment when it was imported.
+            known = Config().get_catalog_config(NAME) or {}
+            tokens = f"{self._address.uri.rstrip('/')}/v1/oauth/tokens"
+            found = {"oauth2-server-uri": tokens, **known, "type": "rest", "uri": self._address.uri}
             if self._address.warehouse:
                 found["warehouse"] = self._address.warehouse
         else:

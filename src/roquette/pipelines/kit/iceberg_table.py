@@ -5,13 +5,11 @@ second of two writers from one version fails, and has changed nothing.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
@@ -41,7 +39,7 @@ from roquette.pipelines.kit.table_values import Commit, Compaction, DataFile, Sn
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-METADATA_FOLDER = "metadata"
+METADATA_FOLDER, DATA_FOLDER = "metadata", "data"
 STAGING = f"{OWN_FOLDER}/staging"
 ORPHANS_KEPT_MS = 24 * 3_600_000  # where no lock keeps others out, and for files of metadata
 _UNFINISHED = r"00000-[-0-9a-f]{36}\.metadata\.json"  # of a creation that was killed
@@ -60,9 +58,12 @@ class IcebergTable:
     """Open it with `open_iceberg_table`; call `close` at the end. It is a `TableWriter`."""
 
     def __init__(
-        self, files: TableFiles, catalog: TableCatalog, clock: Clock, entropy: Entropy
+        self, home: TableFiles, catalog: TableCatalog, clock: Clock, entropy: Entropy
     ) -> None:
-        self.files = files
+        # Servers of catalogs ask for the two folders of Iceberg; beside a table's own catalog its partitions are there.
+        self.files = TableFiles(home.address(DATA_FOLDER)) if catalog.shared else home
+        self._home = home
+        self._data_address = catalog.location + (f"/{DATA_FOLDER}" if catalog.shared else "")
         self._catalog = catalog
         self._clock = clock
         self._entropy = entropy
@@ -82,8 +83,8 @@ class IcebergTable:
         """Remove what a killed writer left half done. Options, schema and topic have been checked by now."""
         self.files.remove_tree(STAGING)
         if self._table is None:
-            for file in self.files.list_tree(METADATA_FOLDER):
-                self.files.remove(file.path)
+            for file in () if self._catalog.shared else self._home.list_tree(METADATA_FOLDER):
+                self._home.remove(file.path)
             return
         for path in self._orphans():
             self.files.remove(path)
@@ -129,14 +130,14 @@ class IcebergTable:
             **settings,
             "schema.name-mapping.default": made.name_mapping.model_dump_json(),
         }
-        with self._changing():
+        with self._catalog.asking():
             self._catalog.create(made, partition_spec(made, partitioned_by), properties)
         self._load()
 
     def widen(self, columns: Sequence[Mapping[str, Any]], settings: Mapping[str, str]) -> None:
         """Add columns (fields of Spark's JSON, nullable), widen those that are there, and change settings."""
         there = {field.name for field in self._table.schema().fields}
-        with self._changing(), self._table.transaction() as change:
+        with self._catalog.asking(), self._table.transaction() as change:
             with change.update_schema() as schema:
                 for column in columns:
                     kind = iceberg_type(column["type"])
@@ -153,11 +154,15 @@ class IcebergTable:
         if self._table is None:
             return
         known = history.metadata_files(self._table)
-        self._catalog.drop()
-        for path in self._relative(known):
-            if self.files.exists(path):
-                self.files.remove(path)
+        with self._catalog.asking():
+            self._catalog.drop()
+        self._remove_metadata(known)
         self._load()
+
+    def _remove_metadata(self, addresses: set[str]) -> None:
+        for path in _below(self._catalog.location, addresses):
+            if self._home.exists(path):
+                self._home.remove(path)
 
     def done(self, stream: str) -> int:
         """The newest batch of a stream that is in the table; -1 when there is none."""
@@ -207,7 +212,7 @@ class IcebergTable:
                 raise PipelineError(f"{self.files.root} has batch {number} already")
             properties[_BATCH + stream] = str(number)
         words = {"roquette.operation": operation}
-        with self._changing(), self._table.transaction() as change:
+        with self._catalog.asking(), self._table.transaction() as change:
             change.set_properties(properties)
             update = change.update_snapshot(snapshot_properties=words)
             with update.overwrite() if removes else update.merge_append() as files:
@@ -217,15 +222,6 @@ class IcebergTable:
                     files.delete_data_file(each)
         self._refresh(adds, removes)
         return self.snapshot.version
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        try:
-            yield
-        except (CommitFailedException, TableAlreadyExistsError) as error:
-            raise PipelineError(
-                f"another process has changed {self.files.root}: stop it, and start again ({error})"
-            ) from None
 
     def compact(
         self,
@@ -279,7 +275,8 @@ class IcebergTable:
         if not old:
             return []
         kept = history.kept_snapshots(self._table, before_ms)
-        return sorted(set(old) - self._relative(history.data_files(self._table, kept)))
+        known = history.data_files(self._table, kept)
+        return sorted(set(old) - _below(self._data_address, known))
 
     def vacuum(self, *, keep_ms: int) -> int:
         """As `TableWriter` says: first the snapshots expire, then their files go."""
@@ -287,26 +284,27 @@ class IcebergTable:
             return 0
         gone = self.expired(keep_ms=keep_ms)
         lists = history.metadata_files(self._table)
-        with self._changing():
+        with self._catalog.asking():
             history.expire(self._table, self._clock.now_ms() - keep_ms)
         self._refresh({}, {})
-        for path in (*gone, *self._relative(lists - history.metadata_files(self._table))):
-            if self.files.exists(path):
-                self.files.remove(path)
-        self._remove_old_metadata()
+        for path in gone:
+            self.files.remove(path)
+        self._remove_metadata(lists - history.metadata_files(self._table))
+        if not self._catalog.shared:
+            self._remove_old_metadata()
         removed = {p: at for p, at in self.snapshot.removed.items() if p not in gone}
         self.snapshot = replace(self.snapshot, removed=removed)
         return len(gone)
 
     def _remove_old_metadata(self) -> None:
         """What killed commits have left in the folder of metadata."""
-        known = self._relative(history.metadata_files(self._table))
+        known = _below(self._catalog.location, history.metadata_files(self._table))
         before_ms = self._clock.now_ms() - ORPHANS_KEPT_MS
-        for file in self.files.list_tree(METADATA_FOLDER):
+        for file in self._home.list_tree(METADATA_FOLDER):
             name = file.path.rpartition("/")[2]
             old = file.modified_ms < before_ms and history.METADATA_NAMES.fullmatch(name)
             if old and file.path not in known:
-                self.files.remove(file.path)
+                self._home.remove(file.path)
 
     def _orphans(self) -> list[str]:
         """Data files of ours that no snapshot knows; those that may be another writer's of now are left out."""
@@ -317,19 +315,14 @@ class IcebergTable:
         if not found:
             return []
         every = history.data_files(self._table, self._table.metadata.snapshots)
-        return sorted(set(found) - self._relative(every))
+        return sorted(set(found) - _below(self._data_address, every))
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
         """The table at this version."""
         return read_table(spark, self.files, self.snapshot)
 
     def _address(self, path: str) -> str:
-        return f"{self._catalog.location}/{path}"
-
-    def _relative(self, addresses: set[str]) -> set[str]:
-        """The paths of those that are in the table's folder."""
-        root = self._catalog.location + "/"
-        return {each[len(root) :] for each in addresses if each.startswith(root)}
+        return f"{self._data_address}/{path}"
 
     def _footer(self, path: str) -> pq.FileMetaData:
         with self.files.open_file(path) as file:
@@ -390,7 +383,12 @@ class IcebergTable:
         )
 
     def _path_of(self, address: str) -> str:
-        return address.removeprefix(self._catalog.location + "/")
+        return address.removeprefix(self._data_address + "/")
+
+
+def _below(folder: str, addresses: set[str]) -> set[str]:
+    """The paths of those that are in the folder."""
+    return {each[len(folder) + 1 :] for each in addresses if each.startswith(folder + "/")}
 
 
 def open_iceberg_table(
@@ -406,7 +404,7 @@ def open_iceberg_table(
         ConfigError: no table of Iceberg can be there, or the catalog has another one under its name.
     """
     check_root(root, catalog)
-    files = TableFiles(root)
+    home = TableFiles(root)
     return IcebergTable(
-        files, TableCatalog(files, catalog), clock or SystemClock(), entropy or Entropy()
+        home, TableCatalog(home, catalog), clock or SystemClock(), entropy or Entropy()
     )

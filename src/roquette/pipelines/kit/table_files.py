@@ -96,7 +96,7 @@ class TableFiles:
             OsFiles().write_atomic(self._path(path), data, keep_backup=False)
             return
         target = self._path(path)
-        self._fs.create_dir(target.rpartition("/")[0], recursive=True)
+        self.make_folder(path.rpartition("/")[0])
         place = target if self._fs.type_name in _ATOMIC_PUTS else target + ".tmp"
         with self._fs.open_output_stream(place) as stream:
             stream.write(data)
@@ -112,14 +112,15 @@ class TableFiles:
     def publish(self, source: str, target: str) -> None:
         """Move a finished data file to its place; on a local disk its bytes are safe before it appears."""
         self._sync_bytes(source)
-        self._fs.create_dir(self._path(target).rpartition("/")[0], recursive=True)
+        self.make_folder(target.rpartition("/")[0])
         self._fs.move(self._path(source), self._path(target))
         if self.local:
             OsFiles().sync_dir(os.path.dirname(self._path(target)))
 
     def make_folder(self, folder: str) -> None:
         """Where there are folders: make it, unless it is there."""
-        self._fs.create_dir(self._path(folder), recursive=True)
+        if self._fs.type_name not in _ATOMIC_PUTS:
+            self._fs.create_dir(self._path(folder), recursive=True)
 
     def open_file(self, path: str) -> Any:
         """A file (pyarrow's) that can be read at any place."""
@@ -127,7 +128,7 @@ class TableFiles:
 
     def open_new(self, path: str) -> Any:
         """A stream (pyarrow's) into a file; its folders are made."""
-        self._fs.create_dir(self._path(path).rpartition("/")[0], recursive=True)
+        self.make_folder(path.rpartition("/")[0])
         return self._fs.open_output_stream(self._path(path))
 
     def sync(self, path: str) -> None:
