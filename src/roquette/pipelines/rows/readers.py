@@ -1,0 +1,17 @@
+"""Which reader a form's bodies need."""
+
+from roquette.pipelines.kit.message_rows import RowForm
+from roquette.pipelines.rows.decoder import BodyReader
+
+
+def body_reader(form: RowForm) -> BodyReader | None:
+    """A reader for one task; None for bodies that stay as they are."""
+    if form.kind == "raw":
+        return None
+    if form.kind == "json":
+        from roquette.pipelines.rows.json_rows import JsonReader
+
+        return JsonReader(form.body_schema)
+    from roquette.pipelines.rows.avro_rows import AvroReader
+
+    return AvroReader(form.body_schema, form.avro_schema)

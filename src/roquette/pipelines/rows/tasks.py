@@ -1,0 +1,126 @@
+"""A micro-batch written by its tasks: each reads its share of the messages and writes files; the driver commits what they name."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from roquette.base.entropy import Entropy
+from roquette.pipelines.kit.message_rows import DAY, RowForm
+from roquette.pipelines.kit.table_files import TableFiles
+from roquette.pipelines.kit.table_log import DataFile
+from roquette.pipelines.rows.decoder import Decoder, messages_schema
+from roquette.pipelines.rows.parquet_files import ParquetFiles, add_counts, count_queues
+from roquette.pipelines.rows.readers import body_reader
+from roquette.spark.source.offsets import QueueRange
+from roquette.spark.source.ranges import read_ranges, share_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WORTH_A_TASK = 10_000  # messages
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWork:
+    """What every task of a batch is given.
+
+    Attributes:
+        number: of the batch.
+        source: options of the source.
+        root: address of the table.
+        quarantine: address of the table for bad messages; "" where there is none.
+    """
+
+    number: int
+    source: Mapping[str, str]
+    form: RowForm
+    root: str
+    quarantine: str
+
+
+@dataclass(slots=True)
+class Written:
+    """What one task or all of a batch have written.
+
+    Attributes:
+        good, bad: files of the table and of its quarantine.
+        rescued: good rows with fields that no column takes.
+        queues: rows in both by broker and queue.
+    """
+
+    good: list[DataFile] = field(default_factory=list)
+    bad: list[DataFile] = field(default_factory=list)
+    rescued: int = 0
+    queues: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Of the table."""
+        return sum(file.rows for file in self.good)
+
+    @property
+    def bad_rows(self) -> int:
+        """Of the quarantine."""
+        return sum(file.rows for file in self.bad)
+
+    def add(self, more: "Written") -> None:
+        """What another task has written."""
+        self.good += more.good
+        self.bad += more.bad
+        self.rescued += more.rescued
+        add_counts(self.queues, more.queues)
+
+
+def write_batch(spark: "SparkSession", work: BatchWork, ranges: Sequence[QueueRange]) -> Written:
+    """Run the tasks of a batch; what of them failed and was tried again has left files that nothing names."""
+    context = spark.sparkContext
+    shares = share_ranges(ranges, tasks=context.defaultParallelism, least=WORTH_A_TASK)
+    total = Written()
+    if shares:
+        tasks = context.parallelize(shares, len(shares)).map(partial(write_share, work))
+        for each in tasks.collect():
+            total.add(each)
+    return total
+
+
+def write_share(work: BatchWork, share: Sequence[QueueRange]) -> Written:
+    """One task, in a worker."""
+    messages = read_ranges(share, work.source, messages_schema())
+    return write_messages(work, messages, Entropy().token(8))
+
+
+def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt: str) -> Written:
+    """Write messages as rows.
+
+    Args:
+        attempt: part of the files' names; no other task or attempt may have it.
+    """
+    decoder = Decoder(work.form, body_reader(work.form))
+    name = f"batch-{work.number:010}-{attempt}"
+    good = ParquetFiles(TableFiles(work.root), name, decoder.schema, DAY)
+    bad = None
+    if work.quarantine:
+        bad = ParquetFiles(TableFiles(work.quarantine), name, decoder.bad_schema, DAY)
+    beside = "" if work.form.kind == "raw" else "_"
+    found = Written()
+    try:
+        for batch in messages:
+            decoded = decoder.decode(batch)
+            good.write(decoded.good)
+            found.rescued += decoded.rescued
+            counts = count_queues(decoded.good, f"{beside}broker_name", f"{beside}queue_id")
+            add_counts(found.queues, counts)
+            if decoded.bad is not None and bad is not None:
+                bad.write(decoded.bad)
+                add_counts(found.queues, count_queues(decoded.bad, "broker_name", "queue_id"))
+        found.good = good.close()
+        found.bad = [] if bad is None else bad.close()
+    except BaseException:
+        good.abort()
+        if bad is not None:
+            bad.abort()
+        raise
+    return found

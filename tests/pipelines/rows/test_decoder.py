@@ -1,0 +1,128 @@
+"""Messages to rows of a table and of its quarantine."""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from roquette.pipelines.kit.message_rows import RAW_COLUMNS, RowForm
+from roquette.pipelines.rows.decoder import (
+    Bodies,
+    Decoder,
+    messages_schema,
+    quarantine_type,
+    table_type,
+    text_day,
+)
+
+MIDNIGHT = datetime(2023, 11, 14, tzinfo=UTC)
+COLUMNS = '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}},{"name":"at","type":"string","nullable":true,"metadata":{}}]}'  # fmt: skip
+
+
+def messages(*bodies: bytes | None, at: datetime = MIDNIGHT) -> pa.RecordBatch:
+    rows = [
+        {
+            "broker_name": "b",
+            "queue_id": 0,
+            "queue_offset": i,
+            "keys": ["k"],
+            "body": body,
+            "properties": {"colour": "red"},
+            "born_timestamp": at - timedelta(microseconds=1),
+            "store_timestamp": at,
+        }
+        for i, body in enumerate(bodies)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=messages_schema())
+
+
+class Numbers:
+    """Reads bodies that are whole numbers; those above 9 have something left over."""
+
+    def read(self, bodies: pa.Array) -> Bodies:
+        found = [json.loads(body) if body else None for body in bodies.to_pylist()]
+        return Bodies(
+            [pa.array(found, pa.int64()), pa.array(["2023-02-01T10:00"] * len(found))],
+            pa.array([None if each is not None else "the body is empty" for each in found], pa.string()),
+            pa.array(['{"x":1}' if each and each > 9 else None for each in found], pa.string()),
+        )  # fmt: skip
+
+
+def test_raw_rows_are_the_messages_with_the_day_of_their_storing() -> None:
+    found = Decoder(RowForm("raw")).decode(messages(b"a", None))
+
+    assert found.bad is None
+    assert found.good.column_names == [*RAW_COLUMNS, "dt"]
+    assert found.good.column("body").to_pylist() == [b"a", None]
+    assert found.good.column("dt").to_pylist() == [date(2023, 11, 14)] * 2
+    assert found.good.schema.field("store_timestamp").type == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    "day_of, expected", [("born_timestamp", date(2023, 11, 13)), ("store_timestamp", date(2023, 11, 14))]
+)  # fmt: skip
+def test_days_are_days_in_utc(day_of: str, expected: date) -> None:
+    found = Decoder(RowForm("raw", day_of=day_of)).decode(messages(b"a"))
+
+    assert found.good.column("dt").to_pylist() == [expected]
+
+
+def test_bodies_become_columns_and_those_that_cannot_go_apart() -> None:
+    form = RowForm("json", COLUMNS, keep_body=True)
+
+    found = Decoder(form, Numbers()).decode(messages(b"7", b"", b"12"))
+
+    assert found.good.column("n").to_pylist() == [7, 12]
+    assert found.good.column("_queue_offset").to_pylist() == [0, 2]
+    assert found.good.column("_rescued").to_pylist() == [None, '{"x":1}']
+    assert found.good.column("_body").to_pylist() == [b"7", b"12"]
+    assert dict(found.good.column("_properties")[0].as_py()) == {"colour": "red"}
+    assert found.rescued == 1
+    [bad] = found.bad.to_pylist() if found.bad is not None else []
+    assert (bad["error"], bad["queue_offset"], bad["dt"]) == ("the body is empty", 1, date(2023, 11, 14))  # fmt: skip
+
+
+def test_the_day_may_come_from_the_body() -> None:
+    found = Decoder(RowForm("json", COLUMNS, day_of="at"), Numbers()).decode(messages(b"7"))
+
+    assert found.good.column("dt").to_pylist() == [date(2023, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("2023-01-31", date(2023, 1, 31)),
+        ("2023-02-30", None),
+        ("2023-1-5 10:0", date(2023, 1, 5)),
+        ("2023-1", date(2023, 1, 1)),
+        ("2023", date(2023, 1, 1)),
+        ("x2023-01-01", None),
+        ("", None),
+    ],
+)
+def test_texts_are_dates_as_spark_reads_them(text: str, expected: date | None) -> None:
+    assert text_day(text) == expected
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "form",
+    [
+        RowForm("raw"),
+        RowForm("json", COLUMNS),
+        RowForm("json", COLUMNS, keep_body=True, day_of="at"),
+        RowForm("avro", COLUMNS, '{"type":"string"}'),
+    ],
+)
+def test_columns_are_those_that_tables_of_1b94d96_have(spark: Any, form: RowForm) -> None:
+    from roquette.pipelines.kit import message_rows as forms
+
+    if form.kind == "avro":
+        form = RowForm("avro", COLUMNS, json.dumps({"type": "record", "name": "r", "fields": []}))
+    rows = forms.marked(spark.createDataFrame([], forms.source_schema()), form)
+
+    assert json.loads(table_type(form).json()) == json.loads(forms.good_rows(rows, form).schema.json())  # fmt: skip
+    if form.kind != "raw":
+        assert json.loads(quarantine_type().json()) == json.loads(forms.bad_rows(rows).schema.json())  # fmt: skip
