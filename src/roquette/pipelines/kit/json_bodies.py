@@ -21,13 +21,13 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _MOST_DIGITS = 19  # of a long
 
 
-class _Number(str):
+class Number(str):
     """The text of a number with a fraction or an exponent, so that nothing of it is lost."""
 
     __slots__ = ()
 
 
-class _Twice(ValueError):
+class Twice(ValueError):
     """Two fields of one name in one object."""
 
 
@@ -56,15 +56,12 @@ def look_at(body: bytes | None, known: Any) -> dict[str, str | None] | None:
         read instead. error: why the message belongs into the quarantine.
     """
     try:
-        text = (body or b"").decode()
-        value = _DECODER.decode(text)
+        value = decode_object((body or b"").decode())
         if not isinstance(value, dict):
             return None  # others say so
-        if _SURROGATE.search(text) is not None:
-            text_of(value).encode()  # halves of pairs are no text
         fitted: list[bool] = []
-        rescued = _rescue(value, known, fitted)
-    except _Twice:
+        rescued = rescue(value, known, fitted)
+    except Twice:
         return {"rescued": None, "text": None, "error": TWICE}
     except (ValueError, ArithmeticError, RecursionError):
         return {"rescued": None, "text": None, "error": MALFORMED}
@@ -77,18 +74,39 @@ def look_at(body: bytes | None, known: Any) -> dict[str, str | None] | None:
     }
 
 
+def decode_object(text: str) -> Any:
+    """A JSON value; numbers with a fraction or an exponent keep their text.
+
+    Raises:
+        Twice: two fields of an object have one name.
+        ValueError: it is malformed, or has half of a surrogate pair.
+        RecursionError: it is too deep.
+    """
+    value = _DECODER.decode(text)
+    if _SURROGATE.search(text) is not None:
+        text_of(value).encode()  # halves of pairs are no text
+    return value
+
+
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _Twice
+        raise Twice
     return found
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=_Number, parse_constant=_Number)
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=Number, parse_constant=Number)
+
+
+def rescue(value: Any, known: Any, fitted: list[bool] | None = None) -> Any:
+    """What of a value has no place in its column; None when all has.
+
+    Numbers such as 19.0 for a column of whole numbers are changed in place; `fitted` gets one entry for each.
+    """
+    return _rescue(value, known, [] if fitted is None else fitted)
 
 
 def _rescue(value: Any, known: Any, fitted: list[bool]) -> Any:
-    """What of a value has no place in its column; None when all has. Numbers that fit are changed in place."""
     kind = known["type"] if isinstance(known, dict) else known
     if kind == "struct" and isinstance(value, dict):
         fields = {field["name"]: field["type"] for field in known["fields"]}
@@ -115,7 +133,7 @@ def _rescue_items(value: dict[str, Any], fields: dict[str, Any], fitted: list[bo
 
 def _rescue_one(container: Any, key: Any, known: Any, fitted: list[bool]) -> Any:
     value = container[key]
-    if isinstance(value, _Number) and known in _WHOLE:
+    if isinstance(value, Number) and known in _WHOLE:
         number = Decimal(value)
         if number.is_finite() and number.adjusted() < _MOST_DIGITS and number == int(number):
             container[key] = int(number)
@@ -126,7 +144,7 @@ def _rescue_one(container: Any, key: Any, known: Any, fitted: list[bool]) -> Any
 
 def text_of(value: Any) -> str:
     """JSON with each number as it was written."""
-    if isinstance(value, _Number):
+    if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
         items = (
