@@ -146,7 +146,8 @@ def test_raw_bodies_are_kept_byte_for_byte(
 def test_a_given_schema_a_day_of_the_body_and_the_body_itself(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
-    run(options, schema="at string, n int", day_of="at", keep_body=True)
+    given = {"schema": "at string, n int", "schema_evolution": "fixed"}
+    run(options, day_of="at", keep_body=True, **given)
 
     files = folder_files(tmp_path / "lake/T")
     found = rows(files)
@@ -283,8 +284,9 @@ def test_a_table_goes_on_only_as_it_was_begun(
 
     with pytest.raises(ConfigError, match="was begun with --format json"):
         run(options, format="raw")
-    with pytest.raises(ConfigError, match="has another schema than --schema"):
-        run(options, schema="n int")
+    for given, evolution in (("n string", "add"), ("n int, more int", "add"), ("n int", "fixed")):
+        with pytest.raises(ConfigError, match="has another schema than --schema"):
+            run(options, schema=given, schema_evolution=evolution)
     (tmp_path / "lake/T/_roquette/checkpoint").rename(tmp_path / "away")
     with pytest.raises(PipelineError, match="checkpoint is gone, so nobody knows where to go on"):
         run(options)
@@ -335,3 +337,40 @@ def test_what_is_missing_or_twice_fails_the_check(
     result = run(options, check=True)
 
     assert (result.ok, result.summary["topics"]["T"]["missing"]) == (False, some.rows)
+    assert "DIFFERS" in (tmp_path / "report/report.html").read_text()
+    # A hole is told once as an error, and afterwards as known.
+    again = run(options, check=True)
+    assert (again.ok, again.summary["topics"]["T"]["missing"]) == (True, some.rows)
+    assert "known before" in (tmp_path / "report/report.html").read_text()
+
+
+def test_fields_without_a_column_become_columns(
+    spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    run(options, schema="n int")
+    late = [b'{"n": 3000000000, "late": {"x": 1}, "_queue_id": 7}', b'{"n": 1, "odd=name": true}']
+    cluster.queues[Q1] += [make_record(200 + i, each, queue_id=1) for i, each in enumerate(late)]
+
+    result = run(options, schema="n int", check=True)
+
+    found = rows(log_files(tmp_path / "lake/T"))
+    assert places(found) == expected(300, 202)
+    [new] = [row for row in found if row.get("late")]
+    assert (new["n"], new["late"], new["_rescued"]) == (3_000_000_000, {"x": 1}, '{"_queue_id":7}')
+    [odd] = [row for row in found if row.get("_rescued") and row is not new]
+    assert odd["_rescued"] == '{"odd=name":true}'
+    summary = result.summary["topics"]["T"]
+    assert (result.ok, summary["columns_added"], summary["quarantined"]) == (True, ["late"], 0)
+    frame = spark.read.schema("n bigint, late struct<x: bigint>, name string").parquet(
+        *(str(file) for file in log_files(tmp_path / "lake/T"))
+    )
+    assert frame.agg({"n": "sum"}).first()[0] == sum(range(500)) + 3_000_000_001
+
+
+def test_a_table_that_may_not_grow_ends_before_the_batch(
+    spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match="has fields without a column: at, name: --schema-evol"):
+        run(options, schema="n long", schema_evolution="fail")
+
+    assert folder_files(tmp_path / "lake/T") == []

@@ -211,6 +211,7 @@ def test_a_table_and_its_quarantine_have_all_of_every_body(spark: Any, tmp_path:
             to=str(tmp_path),
             report=str(tmp_path / "report"),
             schema=SCHEMA,
+            schema_evolution="fixed",
             compact=False,
         )
         result = run_pipeline(PIPELINE, options)

@@ -1,28 +1,26 @@
-"""Batches of an archive: writing one's good rows, and counting at the end what the tables have."""
+"""What an archive's tables have, looked up in their files: places of all messages, fields without a column, reasons."""
 
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from roquette.pipelines.archive.report import QueueCount
+from roquette.pipelines.archive.certificate import Certificate, Queue, QueueRecord
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Offsets = dict[tuple[str, int], int]  # by broker and queue
 _NAMES = 100  # of fields, in a report
 PLACE = ("broker_name", "queue_id", "queue_offset")
 
 
-def count_places(
-    places: "DataFrame", starts: Offsets, ends: Offsets, *, every: bool
-) -> list[QueueCount]:
-    """Rows, rows too many, and offsets that are not there, per queue.
+def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: bool) -> Certificate:
+    """A certificate from all rows: a scan, for tables that have none or have been changed by others.
 
     Args:
         starts: where the stream began; a queue that is not named began at its first row.
-        ends: where the stream has come to.
         every: every offset between must be there: no tags were asked for.
     """
     from pyspark.sql import functions as f
@@ -39,56 +37,33 @@ def count_places(
         )
         .collect()
     )
-    found = {(row["broker_name"], row["queue_id"]): row for row in rows}
-    counts = []
-    for queue in sorted(found.keys() | ends.keys()):
-        row = found.get(queue)
-        total, distinct = (row["rows"], row["distinct"]) if row is not None else (0, 0)
-        end = ends.get(queue, 0 if row is None else row["last"] + 1)
-        start = min(starts.get(queue, end if row is None else row["first"]), end)
-        missing = max(0, end - start - distinct) if every else 0
-        counts.append(QueueCount(queue[0], queue[1], total, total - distinct, missing))
-    return counts
+    queues = {}
+    for row in rows:
+        queue = row["broker_name"], row["queue_id"]
+        start, end = min(starts.get(queue, row["first"]), row["first"]), row["last"] + 1
+        missing = end - start - row["distinct"] if every else 0
+        queues[queue] = QueueRecord(start, end, row["rows"], missing, row["rows"] - row["distinct"])
+    return Certificate(queues)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Of one batch: rows that are bad, and good ones that have fields without a column."""
-
-    bad: int = 0
-    rescued: int = 0
-
-
-def write_rows(rows: "DataFrame", form: forms.RowForm, table: TableWriter, staging: str) -> Written:
-    """Write the good rows; the others are counted in the same pass."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
-
-    address = table.files.address(staging)
-    if form.kind == "raw":
-        forms.good_rows(rows, form).write.mode("overwrite").partitionBy(forms.DAY).parquet(address)
-        return Written()
-    seen = Observation()
-    rescued = f"{forms.LOOKED}.rescued" if form.kind == "json" else "null"
-    watched = rows.observe(
-        seen,
-        f.count(f.col(forms.BAD)).alias("bad"),
-        f.count(f.expr(f"if({forms.BAD} is null, {rescued}, null)")).alias("rescued"),
-    )
-    good = forms.good_rows(watched, form)
-    good.write.mode("overwrite").partitionBy(forms.DAY).parquet(address)
-    found = seen.get
-    return Written(int(found["bad"] or 0), int(found["rescued"] or 0))
-
-
-def rescued_fields(table: "DataFrame") -> list[tuple[str, int]]:
+def rescued_fields(table: TableWriter) -> list[tuple[str, int]]:
     """Names of the fields that no column takes, and in how many rows; the most frequent first."""
-    from pyspark.sql import functions as f
+    found: Counter[str] = Counter()
+    for file in table.snapshot.files.values():
+        stats = json.loads(file.stats or "{}")
+        nulls = (stats.get("nullCount") or {}).get(forms.RESCUED)
+        if nulls is not None and nulls == file.rows:
+            continue
+        for text in table.files.column(file.path, forms.RESCUED):
+            if text is not None:
+                found.update(json.loads(text).keys())
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return ordered[:_NAMES]
 
-    if forms.RESCUED not in table.columns:
-        return []
-    names = table.where(f.col(forms.RESCUED).isNotNull()).select(
-        f.explode(f.json_object_keys(forms.RESCUED)).alias("name")
-    )
-    rows = names.groupBy("name").count().orderBy(f.desc("count"), "name").limit(_NAMES).collect()
-    return [(row[0], row[1]) for row in rows]
+
+def reasons(quarantine: TableWriter) -> list[tuple[str, int]]:
+    """Bad rows by what is wrong with them; the most frequent first."""
+    found: Counter[str] = Counter()
+    for file in quarantine.snapshot.files.values():
+        found.update(quarantine.files.column(file.path, forms.ERROR))
+    return found.most_common()

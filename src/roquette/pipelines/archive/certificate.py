@@ -88,6 +88,15 @@ class Certificate:
             )
         return Certificate(queues)
 
+    def reaching(self, ends: Mapping[Queue, int], *, every: bool) -> "Certificate":
+        """Up to where a stream has come: what it has read and nobody wrote is missing."""
+        queues = dict(self.queues)
+        for queue, end in ends.items():
+            record = queues.get(queue, QueueRecord(end, end))
+            more = max(0, end - record.end) if every else 0
+            queues[queue] = replace(record, end=max(record.end, end), missing=record.missing + more)
+        return Certificate(queues)
+
     def encode(self) -> str:
         """For a commit."""
         found: dict[str, dict[str, list[int]]] = {}

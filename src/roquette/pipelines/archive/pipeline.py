@@ -1,29 +1,25 @@
 """`roquette pipeline archive`: topics to Parquet tables, each message exactly once.
 
-A batch is written to a folder of its own, moved to its place, and counts when the table's log says so, in one
-entry together with the batch's number. Killed anywhere, the next run removes what did not count and Spark's
-checkpoint asks for the same batch again. docs/decisions/0013 weighs this against other ways.
+The stream carries which messages to read. Tasks of a batch read them and write files at their last names; these count
+when the table's log says so, in one entry together with the batch's number. Killed anywhere, the next run removes what
+did not count and Spark's checkpoint asks for the same batch again. docs/decisions/0013 weighs this against other ways.
 """
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
-from roquette.pipelines.archive.batch import (
-    PLACE,
-    count_places,
-    rescued_fields,
-    write_rows,
-)
+from roquette.pipelines.archive.batch import PLACE, count_places, reasons, rescued_fields
+from roquette.pipelines.archive.certificate import Certificate, Queue, decode_certificate
 from roquette.pipelines.archive.report import QueueCount, TopicResult, build_result
 from roquette.pipelines.kit import message_rows as forms
-from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.stream import Batches, await_end
-from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable
+from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable, discard
 from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
 from roquette.pipelines.kit.table_values import Commit, Compaction
@@ -36,14 +32,22 @@ from roquette.pipelines.kit.topics import (
     find_topics,
     folder_name,
     read_sample,
+    start_ranges,
     stream_options,
 )
+from roquette.pipelines.rows.decoder import table_type
+from roquette.pipelines.rows.kinds import Kind, grew_from, widened
+from roquette.pipelines.rows.tasks import BatchWork, Written, write_batch
+from roquette.spark.source.offsets import QueueRange
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
+CERTIFICATE = "certificate"  # in the table's commits
+EVOLUTIONS = ("add", "fixed", "fail")
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")  # of columns, says Delta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,12 @@ class ArchiveOptions(PipelineOptions):
         'Columns of a JSON body, such as "id int, name string"; default is inferred once from a sample and '
         "kept. For Avro: the file of the writer's schema.",
         metavar="COLUMNS",
+    )
+    schema_evolution: str = option(
+        "add",
+        "Fields of JSON bodies without a column, and whole numbers too large for theirs: add (columns and wider "
+        "types), fixed (such fields stay in _rescued), fail (end before the batch is written).",
+        choices=EVOLUTIONS,
     )
     day_of: str = option(
         "store_timestamp",
@@ -227,12 +237,16 @@ class TopicArchive(StreamedTable):
         self._states = states
         self._options = options
         self._counts: list[QueueCount] | None = None
+        self._source: dict[str, str] = {}
+        self._columns_added: list[str] = []
         self._compaction = Compaction()
         self._rescued = 0
         with self.closed_on_error() as undo:
             self._fresh = is_fresh(self.table)
             self.form = self._form()
             self._prepare()
+            self._certificate = self._kept_certificate()
+            self._before = self._certificate
             undo.pop_all()
         self.waiting_rows = self.waiting(states)
 
@@ -241,7 +255,7 @@ class TopicArchive(StreamedTable):
         options = self._options
         form = kept_form(self.table, options)
         if form is not None:
-            if options.schema and self._given_schema()[0] != form.body_schema:
+            if options.schema and not self._takes(form, self._given_schema()[0]):
                 raise ConfigError(
                     f"archive: the table {self.table.files.root} has another schema than --schema: leave it "
                     "out, or give another --to"
@@ -266,16 +280,30 @@ class TopicArchive(StreamedTable):
         sample = read_sample(self._spark, given, self.topic, self._states, rows=options.sample)
         return forms.infer_json_schema(self._spark, sample, self.topic), ""
 
+    def _takes(self, form: forms.RowForm, body_schema: str) -> bool:
+        """Whether a table has the columns of a schema that is given; more have come to it if it may evolve."""
+        if form.kind != "json" or self._options.schema_evolution != "add":
+            return form.body_schema == body_schema
+        return grew_from(json.loads(form.body_schema), json.loads(body_schema))
+
     def _prepare(self) -> None:
         if self._fresh:
             forms.check_names(self.form)
-        empty = self._spark.createDataFrame([], forms.source_schema())
-        rows = forms.marked(empty, self.form)
-        good = forms.good_rows(rows, self.form)
         if self.form.kind != "raw":
             self.claim_quarantine(fresh=self._fresh)
         new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
-        self.prepare(rows, good, forms.DAY, {ROWS_SETTING: self.form.settings()}, new)
+        columns = table_type(self.form).json()
+        self.prepare(columns, forms.DAY, {ROWS_SETTING: self.form.settings()}, new)
+
+    def _kept_certificate(self) -> Certificate:
+        """As the table's newest commit has it; an older table has none."""
+        kept = self.table.last_info(CERTIFICATE)
+        return Certificate() if kept is None else decode_certificate(kept)
+
+    def _rows(self) -> int:
+        """Rows of table and quarantine by their logs."""
+        apart = self.quarantine
+        return self.table.snapshot.rows + (0 if apart is None else apart.snapshot.rows)
 
     def _starting_offsets(self) -> dict[str, dict[str, int]]:
         """Where a new table begins, so that what is missing can be known; empty when a time says it."""
@@ -301,34 +329,95 @@ class TopicArchive(StreamedTable):
             given["startingOffsets"] = json.dumps({"v": 1, "offsets": {self.topic: start}})
         else:
             given |= beginning_at(int(options.starting))
-        return self.start_stream(given, self._write, options.interval_s if options.follow else None)
+        self._source = {**given, "subscribe": self.topic}
+        return start_ranges(
+            self._spark,
+            self._source,
+            self._write,
+            checkpoint=self.table.files.address(CHECKPOINT),
+            interval_s=options.interval_s if options.follow else None,
+        )
 
-    def _write(self, messages: "DataFrame", number: int) -> None:
+    def _write(self, ranges: list[QueueRange], number: int) -> None:
         """One batch: both tables have it when this returns, however often it is called for it."""
         if not self._is_new(self.table, number):
             return
         begin = time.monotonic()
-        rows = forms.marked(messages, self.form)
-        staging = self.table.new_staging()
-        written = write_rows(rows, self.form, self.table, staging)
-        bad = written.bad
-        self.put_aside(rows, bad, number)
-        adds = self.table.publish(staging, f"batch-{number:010}")
-        count = sum(file.rows for file in adds)
-        commit = Commit(
-            adds=adds,
-            batch=(self._stream_id, number),
-            info={"rows": count, "quarantined": bad, "rescued": written.rescued},
+        written = self._written(ranges, number)
+        certificate = self._certificate.with_batch(
+            ranges, written.queues, self._starts(), every=self._every
         )
+        info = {
+            "rows": written.rows,
+            "quarantined": written.bad_rows,
+            "rescued": written.rescued,
+            CERTIFICATE: certificate.encode(),
+        }
+        self.keep_aside(written.bad, number)
+        commit = Commit(adds=written.good, batch=(self._stream_id, number), info=info)
         self.table.commit(commit, "STREAMING UPDATE")
+        self._certificate = certificate
         if written.rescued and not self._rescued:
             self._job.progress.say(
                 f"warning: messages of {self.topic} have fields without a column: see column {forms.RESCUED}"
             )
         self._rescued += written.rescued
-        self.batches.done(number, count + bad, time.monotonic() - begin)
+        self.batches.done(number, written.rows + written.bad_rows, time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
+
+    def _written(self, ranges: list[QueueRange], number: int) -> Written:
+        """The files of a batch; written once more when its bodies have given the table columns or wider types."""
+        while True:
+            apart = "" if self.quarantine is None else self.quarantine.files.root
+            work = BatchWork(number, self._source, self.form, self.table.files.root, apart)
+            written = write_batch(self._spark, work, ranges)
+            wider = self._wider(written.news)
+            if wider is None:
+                return written
+            discard(self.table, written.good)
+            if self.quarantine is not None:
+                discard(self.quarantine, written.bad)
+            self._evolve(wider, number)
+
+    def _wider(self, news: Kind) -> Kind | None:
+        """The bodies' columns, so that they take what no column took; None if they already do, or cannot."""
+        if self.form.kind != "json" or self._options.schema_evolution == "fixed":
+            return None
+        if not isinstance(news, dict):
+            return None
+        fields = [f for f in news["fields"] if _may_be_column(f["name"])]
+        known = json.loads(self.form.body_schema)
+        wider = widened(known, {**news, "fields": fields})
+        return None if wider == known else wider
+
+    def _evolve(self, wider: Kind, number: int) -> None:
+        form = replace(self.form, body_schema=json.dumps(wider))
+        if self._options.schema_evolution == "fail":
+            known = {each["name"] for each in json.loads(self.form.body_schema)["fields"]}
+            names = [each["name"] for each in wider["fields"] if each["name"] not in known]
+            what = f"fields without a column: {', '.join(names)}" if names else "values too large"
+            raise PipelineError(
+                f"archive: batch {number} of {self.topic} has {what}: --schema-evolution add takes them, "
+                "fixed keeps them as they are"
+            )
+        settings = {ROWS_SETTING: form.settings()}
+        self._columns_added += self.widen(table_type(form).json(), settings)
+        self.form = form
+
+    @property
+    def _every(self) -> bool:
+        """Whether each offset is to be a row."""
+        return self._options.tags == "*"
+
+    def _starts(self) -> dict[Queue, int]:
+        """Where the table began, as far as that was said by offsets."""
+        kept = json.loads(self.table.snapshot.settings[START_SETTING])
+        return {
+            (broker, int(queue)): offset
+            for broker, queues in kept.items()
+            for queue, offset in queues.items()
+        }
 
     def tidy(self) -> None:
         """Join small files, and delete what was replaced long enough ago."""
@@ -353,22 +442,29 @@ class TopicArchive(StreamedTable):
             table.vacuum(keep_ms=options.keep_replaced_minutes * 60_000)
 
     def check(self) -> None:
-        """Count what the tables have of each queue, by themselves."""
+        """Compare what the tables have of each queue with how far the stream has come."""
         self._job.progress.step(f"comparing the table of {self.topic} with the topic")
+        found = self._certificate
+        if found.rows != self._rows():  # an older table, or somebody else has changed one
+            found = self._scan()
+        found = found.reaching(self.checkpoint_offsets(), every=self._every)
+        if found != self._certificate:
+            self.table.commit(Commit(info={CERTIFICATE: found.encode()}), "CHECK")
+        before = self._before.queues
+        self._counts = [
+            QueueCount(*queue, each.rows, each.twice, each.missing, before.get(queue))
+            for queue, each in sorted(found.queues.items())
+        ]
+
+    def _scan(self) -> Certificate:
         name = "" if self.form.kind == "raw" else "_"
-        columns = [f"{name}{each}" for each in ("broker_name", "queue_id", "queue_offset")]
+        columns = [f"{name}{each}" for each in PLACE]
         places = self.table.frame(self._spark).selectExpr(
             *(f"{given} as {plain}" for given, plain in zip(columns, PLACE, strict=True))
         )
         if self.quarantine is not None:
             places = places.unionAll(self.quarantine.frame(self._spark).select(*PLACE))
-        starts = {
-            (broker, int(queue)): offset
-            for broker, queues in json.loads(self.table.snapshot.settings[START_SETTING]).items()
-            for queue, offset in queues.items()
-        }
-        every = self._options.tags == "*"
-        self._counts = count_places(places, starts, self.checkpoint_offsets(), every=every)
+        return count_places(places, self._starts(), every=self._every)
 
     def result(self) -> TopicResult:
         return TopicResult(
@@ -376,21 +472,20 @@ class TopicArchive(StreamedTable):
             root=self.table.files.root,
             snapshot=self.table.snapshot,
             quarantined=0 if self.quarantine is None else self.quarantine.snapshot.rows,
-            reasons=self._reasons(),
+            reasons=[] if self.quarantine is None else reasons(self.quarantine),
             rescued=self._rescued,
-            fields=rescued_fields(self.table.frame(self._spark)),
+            fields=rescued_fields(self.table),
+            columns_added=self._columns_added,
             batches=self.batches,
             compaction=self._compaction,
             counts=self._counts,
             form=self.form,
         )
 
-    def _reasons(self) -> list[tuple[str, int]]:
-        """Bad rows by what is wrong with them."""
-        if self.quarantine is None or not self.quarantine.snapshot.files:
-            return []
-        rows = self.quarantine.frame(self._spark).groupBy(forms.ERROR).count().collect()
-        return sorted(((row[0], row[1]) for row in rows), key=lambda row: -row[1])
+
+def _may_be_column(name: str) -> bool:
+    """Whether a field's name can become a column's: not ours, and none that Delta refuses."""
+    return bool(name) and name.lower() not in forms.own_columns() and not _NOT_IN_NAMES & set(name)
 
 
 PIPELINE: Pipeline[ArchiveOptions] = Pipeline(

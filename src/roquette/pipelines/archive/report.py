@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from roquette.pipelines.archive.certificate import QueueRecord
 from roquette.pipelines.kit.charts import Chart, columns, lines
 from roquette.pipelines.kit.frame import Result
 from roquette.pipelines.kit.message_rows import RowForm
@@ -16,18 +17,28 @@ MOST_DAYS = 370  # in the chart
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """What the tables have of one queue: rows, rows too many, offsets that are not there."""
+    """What the tables have of one queue: rows, rows too many, offsets that are not there.
+
+    `before` is what was known of it when this run began.
+    """
 
     broker_name: str
     queue_id: int
     rows: int
     twice: int
     missing: int
+    before: QueueRecord | None = None
 
     @property
     def exact(self) -> bool:
         """Each offset is there once."""
         return not self.twice and not self.missing
+
+    @property
+    def worse(self) -> bool:
+        """This run has found more missing or twice than was known."""
+        known = self.before or QueueRecord(0, 0)
+        return self.missing > known.missing or self.twice > known.twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,7 @@ class TopicResult:
     Attributes:
         rescued: rows of this run with fields that no column takes.
         fields: such fields in all of the table, and in how many rows.
+        columns_added: names of the columns that this run's bodies gave to the table.
     """
 
     topic: str
@@ -46,6 +58,7 @@ class TopicResult:
     reasons: list[tuple[str, int]]
     rescued: int
     fields: list[tuple[str, int]]
+    columns_added: list[str]
     batches: Batches
     compaction: Compaction
     counts: list[QueueCount] | None
@@ -53,8 +66,8 @@ class TopicResult:
 
     @property
     def ok(self) -> bool:
-        """Nothing lost, nothing twice, as far as was looked."""
-        return all(each.exact for each in self.counts or ())
+        """Nothing more lost or twice than was known before this run, as far as was looked."""
+        return not any(each.worse for each in self.counts or ())
 
     def summary(self) -> dict[str, Any]:
         """For summary.json."""
@@ -69,6 +82,7 @@ class TopicResult:
             "reasons": dict(self.reasons),
             "rescued": self.rescued,
             "rescued_fields": dict(self.fields),
+            "columns_added": self.columns_added,
             "this_run": summary_of(self.batches),
             "files_joined": self.compaction.files_before,
             "checked": counts is not None,
@@ -117,6 +131,12 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
     return Result(ok=ok, summary=summary, report=report, last_line=line)
 
 
+def _verdict(count: QueueCount) -> str:
+    if count.worse:
+        return "DIFFERS"
+    return "exact" if count.exact else "known before"
+
+
 def _sections(topic: TopicResult) -> list[Section]:
     sections = []
 
@@ -157,7 +177,7 @@ def _sections(topic: TopicResult) -> list[Section]:
                             each.missing,
                             each.twice,
                         ),
-                        Cell("exact" if each.exact else "DIFFERS", each.exact),
+                        Cell(_verdict(each), not each.worse),
                     ]
                     for each in topic.counts
                 ],

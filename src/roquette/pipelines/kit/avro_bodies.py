@@ -2,18 +2,12 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import Any
 
 from roquette.base.files import Files
 from roquette.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 _PLAIN = {
     "boolean": "boolean",
@@ -38,13 +32,10 @@ def read_avro_schema(path: str, files: Files) -> tuple[str, str]:
     """Spark's JSON of the columns, and the Avro schema, of a schema file.
 
     Raises:
-        ConfigError: there is no file, no fastavro or pandas, or a type that has no counterpart.
+        ConfigError: there is no file, no fastavro, or a type that has no counterpart.
     """
-    for package in ("fastavro", "pandas"):  # PySpark's mapInArrow will not do without pandas
-        if find_spec(package) is None:
-            raise ConfigError(
-                f'archive: --format avro needs {package}: pip install "roquette[avro]"'
-            )
+    if find_spec("fastavro") is None:
+        raise ConfigError('archive: --format avro needs fastavro: pip install "roquette[avro]"')
     if not path:
         raise ConfigError("archive: --format avro needs --schema FILE, the writer's schema (.avsc)")
     try:
@@ -96,40 +87,6 @@ def _field(field: Mapping[str, Any], where: str) -> dict[str, Any]:
         "nullable": True,
         "metadata": {},
     }
-
-
-def with_parsed(
-    messages: "DataFrame", body: "StructType", avro: str, parsed: str, bad: str
-) -> "DataFrame":
-    """Messages with the columns `parsed` (a struct, or null) and `bad` (what is wrong, or null)."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    schema = StructType([*messages.schema.fields]).add(parsed, body).add(bad, "string")
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    return messages.mapInArrow(decoder(arrow, avro, parsed, bad), schema)
-
-
-def decoder(
-    schema: pa.Schema, avro: str, parsed: str, bad: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What runs in the workers: batches of messages with two columns more."""
-
-    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import fastavro
-
-        known = fastavro.parse_schema(json.loads(avro))
-        kind = schema.field(parsed).type
-        for batch in batches:
-            found = [read_body(body, known) for body in batch.column("body").to_pylist()]
-            columns = [
-                batch.column(field.name) for field in schema if field.name in batch.schema.names
-            ]
-            columns.append(pa.array([value for value, _ in found], type=kind))
-            columns.append(pa.array([error for _, error in found], type=pa.string()))
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    return decode
 
 
 def read_body(body: bytes | None, schema: Any) -> tuple[dict[str, Any] | None, str | None]:

@@ -9,7 +9,7 @@ from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.json_bodies import MALFORMED, looked_at
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 DAY = "dt"  # the column that partitions; a date in UTC
@@ -93,7 +93,7 @@ class RowForm:
         """Those of EXTRA_COLUMNS that its rows have."""
         if self.kind == "raw":
             return []
-        taken = {field.name.lower() for field in _struct(self.body_schema).fields}
+        taken = {field["name"].lower() for field in json.loads(self.body_schema)["fields"]}
         names = [name for name in EXTRA_COLUMNS if name not in taken]
         return names if self.kind == "json" else [name for name in names if name != RESCUED]
 
@@ -106,16 +106,9 @@ def source_schema() -> str:
 
 
 def marked(messages: "DataFrame", form: RowForm) -> "DataFrame":
-    """Messages with PARSED (the body's columns as a struct) and BAD (why it is bad, or null)."""
+    """Messages with JSON bodies, PARSED (the body's columns as a struct) and BAD (why it is bad, or null)."""
     from pyspark.sql import functions as f
 
-    if form.kind == "raw":
-        return messages
-    schema = _struct(form.body_schema)
-    if form.kind == "avro":
-        from roquette.pipelines.kit.avro_bodies import with_parsed
-
-        return with_parsed(messages, schema, form.avro_schema, PARSED, BAD)
     text = f.col("body").cast("string")
     looked = messages.withColumn(LOOKED, looked_at(f.col("body"), form.body_schema))
     fitted = f.coalesce(f.col(f"{LOOKED}.text"), text)
@@ -132,22 +125,6 @@ def marked(messages: "DataFrame", form: RowForm) -> "DataFrame":
     return parsed.withColumn(BAD, reason)
 
 
-def good_rows(rows: "DataFrame", form: RowForm) -> "DataFrame":
-    """The rows of the table, from what `marked` made."""
-    from pyspark.sql import functions as f
-
-    if form.kind == "raw":
-        return rows.select(*RAW_COLUMNS, day_column(form, ()).alias(DAY))
-    names = [field.name for field in _struct(form.body_schema).fields]
-    selected = [f.col(_field(name)).alias(name) for name in names]
-    selected += [f.col(name).alias(f"_{name}") for name in BESIDE_COLUMNS]
-    selected += [f.col(EXTRA_COLUMNS[name]).alias(name) for name in form.extra_names()]
-    if form.keep_body:
-        selected.append(f.col("body").alias("_body"))
-    day = day_column(form, names).alias(DAY)
-    return rows.where(f.col(BAD).isNull()).select(*selected, day)
-
-
 def bad_rows(rows: "DataFrame") -> "DataFrame":
     """The rows of the quarantine: the message as it is, and what is wrong with it."""
     from pyspark.sql import functions as f
@@ -156,36 +133,25 @@ def bad_rows(rows: "DataFrame") -> "DataFrame":
     return rows.where(f.col(BAD).isNotNull()).select(f.col(BAD).alias(ERROR), *RAW_COLUMNS, day)
 
 
-def day_column(form: RowForm, names: "list[str] | tuple[()]") -> "Column":
-    """The day of a row, in UTC: by a time of the message, or by a column of the body."""
-    from pyspark.sql import functions as f
-
-    if form.day_of in ("store_timestamp", "born_timestamp"):
-        return f.to_date(form.day_of)
-    if form.day_of not in names:
-        raise ConfigError(
-            f"archive: --day-of {form.day_of} is neither store_timestamp, born_timestamp nor a column "
-            f"of the body; those are: {', '.join(names) or 'none, with --format raw'}"
-        )
-    return f.try_to_date(f.col(_field(form.day_of)))
-
-
-def _field(name: str) -> str:
-    """A field of PARSED as an expression."""
-    return f"{PARSED}.`{name.replace('`', '``')}`"
+def own_columns() -> set[str]:
+    """Names that are ours beside a body's columns; case does not count."""
+    return {DAY, "_body", CORRUPT, *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
 
 
 def check_names(form: RowForm) -> None:
     """Columns of bodies must not be called as ours, nor twice.
 
     Raises:
-        ConfigError: says which.
+        ConfigError: says which; or the day is to be taken from a column that is not there.
     """
-    if form.kind == "raw":
-        return
-    names = [field.name for field in _struct(form.body_schema).fields]
-    ours = {DAY, "_body", CORRUPT, *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
-    seen: set[str] = set()
+    body = json.loads(form.body_schema)["fields"] if form.kind != "raw" else []
+    names = [field["name"] for field in body]
+    if form.day_of not in ("store_timestamp", "born_timestamp", *names):
+        raise ConfigError(
+            f"archive: --day-of {form.day_of} is neither store_timestamp, born_timestamp nor a column "
+            f"of the body; those are: {', '.join(names) or 'none, with --format raw'}"
+        )
+    ours, seen = own_columns(), set[str]()
     for name in names:
         if name.lower() in ours or name.lower() in seen:
             raise ConfigError(

@@ -11,9 +11,11 @@ from roquette.pipelines.kit.frame import Job, PipelineError
 from roquette.pipelines.kit.message_rows import DAY, bad_rows
 from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.kit.table_place import CHECKPOINT, STREAM_SETTING, TOPIC_SETTING, Owner
-from roquette.pipelines.kit.table_values import Commit
+from roquette.pipelines.kit.table_values import Commit, DataFile
 from roquette.pipelines.kit.table_writer import TableWriter
 from roquette.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
+from roquette.pipelines.rows.decoder import quarantine_type
+from roquette.pipelines.rows.kinds import widened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,8 +69,7 @@ class StreamedTable:
 
     def prepare(
         self,
-        rows: "DataFrame",
-        good: "DataFrame",
+        schema: str,
         partitioned_by: str,
         form: Mapping[str, str],
         new: Mapping[str, str] | None,
@@ -76,11 +77,10 @@ class StreamedTable:
         """Remove what killed runs left, create the tables that are missing, add columns that rows have now.
 
         Args:
-            rows, good: empty frames of marked messages and of the table's rows, for their schemas.
+            schema: Spark's JSON of the table's columns.
             form: the setting that says how rows are made.
             new: more settings of a table to create; None: the table exists.
         """
-        schema = good.schema.json()
         self.table.clean()
         if new is not None:
             settings = {
@@ -92,23 +92,37 @@ class StreamedTable:
             self.table.files.remove_tree(CHECKPOINT)
             self.table.drop()
             self.table.create(schema, (partitioned_by,), settings)
-        there = {each["name"] for each in json.loads(self.table.snapshot.schema)["fields"]}
-        more = [each for each in json.loads(schema)["fields"] if each["name"] not in there]
-        if more:  # a table of 1b94d96
-            self.table.widen(more, form)
-            names = ", ".join(each["name"] for each in more)
-            self._job.progress.say(f"{self.table.files.root} has the columns {names} from now on")
+        self.widen(schema, form)  # a table of 1b94d96
         self._stream_id = self.table.snapshot.settings[STREAM_SETTING]
         if self.quarantine is not None:
             self.quarantine.clean()
             if self.quarantine.snapshot.version < 0:
-                schema = bad_rows(rows).schema.json()
+                schema = quarantine_type().json()
                 self.quarantine.create(schema, (DAY,), {STREAM_SETTING: self._stream_id})
         if not self._is_new(self.table, 0) and not self.table.files.exists(f"{CHECKPOINT}/offsets"):
             raise PipelineError(
                 f"{self._pipeline}: {self.table.files.address(CHECKPOINT)} is gone, so nobody knows where to "
                 "go on: restore it, or give another --to"
             )
+
+    def widen(self, schema: str, form: Mapping[str, str]) -> list[str]:
+        """Let the table take these columns, too, and say so; returns the names of the new ones."""
+        there = json.loads(self.table.snapshot.schema)
+        wider = widened(there, json.loads(schema))
+        if wider == there:
+            return []
+        self.table.widen(json.dumps(wider), form)
+        before = {each["name"]: each["type"] for each in there["fields"]}
+        new = [each["name"] for each in wider["fields"] if each["name"] not in before]
+        other = [f for f in wider["fields"] if before.get(f["name"], f["type"]) != f["type"]]
+        for what, names in (
+            ("the columns", new),
+            ("a wider type of", [each["name"] for each in other]),
+        ):
+            if names:
+                said = f"{self.table.files.root} has {what} {', '.join(names)} from now on"
+                self._job.progress.say(said)
+        return new
 
     def _is_new(self, table: TableWriter, number: int) -> bool:
         """Whether a table does not have that batch yet."""
@@ -161,3 +175,19 @@ class StreamedTable:
                 "nothing was changed"
             )
         apart.commit(Commit(adds=adds, batch=(self._stream_id, number)), "STREAMING UPDATE")
+
+    def keep_aside(self, files: Sequence[DataFile], number: int) -> None:
+        """Files of bad messages that tasks of a batch have written count in the quarantine, once."""
+        apart = self.quarantine
+        if not files or apart is None:
+            return
+        if self._is_new(apart, number):
+            apart.commit(Commit(adds=files, batch=(self._stream_id, number)), "STREAMING UPDATE")
+        else:
+            discard(apart, files)
+
+
+def discard(table: TableWriter, files: Sequence[DataFile]) -> None:
+    """Delete files that were written for a table and do not count."""
+    for file in files:
+        table.files.remove(file.path)

@@ -162,13 +162,15 @@ class Table:
         )
         self._write_entry(0, data)
 
-    def widen(self, columns: Sequence[Mapping[str, Any]], settings: Mapping[str, str]) -> None:
-        """Add columns (fields of Spark's JSON, nullable) to the rows that come, and change settings."""
-        schema = json.loads(self.snapshot.schema)
-        schema["fields"] = [*schema["fields"], *columns]
+    def widen(self, schema: str, settings: Mapping[str, str]) -> None:
+        """Change the columns for the rows that come, and some settings.
+
+        Args:
+            schema: Spark's JSON of all columns: those there are, also as a wider type, and more, which are nullable.
+        """
         data = encode_widening(
             self.snapshot,
-            json.dumps(schema),
+            schema,
             {**self.snapshot.settings, **settings},
             now_ms=self._clock.now_ms(),
         )

@@ -156,6 +156,14 @@ class TableFiles:
         """The number of rows of a Parquet file, by its footer."""
         return int(pq.read_metadata(self._path(path), filesystem=self._fs).num_rows)
 
+    def column(self, path: str, name: str) -> list[Any]:
+        """One column of a Parquet file, as Python's values; empty if it has no such column."""
+        file = pq.ParquetFile(self._path(path), filesystem=self._fs)
+        if name not in file.schema_arrow.names:
+            return []
+        found: list[Any] = file.read(columns=[name]).column(name).to_pylist()
+        return found
+
     def write_rows(self, path: str, schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> None:
         """A small Parquet file."""
         sink = pa.BufferOutputStream()

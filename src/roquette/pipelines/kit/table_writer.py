@@ -45,8 +45,12 @@ class TableWriter(Protocol):
     ) -> None:
         """A table without rows. `schema` is Spark's JSON of all columns, those of the partitions included."""
 
-    def widen(self, columns: Sequence[Mapping[str, Any]], settings: Mapping[str, str]) -> None:
-        """Add columns (fields of Spark's JSON, nullable) to the rows that come, and change settings."""
+    def widen(self, schema: str, settings: Mapping[str, str]) -> None:
+        """Change the columns for the rows that come, and some settings.
+
+        Args:
+            schema: Spark's JSON of all columns: those there are, also as a wider type, and more, which are nullable.
+        """
 
     def drop(self) -> None:
         """Forget a table without rows, so that it can be created again."""

@@ -10,7 +10,10 @@ from roquette.errors import ClientError, ConfigError
 from roquette.pipelines.kit.message_rows import source_schema
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.spark.offsets.route_snapshots import all_topics
+from roquette.spark.source.offsets import QueueRange
 from roquette.spark.source.queues import queue_bounds
+from roquette.spark.source.ranges import FORMAT as RANGES
+from roquette.spark.source.ranges import decode_ranges, register_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,6 +184,33 @@ def start_stream(
 ) -> "StreamingQuery":
     """A query that gives `write` one batch after another; without an interval it ends when it has caught up."""
     stream = spark.readStream.format("rocketmq").options(**options).schema(source_schema()).load()
+    return _start(stream, write, checkpoint, interval_s)
+
+
+def start_ranges(
+    spark: "SparkSession",
+    options: Mapping[str, str],
+    write: Callable[[list[QueueRange], int], None],
+    *,
+    checkpoint: str,
+    interval_s: int | None,
+) -> "StreamingQuery":
+    """As `start_stream`, but `write` gets what is to be read of the batch, not its messages."""
+    register_ranges(spark)
+
+    def collected(ranges: "DataFrame", number: int) -> None:
+        write([each for row in ranges.collect() for each in decode_ranges(row[0])], number)
+
+    stream = spark.readStream.format(RANGES).options(**options).load()
+    return _start(stream, collected, checkpoint, interval_s)
+
+
+def _start(
+    stream: "DataFrame",
+    write: "Callable[[DataFrame, int], None]",
+    checkpoint: str,
+    interval_s: int | None,
+) -> "StreamingQuery":
     writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     if interval_s is None:
         return writer.trigger(availableNow=True).start()

@@ -21,6 +21,7 @@ from roquette.pipelines.kit.message_rows import (
     RESCUED,
     RowForm,
 )
+from roquette.pipelines.rows.kinds import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,7 +45,13 @@ class Bodies:
 
 
 class BodyReader(Protocol):
-    """One way to read bodies. Lives in one task."""
+    """One way to read bodies. Lives in one task.
+
+    Attributes:
+        news: kind (rows/kinds.py) of what no column took so far.
+    """
+
+    news: Kind
 
     def read(self, bodies: pa.Array) -> Bodies:
         """Bodies (binary, may be null or empty) as columns; never raises for what a body has."""

@@ -60,6 +60,21 @@ def widened(known: Kind, found: Kind) -> Kind:
     return wider if _count(wider) <= max(MOST_FIELDS, _count(known)) else known
 
 
+def grew_from(known: Kind, given: Kind) -> bool:
+    """Whether a schema is another one that bodies may have widened since."""
+    return bool(_ordered(widened(given, known)) == _ordered(known))
+
+
+def _ordered(kind: Kind) -> Kind:
+    """What matters of a kind: names and types."""
+    if not isinstance(kind, dict):
+        return kind
+    if kind["type"] == "struct":
+        return sorted((field["name"], _ordered(field["type"])) for field in kind["fields"])
+    name = "elementType" if kind["type"] == "array" else "valueType"
+    return kind["type"], _ordered(kind[name])
+
+
 def _widened(known: Kind, found: Kind) -> Kind:
     if isinstance(known, dict) and isinstance(found, dict):
         if known["type"] == "struct" == found["type"]:

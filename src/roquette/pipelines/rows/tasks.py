@@ -10,8 +10,9 @@ import pyarrow as pa
 from roquette.base.entropy import Entropy
 from roquette.pipelines.kit.message_rows import DAY, RowForm
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_log import DataFile
+from roquette.pipelines.kit.table_values import DataFile
 from roquette.pipelines.rows.decoder import Decoder, messages_schema
+from roquette.pipelines.rows.kinds import NULL, Kind, joined
 from roquette.pipelines.rows.parquet_files import ParquetFiles, add_counts, count_queues
 from roquette.pipelines.rows.readers import body_reader
 from roquette.spark.source.offsets import QueueRange
@@ -49,12 +50,14 @@ class Written:
         good, bad: files of the table and of its quarantine.
         rescued: good rows with fields that no column takes.
         queues: rows in both by broker and queue.
+        news: kind (rows/kinds.py) of what no column took.
     """
 
     good: list[DataFile] = field(default_factory=list)
     bad: list[DataFile] = field(default_factory=list)
     rescued: int = 0
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
+    news: Kind = NULL
 
     @property
     def rows(self) -> int:
@@ -72,6 +75,7 @@ class Written:
         self.bad += more.bad
         self.rescued += more.rescued
         add_counts(self.queues, more.queues)
+        self.news = joined(self.news, more.news)
 
 
 def write_batch(spark: "SparkSession", work: BatchWork, ranges: Sequence[QueueRange]) -> Written:
@@ -98,7 +102,8 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
     Args:
         attempt: part of the files' names; no other task or attempt may have it.
     """
-    decoder = Decoder(work.form, body_reader(work.form))
+    reader = body_reader(work.form)
+    decoder = Decoder(work.form, reader)
     name = f"batch-{work.number:010}-{attempt}"
     good = ParquetFiles(TableFiles(work.root), name, decoder.schema, DAY)
     bad = None
@@ -118,6 +123,7 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
                 add_counts(found.queues, count_queues(decoded.bad, "broker_name", "queue_id"))
         found.good = good.close()
         found.bad = [] if bad is None else bad.close()
+        found.news = NULL if reader is None else reader.news
     except BaseException:
         good.abort()
         if bad is not None:
