@@ -370,7 +370,7 @@ def test_fields_without_a_column_become_columns(
 def test_a_table_that_may_not_grow_ends_before_the_batch(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
-    with pytest.raises(Exception, match="has fields without a column: at, name: --schema-evol"):
+    with pytest.raises(Exception, match="has fields without a column: name, at: --schema-evol"):
         run(options, schema="n long", schema_evolution="fail")
 
     assert folder_files(tmp_path / "lake/T") == []

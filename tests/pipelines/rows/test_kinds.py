@@ -8,6 +8,8 @@ from tests.pipelines.rows.test_json_rows import array, struct
 from roquette.pipelines.rows import kinds
 from roquette.pipelines.rows.kinds import NULL, grew_from, joined, kind_of, widened
 
+MAP = {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}
+
 
 @pytest.mark.parametrize(
     "value, expected",
@@ -48,6 +50,7 @@ def test_what_two_values_need(one: Any, other: Any, expected: Any) -> None:
         (struct(a="string"), struct(a=struct(b="long")), struct(a="string")),
         (struct(a="long"), struct(A="long"), struct(a="long")),  # case does not count
         (struct(a="long"), struct(b=NULL, c=array(NULL)), struct(a="long")),
+        (struct(a="long"), struct(m=MAP), struct(a="long", m=MAP)),
         (struct(a=array(struct(x="short"))), struct(a=array(struct(x="long", y="string"))), struct(a=array(struct(x="long", y="string")))),
     ],
 )  # fmt: skip

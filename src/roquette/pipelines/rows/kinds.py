@@ -110,9 +110,10 @@ def complete(kind: Kind) -> Kind:
     """Without what is only known to be null, and without names that differ in case alone; None if nothing remains."""
     if not isinstance(kind, dict):
         return None if kind == NULL else kind
-    if kind["type"] == "array":
-        inner = complete(kind["elementType"])
-        return None if inner is None else {**kind, "elementType": inner}
+    if kind["type"] in ("array", "map"):
+        name = "elementType" if kind["type"] == "array" else "valueType"
+        inner = complete(kind[name])
+        return None if inner is None else {**kind, name: inner}
     fields, taken = [], set()
     for field in kind["fields"]:
         inner = complete(field["type"])
