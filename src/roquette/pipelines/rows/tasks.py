@@ -1,5 +1,6 @@
 """A micro-batch written by its tasks: each reads its share of the messages and writes files; the driver commits what they name."""
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -111,7 +112,10 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
         bad = ParquetFiles(TableFiles(work.quarantine), name, decoder.bad_schema, DAY)
     beside = "" if work.form.kind == "raw" else "_"
     found = Written()
-    try:
+    with contextlib.ExitStack() as undo:
+        for files in (good, bad):
+            if files is not None:
+                undo.callback(files.abort)
         for batch in messages:
             decoded = decoder.decode(batch)
             good.write(decoded.good)
@@ -124,9 +128,5 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
         found.good = good.close()
         found.bad = [] if bad is None else bad.close()
         found.news = NULL if reader is None else reader.news
-    except BaseException:
-        good.abort()
-        if bad is not None:
-            bad.abort()
-        raise
+        undo.pop_all()
     return found
