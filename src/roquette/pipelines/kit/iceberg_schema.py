@@ -42,11 +42,6 @@ def iceberg_schema(spark_json: str) -> Schema:
     return assign_fresh_schema_ids(Schema(*fields))
 
 
-def iceberg_type(kind: Any) -> types.IcebergType:
-    """Of a type in Spark's JSON; ids of nested fields have no meaning yet."""
-    return _type(kind, itertools.count(1))
-
-
 def partition_spec(schema: Schema, columns: Sequence[str]) -> PartitionSpec:
     """By the values of columns, as they are."""
     return PartitionSpec(

@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+from pyiceberg.exceptions import ValidationError
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import FileLock
+from roquette.errors import ConfigError
 from roquette.pipelines.kit import iceberg_history as history
 from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.iceberg_catalog import CatalogAddress, TableCatalog, check_root
@@ -21,7 +23,6 @@ from roquette.pipelines.kit.iceberg_compaction import join_files
 from roquette.pipelines.kit.iceberg_files import from_iceberg, to_iceberg
 from roquette.pipelines.kit.iceberg_schema import (
     iceberg_schema,
-    iceberg_type,
     partition_spec,
     spark_json,
 )
@@ -134,18 +135,24 @@ class IcebergTable:
             self._catalog.create(made, partition_spec(made, partitioned_by), properties)
         self._load()
 
-    def widen(self, columns: Sequence[Mapping[str, Any]], settings: Mapping[str, str]) -> None:
-        """Add columns (fields of Spark's JSON, nullable), widen those that are there, and change settings."""
-        there = {field.name for field in self._table.schema().fields}
-        with self._catalog.asking(), self._table.transaction() as change:
-            with change.update_schema() as schema:
-                for column in columns:
-                    kind = iceberg_type(column["type"])
-                    if column["name"] in there:
-                        schema.update_column(column["name"], field_type=kind)
-                    else:
-                        schema.add_column(column["name"], kind)
-            change.set_properties(dict(settings))
+    def widen(self, schema: str, settings: Mapping[str, str]) -> None:
+        """Change the columns for the rows that come, and some settings.
+
+        Args:
+            schema: Spark's JSON of all columns: those there are, also as a wider type, and more, which are nullable.
+
+        Raises:
+            ConfigError: the rows there are would not fit.
+            PipelineError: another writer was faster.
+        """
+        wanted = iceberg_schema(schema)
+        try:
+            with self._catalog.asking(), self._table.transaction() as change:
+                with change.update_schema() as update:
+                    update.union_by_name(wanted)
+                change.set_properties(dict(settings))
+        except (ValidationError, ValueError) as error:
+            raise ConfigError(f"{self.files.root} cannot have these columns: {error}") from None
         self._refresh({}, {})
 
     def drop(self) -> None:
