@@ -1047,7 +1047,7 @@ def test_acknowledgements_and_check_points_are_counted_by_topic_and_group(run_br
         first, second, _ = await pop(case, client)
         await ack(client, first)
         await ack(client, second)
-        case.broker.feature(StatsFeature)._sample_items()
+        await case.broker.feature(StatsFeature)._sample_items()
         assert await counted(client, "GROUP_ACK_NUMS", "T@g") == 2
         assert await counted(client, "GROUP_CK_NUMS", "T@g") == 1
         assert await counted(client, "BROKER_ACK_NUMS", "DefaultCluster") == 2

@@ -5,7 +5,7 @@ and hour make the figures. The hot path never comes here: it counts in ints that
 """
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from roquette.wire.bodies import BrokerStatsData, BrokerStatsItem
@@ -28,7 +28,7 @@ BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC: Final = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TO
 MINUTE, HOUR, DAY = 0, 1, 2
 _SPANS: Final = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # interval in ms, snapshots kept
 _WIDTH: Final = 3  # a snapshot: when (ms), times, value
-CAPACITY: Final = 20_000  # counters; one takes 1.3 KiB at most
+CAPACITY: Final = 50_000  # counters; one takes 1.3 KiB at most. Those of queues have half of it
 
 
 class Item:
@@ -101,7 +101,11 @@ class ItemStats:
 
     def _item(self, name: str, key: str) -> Item | None:
         item = self._items.get((name, key))
-        if item is None and len(self._items) < self._capacity:
+        if item is None:
+            if name == QUEUE_PUT_NUMS and len(self._items) >= self._capacity // 2:
+                return None  # the rates of topics and groups matter more
+            if len(self._items) >= self._capacity:
+                return None
             item = self._items[name, key] = Item()
         return item
 
@@ -116,13 +120,17 @@ class ItemStats:
             stats_day=item.figures(DAY),
         )
 
-    def tps(self, name: str, key: str) -> float:
-        """Events a second over the last minute; 0 for what never counted."""
+    def rate(self, name: str, key: str) -> float | None:
+        """Events a second over the last minute; None for what has no counter."""
         item = self._items.get((name, key))
-        return 0.0 if item is None else item.figures(MINUTE).tps
+        return None if item is None else item.figures(MINUTE).tps
 
-    def sample(self, now_ms: int) -> None:
-        """Every ten seconds: take the snapshots that are due."""
+    def tps(self, name: str, key: str) -> float:
+        """The same; 0 for what has none."""
+        return self.rate(name, key) or 0.0
+
+    def sample_steps(self, now_ms: int) -> Iterator[None]:
+        """Every ten seconds: take the snapshots that are due, one each step."""
         for span, (interval_ms, _) in enumerate(_SPANS):
             if span != MINUTE and 0 <= self._sampled_ms[span] > now_ms - interval_ms:
                 continue
@@ -130,8 +138,9 @@ class ItemStats:
                 self._sampled_ms[span] = now_ms
                 continue
             self._sampled_ms[span] = now_ms
-            for item in self._items.values():
+            for item in list(self._items.values()):
                 item.sample(span, now_ms)
+                yield
             if span == DAY and len(self._items) > self._capacity // 2:
                 self._items = {key: item for key, item in self._items.items() if not item.idle()}
 

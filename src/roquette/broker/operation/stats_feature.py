@@ -1,6 +1,6 @@
 """The broker's counters: sampled on beats, and brought into the tables that operators see."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from roquette.base.lifecycle import Tasks
 from roquette.broker.core import BrokerCore
@@ -22,6 +22,7 @@ from roquette.broker.operation.item_stats import (
     TOPIC_PUT_SIZE,
     ItemStats,
 )
+from roquette.broker.records.steps import paced
 from roquette.broker.tables.deletions import Deletions
 
 SAMPLE_BEAT_S = 1.0
@@ -44,8 +45,14 @@ class StatsFeature(Feature):
         self._topics = core.tables.topics
         self._store = core.store
         self._deletions = deletions
-        self._bases: dict[tuple[str, int], int] | None = None  # ends of queues at the start
+        self._bases: dict[str, dict[int, int]] = {}  # ends of queues at the start
         self._seen: dict[str, int] = {}  # topic -> messages when it was looked at last
+
+    async def prepare(self) -> None:
+        """Note where queues end before anything is put."""
+        store = self._store
+        async for topic in paced(store.topics()):
+            self._bases[topic] = dict(self._queue_ends(topic))
 
     def beats(self) -> list[Beat]:
         """Samples."""
@@ -57,7 +64,7 @@ class StatsFeature(Feature):
 
     async def start(self, tasks: Tasks) -> None:
         """The first sample of items."""
-        self._sample_items()
+        await self._sample_items()
 
     def _sample(self) -> None:
         self._stats.sample(self._clock.now_ms(), self._clock.steady_ms())
@@ -66,19 +73,45 @@ class StatsFeature(Feature):
         store = self._store
         return [(queue, store.max_offset(topic, queue)) for queue in store.queues_of(topic)]
 
-    def _sample_items(self) -> None:
-        items, stats, topics = self.items, self._stats, self._topics.all()
+    async def _sample_items(self) -> None:
+        async for _ in paced(self._item_steps()):
+            pass
+
+    def _item_steps(self) -> Iterator[None]:
+        """Bring what is counted elsewhere into the items, and take their snapshots: one of them each step.
+
+        What was deleted since the first step gets no item again.
+        """
+        items, stats = self.items, self._stats
+        system_puts = yield from self._topic_steps()
+        system_gets = 0
+        for key, gets in list(stats.group_gets.items()):
+            if stats.group_gets.get(key) is gets:
+                name = f"{key[0]}@{key[1]}"
+                system_gets += gets.count if self._deletions.is_system(key[0]) else 0
+                items.set_total(GROUP_GET_NUMS, name, gets.count, gets.times)
+                items.set_total(GROUP_GET_SIZE, name, gets.size, gets.times)
+            yield
+        yield from self._count_steps(SNDBCK_PUT_NUMS, lambda: stats.send_backs)
+        yield from self._count_steps(GROUP_ACK_NUMS, lambda: stats.acks)
+        yield from self._count_steps(GROUP_CK_NUMS, lambda: stats.check_points)
         cluster = self._live.current.broker_cluster_name
-        if self._bases is None:
-            self._bases = {
-                (topic.name, queue_id): end
-                for topic in topics
-                for queue_id, end in self._queue_ends(topic.name)
-            }
-        system_puts = 0
-        for topic in topics:
+        items.set_total(BROKER_ACK_NUMS, cluster, sum(stats.acks.values()))
+        items.set_total(BROKER_CK_NUMS, cluster, sum(stats.check_points.values()))
+        puts, got = stats.put_messages.total, stats.get_messages.total
+        items.set_total(BROKER_PUT_NUMS, cluster, puts)
+        items.set_total(BROKER_GET_NUMS, cluster, got)
+        items.set_total(BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC, cluster, puts - system_puts)
+        items.set_total(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, cluster, got - system_gets)
+        yield from items.sample_steps(self._clock.steady_ms())
+
+    def _topic_steps(self) -> Generator[None, None, int]:
+        """Topics to which something was put; returns the messages of the system's."""
+        items, system_puts = self.items, 0
+        for topic in list(self._topics.all()):
+            yield
             name, count = topic.name, topic.put_count
-            if count == 0:
+            if count == 0 or self._topics.find(name) is not topic:
                 continue
             if self._deletions.is_system(name):
                 system_puts += count
@@ -87,36 +120,28 @@ class StatsFeature(Feature):
             self._seen[name] = count
             items.set_total(TOPIC_PUT_NUMS, name, count, count - topic.batched)
             items.set_total(TOPIC_PUT_SIZE, name, topic.put_bytes, count - topic.batched)
+            bases = self._bases.get(name, {})
             for queue_id, end in self._queue_ends(name):
-                put = end - self._bases.get((name, queue_id), 0)
-                items.set_total(QUEUE_PUT_NUMS, f"{name}@{queue_id}", max(0, put), max(0, put))
-        system_gets = 0
-        for (name, group), gets in stats.group_gets.items():
-            if self._deletions.is_system(name):
-                system_gets += gets.count
-            items.set_total(GROUP_GET_NUMS, f"{name}@{group}", gets.count, gets.times)
-            items.set_total(GROUP_GET_SIZE, f"{name}@{group}", gets.size, gets.times)
-        for (name, group), count in stats.send_backs.items():
-            items.set_total(SNDBCK_PUT_NUMS, f"{name}@{group}", count, count)
-        for one, of_all, counts in (
-            (GROUP_ACK_NUMS, BROKER_ACK_NUMS, stats.acks),
-            (GROUP_CK_NUMS, BROKER_CK_NUMS, stats.check_points),
-        ):
-            for (name, group), count in counts.items():
-                items.set_total(one, f"{name}@{group}", count, count)
-            items.set_total(of_all, cluster, sum(counts.values()))
-        puts, got = stats.put_messages.total, stats.get_messages.total
-        items.set_total(BROKER_PUT_NUMS, cluster, puts)
-        items.set_total(BROKER_GET_NUMS, cluster, got)
-        items.set_total(BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC, cluster, puts - system_puts)
-        items.set_total(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, cluster, got - system_gets)
-        items.sample(self._clock.steady_ms())
+                put = max(0, end - bases.get(queue_id, 0))
+                items.set_total(QUEUE_PUT_NUMS, f"{name}@{queue_id}", put, put)
+                yield
+                if self._topics.find(name) is not topic:
+                    break
+        return system_puts
+
+    def _count_steps(
+        self, name: str, counts: Callable[[], dict[tuple[str, str], int]]
+    ) -> Iterator[None]:
+        for key in list(counts()):
+            count = counts().get(key)
+            if count is not None:
+                self.items.set_total(name, f"{key[0]}@{key[1]}", count, count)
+            yield
 
     def forget_topic(self, topic: str) -> None:
         """A deleted topic's queues begin at 0 again."""
         self._seen.pop(topic, None)
-        if self._bases is not None:
-            self._bases = {key: end for key, end in self._bases.items() if key[0] != topic}
+        self._bases.pop(topic, None)
         self.items.forget_topic(topic)
 
     def forget_group(self, group: str, clean_offset: bool) -> None:
