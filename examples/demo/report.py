@@ -8,7 +8,17 @@ from typing import Any
 
 from examples.demo.flights import Totals
 
-from roquette.pipelines.kit.charts import LEFT, SHADES, WIDTH, Chart, bars, box, columns, text_at
+from roquette.pipelines.kit.charts import (
+    LEFT,
+    SHADES,
+    WIDTH,
+    Chart,
+    bars,
+    box,
+    columns,
+    name_at,
+    text_at,
+)
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, render
 
 FEW = 30  # a mean of fewer flights says nothing: such cells stay empty
@@ -149,7 +159,7 @@ def heat_chart(
     ]
     for j, name in enumerate(rows):
         y = 22 + j * step
-        marks.append(text_at(LEFT - 10, y + 17, name, anchor="end", soft=False))
+        marks.append(name_at(LEFT - 10, y + 17, name, LEFT - 10, anchor="end", soft=False))
         for i in range(len(heads)):
             value, title = cell(j, i)
             shade = "none" if value is None else f"h{sum(value >= bound for bound in steps)}"

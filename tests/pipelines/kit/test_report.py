@@ -7,6 +7,7 @@ import pytest
 from examples.demo.report import heat_chart
 
 from roquette.pipelines.kit.charts import Chart, bars, columns, lines
+from roquette.pipelines.kit.quantities import counted
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, render
 from roquette.pipelines.traffic.report import TrafficFindings, report_of
 
@@ -86,5 +87,47 @@ def test_numbers_in_tables_have_separators_and_verdicts_colours() -> None:
     table = ReportTable(["a", "b"], [[336776, 1.25], [None, Cell("DIFFERS", False)]])
     page = render(Report("t", "l", sections=[Section("s", "x", [table])]))
 
-    assert "<td>336,776</td><td>1.2</td>" in page
-    assert '<td></td><td class="bad">DIFFERS</td>' in page
+    assert '<td class="n">336,776</td><td class="n">1.2</td>' in page
+    assert '<td class="n"></td><td class="bad n">DIFFERS</td>' in page
+
+
+def test_numbers_and_quantities_stand_at_the_right_and_words_at_the_left() -> None:
+    columns = [
+        [1, None, -2.5],
+        ["1.5 MiB", "12 ms", "–"],
+        ["7,000", "3.2 %", ""],
+        [Cell("3", True), Cell("0", True), Cell("12", False)],
+        ["12 in broker-a 0", "–", "–"],
+        ["2026-09-13 12:00:00", "never", ""],
+        [Cell("exact", True), Cell("DIFFERS", False), Cell("exact", True)],
+        [True, False, True],
+        [None, None, None],
+    ]
+
+    table = ReportTable([str(i) for i in range(9)], list(zip(*columns, strict=True)))
+
+    assert table.numbers == {0, 1, 2, 3}
+
+
+def test_counts_have_their_nouns() -> None:
+    assert [counted(n, "batch", "batches") for n in (0, 1, 1_200)] == [
+        "0 batches",
+        "1 batch",
+        "1,200 batches",
+    ]
+    assert (counted(1, "day"), counted(2, "day")) == ("1 day", "2 days")
+
+
+def test_a_long_name_keeps_its_ends_and_is_whole_where_one_hovers() -> None:
+    name = "orders-of-the-northern-region-since-2025"
+
+    drawing = drawn(bars([(name, 1, "1")]))
+
+    assert f"<title>{name}</title>" in drawing
+    assert re.search(r"orders-of-[^<]*…[^<]*-2025</text>", drawing)
+
+
+def test_labels_below_a_chart_are_said_once() -> None:
+    flat = drawn(lines({"a": [(0.1, 5), (0.1001, 6)]}, x_text="{:.1f}".format))
+
+    assert len(re.findall(r">0\.1<", flat)) == 1

@@ -245,7 +245,7 @@ def test_the_page_and_the_summary_tell_everything() -> None:
     assert summary["lag_by_group"] == {"g": 7, "h": 2}
     assert summary["routes"]["disagreements"][0]["healed_ms"] is None
     assert last_line(findings()) == (
-        "3 messages in 1 topics; groups are 9 messages behind; name servers disagreed 1 times, now on 1 topics"
+        "3 messages in 1 topic; groups are 9 messages behind; name servers disagreed 1 time, now on 1 topic"
     )
 
 

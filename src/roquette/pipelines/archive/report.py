@@ -7,7 +7,7 @@ from roquette.pipelines.archive.certificate import QueueRecord
 from roquette.pipelines.kit.charts import Chart, columns, lines
 from roquette.pipelines.kit.frame import Result
 from roquette.pipelines.kit.message_rows import RowForm
-from roquette.pipelines.kit.quantities import size_text
+from roquette.pipelines.kit.quantities import counted, plural, size_text
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, rates, summary_of
 from roquette.pipelines.kit.table_values import Compaction, Snapshot
@@ -97,6 +97,7 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
     bad = sum(each.quarantined for each in topics)
     new = sum(each.batches.rows for each in topics)
     rescued = sum(each.rescued for each in topics)
+    files = sum(len(each.snapshot.files) for each in topics)
     ok = all(each.ok for each in topics)
     summary = {
         "rows": rows,
@@ -109,11 +110,14 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
         title="Archive of " + ", ".join(each.topic for each in topics),
         lead="Topics as Parquet tables: each message once, in the table or in the quarantine beside it.",
         facts=[
-            (f"{rows:,}", "rows in the tables"),
-            (f"{new:,}", "of them in this run" if new != rows else "new in this run"),
-            (f"{bad:,}", "messages in quarantine"),
-            (f"{rescued:,}", "rows of this run with fields without a column"),
-            (f"{sum(len(each.snapshot.files) for each in topics):,}", "files"),
+            (f"{rows:,}", plural(rows, "row") + " in the tables"),
+            (f"{bad:,}", plural(bad, "message") + " in quarantine"),
+            (f"{new:,}", plural(new, "message") + " taken by this run"),
+            (
+                f"{rescued:,}",
+                plural(rescued, "row") + " of this run with fields without a column",
+            ),
+            (f"{files:,}", plural(files, "file")),
             (size_text(sum(each.snapshot.size for each in topics)), "of Parquet"),
             (f"{seconds:.0f} s", "with Spark"),
         ],
@@ -125,9 +129,11 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
         missing = sum(count.missing for each in checked for count in each.counts or ())
         twice = sum(count.twice for each in checked for count in each.counts or ())
         verdict = f"; compared with the topics: {missing:,} missing, {twice:,} twice"
-    line = f"{new:,} messages archived, {rows:,} rows in the tables, {bad:,} in quarantine{verdict}"
+    line = f"{counted(new, 'message')} archived, {counted(rows, 'row')} in the tables, {bad:,} in quarantine{verdict}"
     if rescued:
-        line += f"; warning: {rescued:,} rows with fields without a column, kept in _rescued"
+        line += (
+            f"; warning: {counted(rescued, 'row')} with fields without a column, kept in _rescued"
+        )
     return Result(ok=ok, summary=summary, report=report, last_line=line)
 
 
@@ -146,7 +152,8 @@ def _sections(topic: TopicResult) -> list[Section]:
     if topic.batches.kept:
         add(
             "pace",
-            f"Rows a second of each batch of this run ({topic.batches.count:,} batches), over seconds.",
+            f"Rows a second of each batch of this run ({counted(topic.batches.count, 'batch', 'batches')}), by the seconds "
+            "since its begin.",
             lines(rates(topic.batches), "rows a second"),
         )
     days: dict[str, int] = {}
@@ -154,12 +161,15 @@ def _sections(topic: TopicResult) -> list[Section]:
         day = dict(file.partition).get("dt") or "unknown"
         days[day] = days.get(day, 0) + file.rows
     if days:
-        items = [(day, float(rows), f"{day}: {rows:,} rows") for day, rows in sorted(days.items())]
+        items = [
+            (day, float(rows), f"{day}: {counted(rows, 'row')}")
+            for day, rows in sorted(days.items())
+        ]
         shown = items[-MOST_DAYS:]
         last = f", the last {len(shown)} shown." if len(items) > len(shown) else "."
         add(
             "rows by day",
-            f"By {topic.form.day_of}, in UTC; {len(items):,} days{last}",
+            f"By {topic.form.day_of}, in UTC; {counted(len(items), 'day')}{last}",
             columns(shown, "rows by day"),
         )
     if topic.counts is not None:

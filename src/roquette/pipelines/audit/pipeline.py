@@ -17,6 +17,7 @@ from roquette.pipelines.audit import frames as ask
 from roquette.pipelines.audit.frames import AuditCheck
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import SPAN, PipelineOptions
+from roquette.pipelines.kit.quantities import plural
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
 from roquette.pipelines.kit.topics import (
     known_topics,
@@ -369,9 +370,12 @@ def report_of(audit: AuditRun, certificate: Mapping[str, Any]) -> Report:
         title="Certificate" if audit.ok else "Exceptions",
         lead=f"Audit of {', '.join(certificate['topics'])}. Digest {certificate['digest']}.",
         facts=[
-            (f"{certificate['messages']:,}", "messages looked at"),
-            (str(len(audit.queues)), "queues"),
-            (f"{count:,}", "exceptions"),
+            (
+                f"{certificate['messages']:,}",
+                plural(certificate["messages"], "message") + " looked at",
+            ),
+            (f"{len(audit.queues):,}", plural(len(audit.queues), "queue")),
+            (f"{count:,}", plural(count, "exception")),
         ],
         sections=[
             Section(

@@ -7,7 +7,8 @@ from typing import Any
 from roquette.pipelines.dlq.send import Sent
 from roquette.pipelines.kit.charts import bars
 from roquette.pipelines.kit.frame import Result
-from roquette.pipelines.kit.report import Report, ReportTable, Section
+from roquette.pipelines.kit.quantities import counted, plural
+from roquette.pipelines.kit.report import MOST_ROWS, Report, ReportTable, Section
 from roquette.spark.source.dead_letters import Letters
 
 _BODY_SHOWN = 200
@@ -29,12 +30,16 @@ def make_result(
         "clusters": [{name: _plain(value) for name, value in each.items()} for each in clusters],
         "sent": None if sent is None else dataclasses.asdict(sent),
     }
+    groups = sum(count > 0 for count in topics.counts.values())
     report = Report(
         title="Dead letters",
         lead=f"Of the cluster behind {topics.namesrv}.",
         facts=[
-            (f"{topics.total:,}", "dead letters"),
-            (f"{sum(count > 0 for count in topics.counts.values()):,}", "groups that have some"),
+            (f"{topics.total:,}", plural(topics.total, "dead letter")),
+            (
+                f"{groups:,}",
+                plural(groups, "group that has some", "groups that have some"),
+            ),
             (f"{chosen:,}", "chosen"),
         ],
     )
@@ -54,11 +59,14 @@ def _sections(
 ) -> list[Section]:
     found = []
     if topics.counts:
-        items = [(name, float(count), f"{count:,}") for name, count in topics.counts.items()]
-        found.append(Section("By group", "Messages in each dead-letter topic.", [bars(items)]))
+        by_count = sorted(topics.counts.items(), key=lambda each: (-each[1], each[0]))
+        items = [(name, float(count), f"{count:,}") for name, count in by_count[:MOST_ROWS]]
+        text = "Messages in each dead-letter topic, the largest first."
+        found.append(Section("By group", text, [bars(items)]))
     if clusters:
         head = list(clusters[0])
-        rows = [[_plain(each[name]) for name in head] for each in clusters]
+        largest = sorted(clusters, key=lambda each: -each["messages"])
+        rows = [[_plain(each[name]) for name in head] for each in largest]
         found.append(
             Section(
                 "Causes",
@@ -95,8 +103,10 @@ def _plain(value: Any) -> Any:
 def _line(
     topics: Letters, clusters: Sequence[dict[str, Any]], chosen: int, sent: Sent | None
 ) -> str:
-    lines = [f"{topics.total:,} dead letters in {len(topics.counts)} topics, {chosen:,} chosen"]
-    for each in clusters[:10]:
+    lines = [
+        f"{counted(topics.total, 'dead letter')} in {counted(len(topics.counts), 'topic')}, {chosen:,} chosen"
+    ]
+    for each in sorted(clusters, key=lambda each: -each["messages"])[:10]:
         what = ", ".join(f"{name}={value}" for name, value in each.items() if name not in _MEASURES)
         lines.append(f"  {each['messages']:>8,}  {what}")
     if sent is not None:

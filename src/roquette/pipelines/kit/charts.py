@@ -6,6 +6,8 @@ from dataclasses import dataclass
 _COLOURS = ("#3678bd", "#d9822b", "#1a7f4b", "#a854a8", "#c23030", "#5d6b7a")
 SHADES = 7  # classes h0 to h6 of the template's style, from little to much
 LEFT, WIDTH = 205, 900  # of charts with names at the left
+_LETTER = 8.4  # width of a text's character, at most: fonts differ, and DejaVu's is wide
+_DOTTED = 60  # points of a series that are marked one by one, so that a single one is seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +33,17 @@ class Chart:
 def bars(items: Sequence[tuple[str, float, str]]) -> Chart:
     """Horizontal bars: name, length, and the text at the end of the bar."""
     step = 28
-    scale = (WIDTH - LEFT - 190) / max((value for _, value, _ in items if value > 0), default=1)
+    after = max((len(text) for _, _, text in items), default=0) * _LETTER + 16
+    room = max(60, WIDTH - LEFT - after)
+    scale = room / max((value for _, value, _ in items if value > 0), default=1)
     marks = []
     for index, (name, value, text) in enumerate(items):
         y = index * step
         length = max(1.0, value * scale)
         marks += [
-            text_at(LEFT - 10, y + 17, name, anchor="end", soft=False),
+            name_at(LEFT - 10, y + 17, name, LEFT - 10, anchor="end", soft=False),
             box("bar", LEFT, y + 4, length, 18),
-            text_at(LEFT + length + 8, y + 17, text),
+            name_at(LEFT + length + 8, y + 17, text, WIDTH - LEFT - room),
         ]
     return Chart(len(items) * step + 4, marks, "bar chart")
 
@@ -50,13 +54,16 @@ def columns(items: Sequence[tuple[str, float, str]], label: str = "column chart"
     base = height - bottom
     marks, scale = _grid(left, base, max((value for _, value, _ in items), default=1))
     step = (WIDTH - left - 10) / max(1, len(items))
-    every = max(1, -(-len(items) * 55 // (WIDTH - left)))  # so that texts below do not overlap
+    free = 0.0  # where the next text may begin
     for index, (name, value, title) in enumerate(items):
         x = left + index * step + step * 0.14
         size = max(1.0, value * scale)
         marks.append(box("bar", x, base - size, step * 0.72, size, title=title))
-        if len(name) < 4 or index % every == 0:
-            marks.append(text_at(x + step * 0.36, base + 19, name, anchor="middle"))
+        middle, half = x + step * 0.36, len(name) * _LETTER / 2
+        middle = min(max(middle, half), WIDTH - half)
+        if middle - half >= free:
+            marks.append(text_at(middle, base + 19, name, anchor="middle"))
+            free = middle + half + 6
     return Chart(height, marks, label)
 
 
@@ -65,30 +72,70 @@ def lines(
     label: str = "line chart",
     x_text: Callable[[float], str] = "{:g}".format,
 ) -> Chart:
-    """Points (x, y) joined to lines, one per name, with a legend; y starts at 0."""
-    height, left, bottom = 300, 60, 52
-    base = height - bottom
+    """Points (x, y) joined to lines, one per name, with a legend; y starts at 0. Where there are few, each has a dot."""
+    per_row, row_height = 4, 20
+    rows = -(-len(series) // per_row)
+    base, left = 248, 60
+    height = base + 36 + max(1, rows) * row_height
     points = [point for each in series.values() for point in each]
     low, high = min(points, default=(0.0, 0.0))[0], max(points, default=(1.0, 0.0))[0]
     marks, scale = _grid(left, base, max((y for _, y in points), default=1))
-    across = (WIDTH - left - 20) / ((high - low) or 1)
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0) if high > low else (0.0,):
-        x = low + (high - low) * share
-        anchor = "end" if share == 1 else "middle"
-        marks.append(text_at(left + (x - low) * across, base + 19, x_text(x), anchor=anchor))
+    begin, across = left + 10.0, (WIDTH - left - 30) / ((high - low) or 1)
+    if high == low:  # one moment is in the middle
+        begin, across = (left + WIDTH) / 2, 0.0
+    marks += _below(low, high, lambda x: begin + (x - low) * across, base + 19, x_text)
     for index, (name, each) in enumerate(series.items()):
         colour = _COLOURS[index % len(_COLOURS)]
-        path = " ".join(
-            f"{left + (x - low) * across:.1f},{base - y * scale:.1f}" for x, y in sorted(each)
-        )
-        x = left + index * 150
-        legend = {"x": x, "y": height - 16, "width": 14, "height": 4, "fill": colour}
-        marks += [
-            Shape("polyline", {"class": "line", "stroke": colour, "points": path}),
-            Shape("rect", legend),
-            text_at(x + 20, height - 10, name[:18]),
+        spots = [
+            (round(begin + (x - low) * across, 1), round(base - y * scale, 1))
+            for x, y in sorted(each)
         ]
+        path = " ".join(f"{x},{y}" for x, y in spots)
+        look: dict[str, object] = {"data-series": name, "stroke": colour, "points": path}
+        marks.append(Shape("polyline", {"class": "line", **look}))
+        if len(spots) <= _DOTTED:
+            dot = {"data-series": name, "r": 3, "fill": colour}
+            marks += [Shape("circle", {**dot, "cx": x, "cy": y}) for x, y in spots]
+        row, column = divmod(index, per_row)
+        each_wide = (WIDTH - left) / per_row
+        at, below = left + column * each_wide, base + 36 + row * row_height
+        legend: dict[str, object] = {"x": at, "y": below + 4, "width": 14, "height": 4}
+        marks.append(Shape("rect", {"class": "key", **legend, "fill": colour}))
+        marks.append(name_at(at + 20, below + 10, name, each_wide - 26))
     return Chart(height, marks, label)
+
+
+def _below(
+    low: float,
+    high: float,
+    place: Callable[[float], float],
+    y: float,
+    x_text: Callable[[float], str],
+) -> list[Shape]:
+    """Texts below a line chart: five at most, none over another, none twice."""
+    marks, said, free = [], "", 0.0
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0) if high > low else (0.0,):
+        value = low + (high - low) * share
+        text = x_text(value)
+        half = len(text) * _LETTER / 2
+        x = min(max(place(value), half), WIDTH - half)
+        if text != said and x - half >= free:
+            marks.append(text_at(x, y, text, anchor="middle"))
+            said, free = text, x + half + 6
+    return marks
+
+
+def name_at(
+    x: float, y: float, name: str, width: float, *, anchor: str | None = None, soft: bool = True
+) -> Shape:
+    """A text that fits into `width`: of a longer one the middle is left out, and hovering shows it whole."""
+    most = max(3, int(width / _LETTER))
+    if len(name) <= most:
+        return text_at(x, y, name, anchor=anchor, soft=soft)
+    tail = (most - 1) // 2
+    short = f"{name[: most - 1 - tail]}…{name[len(name) - tail :]}"
+    shape = text_at(x, y, short, anchor=anchor, soft=soft)
+    return Shape(shape.tag, shape.attributes, short, title=name)
 
 
 def text_at(

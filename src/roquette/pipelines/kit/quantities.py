@@ -1,4 +1,4 @@
-"""Times and sizes as people read them: `2.5 min`, `1.5 MiB`."""
+"""Times, sizes and counts as people read them: `2.5 min`, `1.5 MiB`, `1 batch`."""
 
 from datetime import UTC, datetime
 
@@ -32,3 +32,13 @@ def size_text(count: float) -> str:
         if count >= bound:
             return f"{count / bound:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """The noun of a count: `one`, or `many` (`one` with an s)."""
+    return one if count == 1 else many or f"{one}s"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A count and its noun: `1 batch`, `1,200 batches`."""
+    return f"{count:,} {plural(count, one, many)}"

@@ -3,6 +3,7 @@
 The page is a single file that loads nothing; the template escapes every value.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +16,9 @@ from roquette.pipelines.kit.charts import Chart
 if TYPE_CHECKING:
     from jinja2 import Template
 
+_QUANTITY = re.compile(
+    r"–|-?[\d,]+(\.\d+)?( (%|ms|s|min|h|d|B|[KMGT]iB))?"
+)  # of quantities.py, too
 MOST_ROWS = 50  # of a table on a page; summary.json has all
 Column = str | Callable[[Any], object]  # a key of a row, or what makes the cell of it
 
@@ -33,6 +37,25 @@ class ReportTable:
 
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The columns, from 0, of numbers and quantities, which stand at the right; verdicts may be among them."""
+        return frozenset(
+            i for i in range(len(self.head)) if _are_numbers([r[i] for r in self.rows])
+        )
+
+
+def _are_numbers(cells: Sequence[object]) -> bool:
+    plain = [cell for cell in cells if not isinstance(cell, Cell) and cell not in (None, "")]
+    if not plain:
+        plain = [cell.text for cell in cells if isinstance(cell, Cell)]
+    return bool(plain) and all(
+        _QUANTITY.fullmatch(cell) is not None
+        if isinstance(cell, str)
+        else isinstance(cell, (int, float)) and not isinstance(cell, bool)
+        for cell in plain
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from roquette.pipelines.kit.frame import Job
+from roquette.pipelines.kit.quantities import counted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -81,7 +82,7 @@ def await_end(
             active = next((query for query in queries if query.isActive), None)
             if active is not None:
                 active.awaitTermination(POLL_S)
-            job.progress.update(batches.rows, total, f"{batches.count} batches")
+            job.progress.update(batches.rows, total, counted(batches.count, "batch", "batches"))
     finally:
         with contextlib.suppress(ConnectionError):  # the JVM is gone, and its queries with it
             for query in queries:
@@ -91,7 +92,7 @@ def await_end(
         error = query.exception()
         if error is not None and not job.stop.is_set():
             raise error
-    job.progress.update(batches.rows, total, f"{batches.count} batches")
+    job.progress.update(batches.rows, total, counted(batches.count, "batch", "batches"))
 
 
 def rates(batches: Batches) -> dict[str, list[tuple[float, float]]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from roquette.pipelines.kit.charts import bars
 from roquette.pipelines.kit.frame import Result
+from roquette.pipelines.kit.quantities import counted, plural
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section
 from roquette.pipelines.replay.check import ReplayCheck
 from roquette.pipelines.replay.state import ReplayState
@@ -43,7 +44,7 @@ def make_result(
         title=f"Replay of {source}",
         lead=f"Into {target}. Ids begin with {state.prefix}",
         facts=[
-            (f"{state.rows:,}", "messages sent"),
+            (f"{state.rows:,}", plural(state.rows, "message") + " sent"),
             (f"{rate:,.0f}", "messages a second in this run"),
             ("complete" if complete else "stopped", "state"),
         ],
@@ -93,7 +94,7 @@ def _cell(good: bool) -> Cell:
 def _line(
     source: str, target: str, state: ReplayState, complete: bool, check: ReplayCheck | None
 ) -> str:
-    head = f"{source} -> {target}: {state.rows:,} messages sent"
+    head = f"{source} -> {target}: {counted(state.rows, 'message')} sent"
     if not complete:
         return f"{head}, stopped; the same command goes on"
     if check is None:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette.pipelines.kit import message_rows as forms
-from roquette.pipelines.kit.charts import lines
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions
-from roquette.pipelines.kit.report import Report, ReportTable, Section
-from roquette.pipelines.kit.stream import Batches, await_end, rates, summary_of
+from roquette.pipelines.kit.quantities import counted
+from roquette.pipelines.kit.stream import Batches, await_end, summary_of
 from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable
 from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.kit.table_place import CHANGES_SETTING, Owner
@@ -38,6 +37,7 @@ from roquette.pipelines.state.change_rows import (
     latest,
     mark_changes,
 )
+from roquette.pipelines.state.report import report_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -300,39 +300,17 @@ class CurrentState(StreamedTable):
             "rescued": self._rescued,
             "this_run": summary_of(self.batches),
         }
-        report = Report(
-            title=f"Current state of {self._options.topic}",
-            lead=f"One row per {', '.join(self.changes.key)}: the newest change of each.",
-            facts=[
-                (f"{live:,}", "rows now"),
-                (f"{snapshot.rows - live:,}", "deleted keys remembered"),
-                (f"{self.batches.rows:,}", "changes in this run"),
-                (f"{self.quarantine.snapshot.rows:,}", "messages in quarantine"),
-            ],
-            sections=[
-                Section(
-                    "Pace",
-                    "Changes a second of each batch of this run, over seconds.",
-                    [lines(rates(self.batches), "changes a second")],
-                ),
-                Section(
-                    "The table",
-                    "Readers without Delta find the folder of the current snapshot in the file CURRENT.",
-                    [
-                        ReportTable(
-                            ["", ""],
-                            [
-                                ["version", snapshot.version],
-                                ["files", len(snapshot.files)],
-                                ["bytes", snapshot.size],
-                                ["keys that are there twice", twice],
-                            ],
-                        )
-                    ],
-                ),
-            ],
+        report = report_of(
+            self._options.topic,
+            self.changes.key,
+            self.batches,
+            snapshot,
+            live=live,
+            quarantined=self.quarantine.snapshot.rows,
+            twice=twice,
         )
-        line = f"{self.batches.rows:,} changes applied, {live:,} rows now"
+        applied = counted(self.batches.rows, "change")
+        line = f"{applied} applied, {counted(live, 'row')} now"
         if self._rescued:
             line += f"; warning: {self._rescued:,} changes with fields without a column, kept in {forms.RESCUED}"
         return Result(ok=twice == 0, summary=summary, report=report, last_line=line)

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roquette.pipelines.kit.charts import bars, columns, lines
-from roquette.pipelines.kit.quantities import clock_text, duration_text, size_text, time_text
+from roquette.pipelines.kit.quantities import (
+    clock_text,
+    counted,
+    duration_text,
+    plural,
+    size_text,
+    time_text,
+)
 from roquette.pipelines.kit.report import MOST_ROWS, Cell, Column, Report, Section, table_of
 from roquette.pipelines.traffic.route_history import RouteHistory
 
@@ -51,16 +58,20 @@ def report_of(found: TrafficFindings) -> Report:
     )
     if found.topics:
         report.facts += [
-            (f"{_sum(found.topics, 'messages'):,}", "messages"),
+            (
+                f"{_sum(found.topics, 'messages'):,}",
+                plural(_sum(found.topics, "messages"), "message"),
+            ),
             (size_text(_sum(found.topics, "bytes")), "in the log"),
-            (str(len(found.topics)), "topics with messages"),
+            (str(len(found.topics)), plural(len(found.topics), "topic") + " with messages"),
         ]
     if found.offsets:
-        report.facts.append((f"{found.behind:,}", "messages that groups have still to consume"))
+        what = plural(found.behind, "message") + " that groups have still to consume"
+        report.facts.append((f"{found.behind:,}", what))
     if found.routes is not None:
-        report.facts.append(
-            (str(len(found.routes.open)), "topics on which name servers disagree now")
-        )
+        open_now = len(found.routes.open)
+        what = plural(open_now, "topic") + " on which name servers disagree now"
+        report.facts.append((str(open_now), what))
         routes = [_routes(found.routes)]
     else:
         routes = []
@@ -95,9 +106,9 @@ def _volume(found: TrafficFindings) -> list[Section]:
         (
             row["topic"],
             float(row["bytes"]),
-            f"{size_text(row['bytes'])}, {row['messages']:,} messages",
+            f"{size_text(row['bytes'])}, {counted(row['messages'], 'message')}",
         )
-        for row in found.topics[:PLOTTED]
+        for row in sorted(found.topics, key=lambda row: -row["bytes"])[:PLOTTED]
     ]
     table = table_of(
         found.topics,
@@ -167,7 +178,7 @@ def _tags(found: TrafficFindings) -> list[Section]:
         return []
     items = [
         (
-            f"{row['topic']}: {row['tag']}"[:28],
+            f"{row['topic']}: {row['tag']}",
             float(row["messages"]),
             f"{row['messages']:,}, {size_text(row['bytes'])}",
         )
@@ -270,7 +281,7 @@ def _lag(found: TrafficFindings) -> list[Section]:
     ]
     totals.sort(key=lambda row: -row["lag"])
     plotted = [
-        (f"{row['group']}: {row['topic']}"[:28], float(row["lag"]), f"{row['lag']:,}")
+        (f"{row['group']}: {row['topic']}", float(row["lag"]), f"{row['lag']:,}")
         for row in totals[:PLOTTED]
     ]
 
@@ -336,7 +347,7 @@ def _traces(found: TrafficFindings) -> list[Section]:
 
 def _routes(routes: RouteHistory) -> Section:
     plotted = [
-        (clock_text(at), float(count), f"{time_text(at)}: {count} topics")
+        (clock_text(at), float(count), f"{time_text(at)}: {counted(count, 'topic')}")
         for at, count in _thinned(routes.disagreeing_by_time)
     ]
     table = table_of(
@@ -351,10 +362,12 @@ def _routes(routes: RouteHistory) -> Section:
             "what differed": lambda each: "; ".join(each.differences),
         },
     )
-    silent = ", ".join(f"{server} {count} times" for server, count in routes.unanswered.items())
+    silent = ", ".join(
+        f"{server} {counted(count, 'time')}" for server, count in routes.unanswered.items()
+    )
     text = (
-        f"{routes.snapshots} snapshots of {len(routes.name_servers)} name servers "
-        f"({', '.join(routes.name_servers)}), {routes.topics} topics."
+        f"{counted(routes.snapshots, 'snapshot')} of {counted(len(routes.name_servers), 'name server')} "
+        f"({', '.join(routes.name_servers)}), {counted(routes.topics, 'topic')}."
         + (f" No answer came from {silent}." if silent else "")
         + " Brokers register with each server by themselves; a client knows only what its server says."
     )
@@ -424,13 +437,14 @@ def last_line(found: TrafficFindings) -> str:
     """What the terminal says at the end."""
     parts = []
     if found.topics:
-        parts.append(f"{_sum(found.topics, 'messages'):,} messages in {len(found.topics)} topics")
+        messages = counted(_sum(found.topics, "messages"), "message")
+        parts.append(f"{messages} in {counted(len(found.topics), 'topic')}")
     if found.offsets:
-        parts.append(f"groups are {found.behind:,} messages behind")
+        parts.append(f"groups are {counted(found.behind, 'message')} behind")
     if found.routes is not None:
         open_now = len(found.routes.open)
         parts.append(
-            f"name servers disagreed {len(found.routes.found) + found.routes.left_out} times, "
-            f"now on {open_now} topics"
+            f"name servers disagreed {counted(len(found.routes.found) + found.routes.left_out, 'time')}, "
+            f"now on {counted(open_now, 'topic')}"
         )
     return "; ".join(parts) or "nothing was found"
