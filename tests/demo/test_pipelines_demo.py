@@ -74,7 +74,9 @@ def make_table(root: Path) -> None:
     folder = root / staging / "dt=2013-01-01"
     folder.mkdir(parents=True)
     for number, offsets in enumerate((range(10), range(10, 500))):
-        rows = pa.Table.from_pylist([dict(zip(PLACE, ("b", 0, n), strict=True)) for n in offsets])
+        values = [dict(zip(PLACE, ("b", 0, n), strict=True)) for n in offsets]
+        types = zip(PLACE, (pa.string(), pa.int32(), pa.int64()), strict=True)
+        rows = pa.Table.from_pylist(values, schema=pa.schema(list(types)))
         pq.write_table(rows, folder / f"part-{number}.parquet")
     table.commit(Commit(adds=table.publish(staging, "batch")), "WRITE")
 

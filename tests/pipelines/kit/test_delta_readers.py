@@ -1,45 +1,87 @@
-"""Delta Lake's own reader (delta-rs) sees our tables: the real peer of the log we write."""
+"""Readers that are not ours agree row by row on our Delta tables: delta-rs, Polars, DuckDB."""
 
-import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import polars
+import pyarrow as pa
 import pytest
-from tests.pipelines.kit.test_table import SetClock, add, new_table, stage
+from deltalake import DeltaTable, QueryBuilder
+from tests.pipelines.kit.test_table import (
+    INTEGERS,
+    STREAM,
+    SetClock,
+    add,
+    column,
+    new_table,
+    schema_of,
+    write_rows,
+)
 
-from roquette.pipelines.kit.table import CHECKPOINT_EVERY
+from roquette.base.clock import SystemClock
+from roquette.pipelines.kit.table_data import data_files
 from roquette.pipelines.kit.table_values import Commit
 
-deltalake = pytest.importorskip("deltalake")
+Rows = list[tuple[Any, ...]]
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["whole log", "log cut behind the checkpoint"])
-def test_delta_reads_batches_compaction_and_checkpoints(tmp_path: Path, cut: bool) -> None:
-    table = new_table(tmp_path, SetClock())
-    for batch in range(CHECKPOINT_EVERY + 3):
-        add(table, range(batch * 10, batch * 10 + 10), batch, f"2013-01-{batch % 3 + 1:02}")
-    first = [
-        file for file in table.snapshot.files.values() if ("dt", "2013-01-01") in file.partition
-    ]
-    numbers = [
-        n for batch in range(0, CHECKPOINT_EVERY + 3, 3) for n in range(batch * 10, batch * 10 + 10)
-    ]
-    adds = table.publish(stage(table, range(len(numbers))), "compact-x")
-    table.commit(Commit(adds=adds, removes=first, data_change=False), "OPTIMIZE")
-    table.close()
-    if cut:
-        for version in range(CHECKPOINT_EVERY):
-            os.remove(tmp_path / "_delta_log" / f"{version:020}.json")
+def by_delta(root: Path) -> Rows:
+    found = QueryBuilder().register("t", DeltaTable(root.as_uri())).execute("SELECT * FROM t")
+    return [tuple(row.values()) for row in pa.table(found.read_all()).to_pylist()]
 
-    found = deltalake.DeltaTable(str(tmp_path))
 
-    rows = found.to_pyarrow_table()
-    assert (found.version(), rows.num_rows) == (CHECKPOINT_EVERY + 4, 10 * (CHECKPOINT_EVERY + 3))
-    assert found.transaction_version("s") == CHECKPOINT_EVERY + 2
-    assert found.metadata().partition_columns == ["dt"]
-    others = [n for n in range(10 * (CHECKPOINT_EVERY + 3)) if n // 10 % 3]
-    assert sorted(rows["n"].to_pylist()) == sorted([*others, *range(len(numbers))])
-    assert {str(day) for day in rows["dt"].to_pylist()} == {
-        "2013-01-01",
-        "2013-01-02",
-        "2013-01-03",
-    }
+def by_arrow(root: Path) -> Rows:
+    found = DeltaTable(root.as_uri()).to_pyarrow_table().to_pylist()
+    return [tuple(row.values()) for row in found]
+
+
+def by_polars(root: Path) -> Rows:
+    return polars.scan_delta(root.as_uri()).collect().rows()
+
+
+def by_duckdb(root: Path) -> Rows:
+    found = DeltaTable(root.as_uri()).to_pyarrow_dataset()
+    with duckdb.connect() as connection:
+        connection.register("t", found)
+        return connection.execute("SELECT * FROM t").fetchall()
+
+
+@pytest.mark.parametrize("read", [by_delta, by_arrow, by_polars, by_duckdb])
+def test_readers_agree_after_evolution_widening_compaction_and_expiry(
+    tmp_path: Path, read: Callable[[Path], Rows]
+) -> None:
+    clock = SetClock()
+    clock.ms = SystemClock().now_ms()
+    table = new_table(tmp_path, clock, INTEGERS)
+    for batch in range(8):
+        add(table, range(batch * 3, batch * 3 + 3), batch, f"2013-01-0{batch % 2 + 1}", pa.int32())
+    expected = {(n, n // 3 % 2 + 1, None) for n in range(24)}
+
+    def seen() -> set[tuple[Any, ...]]:
+        rows = [(*row, None)[:3] for row in read(tmp_path)]
+        found = {(n, day.day, more) for n, day, more in rows}
+        assert len(found) == len(rows)
+        return found
+
+    assert seen() == expected
+    table.widen(schema_of("long", column("m", "timestamp")), {})
+    assert seen() == expected
+    staging = table.new_staging()
+    more = pa.table({"n": [1 << 40], "m": pa.array([1], pa.timestamp("us", "UTC"))})
+    write_rows(table, staging, more)
+    table.commit(Commit(adds=table.publish(staging, "batch-0000000008"), batch=(STREAM, 8)), "X")
+    moment = more["m"][0].as_py()
+    expected.add((1 << 40, 1, moment))
+    assert seen() == expected
+    assert table.compact(target_bytes=1 << 20, at_least=4).files_before == 9
+    assert seen() == expected
+    clock.ms += 60_000
+    assert table.vacuum(keep_ms=60_000) == 9
+    assert len(data_files(table.files)) == 2
+    assert seen() == expected
+    for batch in range(9, 60):  # over a checkpoint
+        table.commit(Commit(batch=(STREAM, batch)), "X")
+    assert list((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
+    assert seen() == expected

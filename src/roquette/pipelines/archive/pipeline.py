@@ -182,8 +182,10 @@ def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> N
 
 def is_fresh(table: TableWriter) -> bool:
     """Whether it does not exist, or the run that created it ended before it began to read."""
-    version = table.snapshot.version
-    return version < 0 or (version == 0 and not checkpoint_offsets(table.files, CHECKPOINT))
+    there = table.snapshot
+    return there.version < 0 or not (
+        there.batches or there.files or checkpoint_offsets(table.files, CHECKPOINT)
+    )
 
 
 def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm | None:
@@ -427,7 +429,6 @@ class TopicArchive(StreamedTable):
                 continue
             if options.compact:
                 done = table.compact(
-                    self._spark,
                     target_bytes=options.target_mb << 20,
                     at_least=options.small_files,
                     stop=self._job.stop.is_set,

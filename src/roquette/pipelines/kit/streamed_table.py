@@ -89,9 +89,12 @@ class StreamedTable:
                 **form,
                 **new,
             }
-            self.table.files.remove_tree(CHECKPOINT)
+            # What is left of a stream must go before a table is there, and not before this writer has it.
+            if self.table.snapshot.version < 0:
+                self.table.files.remove_tree(CHECKPOINT)
             self.table.drop()
             self.table.create(schema, (partitioned_by,), settings)
+            self.table.files.remove_tree(CHECKPOINT)
         self.widen(schema, form)  # a table of 1b94d96
         self._stream_id = self.table.snapshot.settings[STREAM_SETTING]
         if self.quarantine is not None:

@@ -1,8 +1,8 @@
 """The files of a table, on a local disk or wherever pyarrow has a file system: s3, gs, abfs, hdfs."""
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from roquette.base.files import FileLock, OsFiles
 from roquette.errors import ConfigError, StoreError
 from roquette.pipelines.kit.frame import PipelineError
 
+_FOOTERS = 16  # read at the same time
 _ATOMIC_PUTS = ("s3", "gcs", "abfs")  # an object appears whole or not at all
 
 
@@ -103,12 +104,6 @@ class TableFiles:
         if place != target:
             self._fs.move(place, target)
 
-    def write_new(self, path: str, data: bytes) -> None:
-        """The same for a file that must not exist. Raises FileExistsError."""
-        if self.exists(path):
-            raise FileExistsError(path)
-        self.write(path, data)
-
     def publish(self, source: str, target: str) -> None:
         """Move a finished data file to its place; on a local disk its bytes are safe before it appears."""
         self._sync_bytes(source)
@@ -164,17 +159,29 @@ class TableFiles:
         found: list[Any] = file.read(columns=[name]).column(name).to_pylist()
         return found
 
-    def write_rows(self, path: str, schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A small Parquet file."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), sink)
-        self.write(path, sink.getvalue().to_pybytes())
+    def schemas(self, paths: Sequence[str]) -> list[pa.Schema]:
+        """The columns of Parquet files, by their footers."""
 
-    def read_rows(self, path: str) -> list[dict[str, Any]]:
-        """What `write_rows` wrote."""
-        found: list[dict[str, Any]] = pq.read_table(
-            self._path(path), filesystem=self._fs, partitioning=None
-        ).to_pylist()
+        def read(path: str) -> pa.Schema:
+            return pq.read_schema(self._path(path), filesystem=self._fs)
+
+        if self.local or len(paths) < 2:
+            return [read(path) for path in paths]
+        with ThreadPoolExecutor(max_workers=_FOOTERS) as pool:
+            return list(pool.map(read, paths))
+
+    def open_parquet(self, path: str) -> pq.ParquetFile:
+        """A data file, to read it piece by piece. Times that Spark wrote as INT96 are microseconds."""
+        return pq.ParquetFile(
+            self._path(path), filesystem=self._fs, coerce_int96_timestamp_unit="us"
+        )
+
+    def read_columns(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Some columns of a Parquet file, as rows."""
+        read = pq.read_table(
+            self._path(path), filesystem=self._fs, columns=list(columns), partitioning=None
+        )
+        found: list[dict[str, Any]] = read.to_pylist(maps_as_pydicts="lossy")
         return found
 
     def lock(self, path: str) -> FileLock | None:
@@ -191,10 +198,6 @@ class TableFiles:
             raise PipelineError(
                 f"another process is writing to {self.root}: wait for it, or stop it"
             ) from None
-
-    def read_json(self, path: str) -> Any:
-        """A small JSON file; None when it does not exist."""
-        return json.loads(self.read(path)) if self.exists(path) else None
 
     def _path(self, path: str) -> str:
         return f"{self._base}/{path}" if path else self._base

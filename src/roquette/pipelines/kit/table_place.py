@@ -5,14 +5,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
+from roquette.pipelines.kit.delta_log import LOG_FOLDER, UNFINISHED
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_log import LOG_FOLDER
 from roquette.pipelines.kit.table_values import Snapshot
 from roquette.pipelines.kit.topics import checkpoint_offsets
 
 OWN_FOLDER = "_roquette"  # lock, staging, checkpoint of the stream; readers skip names with "_"
 CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
+STAGING = f"{OWN_FOLDER}/staging"
 # Settings of a table, in its log.
 STREAM_SETTING = "roquette.stream"  # PIPELINE-TOKEN
 TOPIC_SETTING = "roquette.topic"  # older tables have none: the stream's checkpoint tells
@@ -36,7 +38,7 @@ def check_place(
     owner: Owner,
     *,
     log_folder: str = LOG_FOLDER,
-    unfinished: str = r".*\.tmp",
+    unfinished: str = UNFINISHED,
 ) -> None:
     """A place is the owner's if its log says so, or if there is nothing.
 
@@ -87,10 +89,14 @@ def _topics_of(files: TableFiles, snapshot: Snapshot) -> set[str]:
     return {kept} if kept else set(checkpoint_offsets(files, CHECKPOINT))
 
 
-def leftovers(files: TableFiles, snapshot: Snapshot) -> list[str]:
+def leftovers(files: TableFiles, snapshot: Snapshot, *, only_past: bool = False) -> list[str]:
     """Data files under names that we give, where we put them, that no entry of the log knows: of killed batches.
 
     Files with other names, in other folders, or behind a link that leads out of the table are not ours.
+
+    Args:
+        only_past: another writer may be about to commit: only files that can never count, of batches that are done and
+            of versions that are past.
     """
     if snapshot.version < 0:
         return []
@@ -99,13 +105,38 @@ def leftovers(files: TableFiles, snapshot: Snapshot) -> list[str]:
     return [
         file.path
         for file in files.list_tree()
-        if ours.fullmatch(file.path) and file.path not in known and files.inside(file.path)
+        if (found := ours.fullmatch(file.path))
+        and file.path not in known
+        and (not only_past or _is_past(found, snapshot))
+        and files.inside(file.path)
     ]
+
+
+def _is_past(name: re.Match[str], snapshot: Snapshot) -> bool:
+    if name["version"] is not None:
+        return int(name["version"]) < snapshot.version
+    batch = name["batch"] or name["snapshot"]
+    done = snapshot.batches.get(snapshot.settings.get(STREAM_SETTING, ""), -1)
+    return batch is not None and int(batch) <= done
 
 
 def own_names(partitioned_by: tuple[str, ...]) -> re.Pattern[str]:
     """What tasks, `publish` and compaction name files, and snapshots their folders."""
     folders = "".join(f"{re.escape(name)}=[^/]*/" for name in partitioned_by)
-    batch = rf"{folders}(?:batch-\d{{10,}}(?:-\w+)?|compact-\w+)"
-    part = rf"snapshot-\d{{10,}}/{folders}part"
+    compact = r"compact-(?:(?P<version>\d{10,})-)?\w+"
+    batch = rf"{folders}(?:batch-(?P<batch>\d{{10,}})(?:-\w+)?|{compact})"
+    part = rf"snapshot-(?P<snapshot>\d{{10,}})/{folders}part"
     return re.compile(rf"(?:{batch}|{part})-\d{{5,}}\.parquet")
+
+
+def numbered(snapshot: Snapshot, entropy: Entropy) -> str:
+    """A name that nobody else has, for what only counts if it makes the version after this one."""
+    return f"{max(0, snapshot.version):010}-{entropy.token()}"
+
+
+def dead_staging(files: TableFiles, snapshot: Snapshot) -> list[str]:
+    """Folders of jobs that can never be published."""
+    if files.local:
+        return [STAGING]
+    found = (re.fullmatch(r"(\d{10,})-\w+", name) for name in files.list_names(STAGING))
+    return [f"{STAGING}/{each[0]}" for each in found if each and int(each[1]) < snapshot.version]

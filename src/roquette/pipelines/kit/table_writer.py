@@ -46,10 +46,12 @@ class TableWriter(Protocol):
         """A table without rows. `schema` is Spark's JSON of all columns, those of the partitions included."""
 
     def widen(self, schema: str, settings: Mapping[str, str]) -> None:
-        """Change the columns for the rows that come, and some settings.
+        """Change the columns of rows that come to `schema` (Spark's JSON of all), and settings.
 
-        Args:
-            schema: Spark's JSON of all columns: those there are, also as a wider type, and more, which are nullable.
+        All columns that there are stay, of the same type or a wider one; columns and nested fields may come.
+
+        Raises:
+            ConfigError: the rows there are would not fit.
         """
 
     def drop(self) -> None:
@@ -81,7 +83,6 @@ class TableWriter(Protocol):
 
     def compact(
         self,
-        spark: "SparkSession",
         *,
         target_bytes: int,
         at_least: int,

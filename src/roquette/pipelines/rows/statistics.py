@@ -1,6 +1,6 @@
 """Statistics of a Parquet file as a Delta log has them: readers skip files that cannot have what they ask for. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -36,6 +36,11 @@ def file_statistics(metadata: pq.FileMetaData, *, without: Collection[str] = ())
         if metadata.schema.column(index).max_repetition_level:
             continue  # what is in lists has no bounds
         _add_column(found, metadata, index, path, bounds=path[0] not in without)
+    return encode_statistics(found)
+
+
+def encode_statistics(found: Mapping[str, Any]) -> str:
+    """As JSON in Delta's words, of times and decimals too."""
     return _JSON.encode(found).decode()
 
 

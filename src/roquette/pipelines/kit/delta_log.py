@@ -1,0 +1,385 @@
+"""The log of a table by delta-rs: which Parquet files are the table now, which batches it has.
+
+What the library leaves to its caller is done here: a batch comes once, another writer's version is an error and never
+rebased on, files fit the table's columns, an entry is safe on a local disk before anybody is told. Decision 13.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from roquette.errors import ConfigError
+from roquette.pipelines.kit.column_types import misfits
+from roquette.pipelines.kit.frame import PipelineError
+from roquette.pipelines.kit.table_files import TableFiles
+from roquette.pipelines.kit.table_values import Commit, DataFile, Snapshot, TableCorrupt
+
+LOG_FOLDER = "_delta_log"
+UNFINISHED = (
+    r".*(\.tmp|#\d+)"  # names in its folder of what never became an entry: the writer was killed
+)
+KEPT_DAYS = 30  # entries that a checkpoint sums up, and what it knows of files that were replaced
+_DAY_MS = 24 * 3_600_000
+_FILES_KEPT = "delta.deletedFileRetentionDuration"
+_DEFAULT_FILES_KEPT_MS = 7 * _DAY_MS  # Delta's, of tables that do not say it
+_PROPERTIES = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": f"interval {KEPT_DAYS} days",
+    _FILES_KEPT: f"interval {KEPT_DAYS} days",
+}
+_UNITS_MS = {
+    "day": _DAY_MS,
+    "hour": 3_600_000,
+    "minute": 60_000,
+    "second": 1000,
+    "millisecond": 1,
+}
+
+
+class DeltaLog:
+    """The log below one root. It stays at the version that was read last, or made by this writer."""
+
+    def __init__(self, files: TableFiles) -> None:
+        self._files = files
+        self._address = _address(files)
+        self._table: Any = None
+
+    def read(self) -> Snapshot:
+        """The newest version.
+
+        Raises:
+            TableCorrupt: the log is malformed or has a hole.
+            ConfigError: deltalake is not installed.
+        """
+        if not self._files.exists(LOG_FOLDER):
+            self._table = None
+            return Snapshot()
+        library = _library()
+        try:
+            self._table = library.DeltaTable(self._address)
+            return self._snapshot()
+        except library.exceptions.TableNotFoundError:
+            self._table = None
+            return Snapshot()
+        except (library.exceptions.DeltaError, KeyError, TypeError, ValueError) as error:
+            raise TableCorrupt(
+                f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_first_line(error)}"
+            ) from None
+
+    def _snapshot(self) -> Snapshot:
+        table = self._table
+        about = table.metadata()
+        given = dict(about.configuration)
+        files = {file.path: file for file in _files_of(table)}
+        return Snapshot(
+            version=table.version(),
+            files=files,
+            removed=_removed_files(self._files),
+            batches=self._batches(given.values()),
+            schema=table.schema().to_json(),
+            partitioned_by=tuple(about.partition_columns),
+            settings={key: value for key, value in given.items() if not key.startswith("delta.")},
+            table_id=str(about.id),
+            created_ms=about.created_time or 0,
+        )
+
+    def _batches(self, names: Any) -> dict[str, int]:
+        """Of the streams that settings name; delta-rs lists none."""
+        found = {name: self.done(name) for name in names if len(name) < 200}
+        return {name: batch for name, batch in found.items() if batch >= 0}
+
+    def done(self, stream: str) -> int:
+        """The newest batch of a stream; -1 when there is none."""
+        found = None if self._table is None else self._table.transaction_version(stream)
+        return -1 if found is None else int(found)
+
+    def create(
+        self, schema: str, partitioned_by: Sequence[str], settings: Mapping[str, str]
+    ) -> None:
+        """Version 0. Raises PipelineError when there is one."""
+        library = _library()
+        try:
+            self._table = library.DeltaTable.create(
+                self._address,
+                library.Schema.from_json(schema),
+                partition_by=list(partitioned_by),
+                configuration={**_PROPERTIES, **settings},
+                raise_if_key_not_exists=False,
+            )
+        except library.exceptions.DeltaError as error:
+            raise PipelineError(
+                f"{self._files.root} cannot be created: {_first_line(error)}"
+            ) from None
+        self._make_safe(0)
+
+    def set_settings(self, settings: Mapping[str, str]) -> int:
+        """One version more with these, the others stay; returns it. Raises PipelineError as `commit`."""
+        given = dict(settings)
+        return self._write(
+            lambda properties: self._table.alter.set_table_properties(
+                given, raise_if_not_exists=False, commit_properties=properties
+            ),
+            Commit(),
+            "SET TBLPROPERTIES",
+        )
+
+    def set_schema(self, schema: str) -> int:
+        """One version more with these columns and the same files; returns it. Raises PipelineError as `commit`."""
+        new = _library().Schema.from_json(schema)
+        columns = list(self._table.metadata().partition_columns)
+        assert columns, (
+            self._files.root
+        )  # our tables have partitions; without them this would remove all files
+        nothing: list[Any] = [(columns[0], "in", [])]
+        return self._write(
+            lambda properties: self._table.create_write_transaction(
+                [],
+                "overwrite",
+                new,
+                columns,
+                partition_filters=nothing,
+                commit_properties=properties,
+            ),
+            Commit(),
+            "CHANGE COLUMNS",
+        )
+
+    def commit(self, commit: Commit, operation: str, *, now_ms: int) -> int:
+        """One version more; returns it.
+
+        Raises:
+            PipelineError: another writer was faster, the batch is there already, or a file does not fit the
+                table's columns: nothing of this commit counts.
+        """
+        transaction = _library().transaction
+        if commit.batch is not None and self.done(commit.batch[0]) >= commit.batch[1]:
+            raise PipelineError(
+                f"batch {commit.batch[1]} of {commit.batch[0]} is in {self._files.root} already"
+            )
+        self._check_columns(commit.adds)
+        actions = [
+            transaction.RemoveAction(
+                file.path, commit.data_change, now_ms, file.size, dict(file.partition)
+            )
+            for file in commit.removes
+        ]
+        actions += [
+            transaction.AddAction(
+                file.path,
+                file.size,
+                dict(file.partition),
+                file.modified_ms,
+                commit.data_change,
+                file.stats or json.dumps({"numRecords": file.rows}),
+            )
+            for file in commit.adds
+        ]
+        schema, columns = self._table.schema(), list(self._table.metadata().partition_columns)
+        return self._write(
+            lambda properties: self._table.create_write_transaction(
+                actions, "append", schema, columns, commit_properties=properties
+            ),
+            commit,
+            operation,
+        )
+
+    def _check_columns(self, adds: Sequence[DataFile]) -> None:
+        """A file of other types would make the table unreadable, and the library does not look."""
+        if not adds:
+            return
+        wanted = self.arrow_schema()
+        for file, found in zip(
+            adds, self._files.schemas([file.path for file in adds]), strict=True
+        ):
+            wrong = misfits(found, wanted)
+            if wrong:
+                raise PipelineError(
+                    f"{self._files.address(file.path)} does not fit the table's columns: {wrong}: nothing was changed"
+                )
+
+    def arrow_schema(self) -> pa.Schema:
+        """The table's columns, those of the partitions among them."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def _write(self, write: Any, commit: Commit, operation: str) -> int:
+        library = _library()
+        version = int(self._table.version()) + 1
+        batch = commit.batch
+        properties = library.CommitProperties(
+            custom_metadata={**commit.info, "roquetteOperation": operation},
+            max_commit_retries=0,
+            app_transactions=None if batch is None else [library.Transaction(*batch)],
+        )
+        try:
+            write(properties)
+        except library.exceptions.CommitFailedError as error:
+            if not self._is_ours(commit, version):
+                raise PipelineError(
+                    f"another process has written version {version} of {self._files.root}: stop it, and start again "
+                    f"({_first_line(error)})"
+                ) from None
+        except (library.exceptions.DeltaError, OSError) as error:
+            raise PipelineError(
+                f"version {version} of {self._files.root} cannot be written: {_first_line(error)}"
+            ) from None
+        self._make_safe(version)
+        self._table.update_incremental()
+        return version
+
+    def _is_ours(self, commit: Commit, version: int) -> bool:
+        """Whether that version is this commit, whose answer was lost: no other writer has files of these names."""
+        names = {file.path for file in commit.adds}
+        added = {
+            unquote(action["add"]["path"])
+            for action in _actions(self._files, version)
+            if action.get("add")
+        }
+        if names and names <= added:
+            return True
+        for name in names:  # they can never count
+            if self._files.exists(name):
+                self._files.remove(name)
+        return False
+
+    def _make_safe(self, version: int) -> None:
+        """delta-rs does not flush what it has written to a local disk."""
+        self._files.sync(f"{LOG_FOLDER}/{entry_name(version)}")
+
+    def last_info(self, name: str) -> Any:
+        """What the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
+        version = -1 if self._table is None else self._table.version()
+        while version >= 0 and (found := _actions(self._files, version)):
+            for action in found:
+                info = action.get("commitInfo") or {}
+                if name in info:
+                    return info[name]
+            version -= 1
+        return None
+
+    def keep_removals(self, keep_ms: int) -> bool:
+        """Let checkpoints know files that were replaced for at least as long; whether that took a version.
+
+        Raises PipelineError as `commit`.
+        """
+        said = self._table.metadata().configuration.get(_FILES_KEPT)
+        if keep_ms <= (_DEFAULT_FILES_KEPT_MS if said is None else interval_ms(said)):
+            return False
+        self.set_settings({_FILES_KEPT: f"interval {keep_ms // 1000 + 1} seconds"})
+        return True
+
+
+def entry_name(version: int) -> str:
+    """The file of a version in the log's folder."""
+    return f"{version:020}.json"
+
+
+def interval_ms(text: str) -> int:
+    """Of a property such as "interval 30 days"; raises ValueError."""
+    found = re.fullmatch(r"\s*interval\s+(\d+)\s+(\w+?)s?\s*", text)
+    if found is None or found[2] not in {*_UNITS_MS, "week"}:
+        raise ValueError(text)
+    return int(found[1]) * (7 * _DAY_MS if found[2] == "week" else _UNITS_MS[found[2]])
+
+
+def _library() -> Any:
+    try:
+        import deltalake
+    except ModuleNotFoundError:
+        raise ConfigError('deltalake is not installed: pip install "roquette[lake]"') from None
+    import deltalake.exceptions
+    import deltalake.transaction
+
+    return deltalake
+
+
+def _address(files: TableFiles) -> str:
+    """What delta-rs calls the table. Raises ConfigError for what it cannot open."""
+    if not files.local:
+        return files.root
+    if "%" in files.root:
+        raise ConfigError(f"{files.root}: delta-rs cannot open a path with %: give another --to")
+    return Path(files.root).as_uri()
+
+
+def _first_line(error: BaseException) -> str:
+    """Some of delta-rs' errors have a backtrace."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def _files_of(table: Any) -> list[DataFile]:
+    rows = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+    return [
+        DataFile(
+            path=unquote(row["path"]),
+            size=row["size_bytes"],
+            rows=row["num_records"] or 0,
+            modified_ms=row["modification_time"],
+            partition=tuple(
+                sorted((name, _text(value)) for name, value in (row.get("partition") or {}).items())
+            ),
+            stats=_stats_text(row),
+        )
+        for row in rows
+    ]
+
+
+def _text(value: Any) -> str | None:
+    """A partition's value as the log has it."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _stats_text(row: Mapping[str, Any]) -> str:
+    from roquette.pipelines.rows.statistics import encode_statistics
+
+    found = {"minValues": row.get("min"), "maxValues": row.get("max")}
+    found["nullCount"] = row.get("null_count")
+    return encode_statistics({"numRecords": row["num_records"], **_without_none(found)})
+
+
+def _without_none(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kept = {name: _without_none(each) for name, each in value.items() if each is not None}
+    return {name: each for name, each in kept.items() if each != {}}
+
+
+def _actions(files: TableFiles, version: int) -> list[dict[str, Any]]:
+    """One entry's; none when it is not there."""
+    path = f"{LOG_FOLDER}/{entry_name(version)}"
+    if not files.exists(path):
+        return []
+    return [json.loads(line) for line in files.read(path).splitlines() if line.strip()]
+
+
+def _removed_files(files: TableFiles) -> dict[str, int]:
+    """Files that were replaced, and when (ms): what delta-rs' vacuum lists by whole hours only."""
+    found: dict[str, int] = {}
+    names = files.list_names(LOG_FOLDER)
+    sums = [name for name in names if re.fullmatch(r"\d{20}\.checkpoint\.(.*\.)?parquet", name)]
+    last = max((int(name[:20]) for name in sums), default=-1)
+    for name in sums:
+        if int(name[:20]) == last:
+            found |= _removals(files.read_columns(f"{LOG_FOLDER}/{name}", ["remove"]))
+    entries = [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.json", name)]
+    for version in sorted(entry for entry in entries if entry > last):
+        actions = _actions(files, version)
+        for action in actions:
+            found.pop(unquote((action.get("add") or {}).get("path", "")), None)
+        found |= _removals(actions)
+    return found
+
+
+def _removals(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    found = [action["remove"] for action in actions if action.get("remove")]
+    return {
+        unquote(each["path"]): int(each.get("deletionTimestamp") or 0)
+        for each in found
+        if each.get("path")
+    }

@@ -1,0 +1,89 @@
+"""Small files of a table joined into large ones by pyarrow: no session, a row group of each at a time in memory."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from roquette.pipelines.kit.frame import PipelineError
+from roquette.pipelines.kit.table_files import TableFiles
+from roquette.pipelines.kit.table_values import DataFile
+from roquette.pipelines.rows.parquet_files import ParquetFiles
+
+BATCH_ROWS = 65_536  # read at a time
+
+
+def join_files(
+    files: TableFiles,
+    small: Sequence[DataFile],
+    name: str,
+    schema: pa.Schema,
+    *,
+    target_bytes: int,
+) -> list[DataFile]:
+    """Write the rows of some files of one partition, in their order, to few files beside them.
+
+    Args:
+        name: of the new files, which nobody else has.
+        schema: of the table; older files may have fewer columns and narrower types.
+
+    Raises:
+        PipelineError: not as many rows were read as the table knows; the new files are gone again.
+    """
+    partition = dict(small[0].partition)
+    kept = pa.schema([field for field in schema if field.name not in partition])
+    folder = small[0].path.rpartition("/")[0]
+    place = f"{folder}/{name}" if folder else name
+    made: list[DataFile] = []
+    with contextlib.ExitStack() as undo:
+        for number, some in enumerate(_shares(small, target_bytes)):
+            target = ParquetFiles(files, f"{place}_{number}", kept)
+            undo.callback(target.abort)
+            for rows in _rows(files, some, kept):
+                target.write(rows)
+            made += target.close()
+        before, now = sum(file.rows for file in small), sum(file.rows for file in made)
+        if before != now:
+            raise PipelineError(
+                f"compaction of {files.address(folder)} read {now} rows where the table has {before}: nothing was "
+                "changed"
+            )
+        undo.pop_all()
+    return [replace(file, partition=small[0].partition) for file in made]
+
+
+def _shares(small: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
+    """Of about the same size, none much larger than the target."""
+    total = sum(file.size for file in small)
+    each = total / max(1, -(-total // target_bytes))
+    share: list[DataFile] = []
+    size = 0
+    for file in small:
+        share.append(file)
+        size += file.size
+        if size >= each:
+            yield share
+            share, size = [], 0
+    if share:
+        yield share
+
+
+def _rows(files: TableFiles, some: Sequence[DataFile], schema: pa.Schema) -> Iterator[pa.Table]:
+    for file in some:
+        with files.open_parquet(file.path) as found:
+            for batch in found.iter_batches(batch_size=BATCH_ROWS):
+                yield as_columns(pa.table(batch), schema)
+
+
+def as_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with exactly these columns: null where a file has none, cast where it has narrower ones."""
+    return pa.table(
+        [
+            rows.column(field.name).cast(field.type)
+            if field.name in rows.column_names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
