@@ -24,6 +24,7 @@ UNFINISHED = (
     r".*(\.tmp|#\d+)"  # names in its folder of what never became an entry: the writer was killed
 )
 KEPT_DAYS = 30  # entries that a checkpoint sums up, and what it knows of files that were replaced
+_SAID = 500  # characters of an error of the library
 _DAY_MS = 24 * 3_600_000
 _FILES_KEPT = "delta.deletedFileRetentionDuration"
 _DEFAULT_FILES_KEPT_MS = 7 * _DAY_MS  # Delta's, of tables that do not say it
@@ -66,9 +67,11 @@ class DeltaLog:
         except library.exceptions.TableNotFoundError:
             self._table = None
             return Snapshot()
+        except OSError as error:
+            raise PipelineError(f"{self._files.root} cannot be read: {_said(error)}") from None
         except (library.exceptions.DeltaError, KeyError, TypeError, ValueError) as error:
             raise TableCorrupt(
-                f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_first_line(error)}"
+                f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_said(error)}"
             ) from None
 
     def _snapshot(self) -> Snapshot:
@@ -111,10 +114,8 @@ class DeltaLog:
                 configuration={**_PROPERTIES, **settings},
                 raise_if_key_not_exists=False,
             )
-        except library.exceptions.DeltaError as error:
-            raise PipelineError(
-                f"{self._files.root} cannot be created: {_first_line(error)}"
-            ) from None
+        except (library.exceptions.DeltaError, OSError) as error:
+            raise PipelineError(f"{self._files.root} cannot be created: {_said(error)}") from None
         self._make_safe(0)
 
     def set_settings(self, settings: Mapping[str, str]) -> int:
@@ -221,11 +222,11 @@ class DeltaLog:
             if not self._is_ours(commit, version):
                 raise PipelineError(
                     f"another process has written version {version} of {self._files.root}: stop it, and start again "
-                    f"({_first_line(error)})"
+                    f"({_said(error)})"
                 ) from None
         except (library.exceptions.DeltaError, OSError) as error:
             raise PipelineError(
-                f"version {version} of {self._files.root} cannot be written: {_first_line(error)}"
+                f"version {version} of {self._files.root} cannot be written: {_said(error)}"
             ) from None
         self._make_safe(version)
         self._table.update_incremental()
@@ -306,9 +307,11 @@ def _address(files: TableFiles) -> str:
     return Path(files.root).as_uri()
 
 
-def _first_line(error: BaseException) -> str:
-    """Some of delta-rs' errors have a backtrace."""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+def _said(error: BaseException) -> str:
+    """What delta-rs says, on one line, without colours and backtraces."""
+    text = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error))
+    words = re.split(r"(?i)\n\s*(?:stack )?backtrace|\n\s*0: ", text)[0].split()
+    return f"{type(error).__name__}: {' '.join(words)[:_SAID]}"
 
 
 def _files_of(table: Any) -> list[DataFile]:
