@@ -9,8 +9,9 @@ from tests.client.fake_cluster import FakeCluster
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette.spark import plain_message
+from roquette.spark import plain_message, read_where
 
+PULL_MESSAGE = 11
 pytestmark = pytest.mark.spark
 
 Q0, Q1, Q2 = (MessageQueue("T", "broker-a", queue_id) for queue_id in range(3))
@@ -67,6 +68,27 @@ def test_the_schema_prunes_columns_and_ranges_are_split(spark: Any, cluster: Fak
 
     assert frame.rdd.getNumPartitions() == 4
     assert frame.where("body = 'body 999'").collect() == [("body 999", 999)]
+
+
+def test_a_condition_narrows_what_is_read(spark: Any, cluster: FakeCluster) -> None:
+    cluster.queues[Q2] = records(50, 2)
+    given = {"namesrvAddr": cluster.address, "subscribe": "T"}
+    condition = "queue_id IN (1, 2) AND queue_offset < 10"
+    columns = "queue_id int, queue_offset long, tags string"
+    frame = read_where(spark, condition, schema=columns, **given)
+    cluster.requests.clear()
+
+    found = frame.where("tags = 'A'").collect()
+
+    pulls = [ext for code, ext in cluster.requests if code == PULL_MESSAGE]
+    assert sorted(found) == [(q, offset, "A") for q in (1, 2) for offset in range(0, 10, 2)]
+    assert {(ext["queueId"], int(ext["queueOffset"]) < 10) for ext in pulls} == {
+        ("1", True),
+        ("2", True),
+    }
+    assert (frame.count(), frame.union(frame.where("queue_id = 1")).count()) == (20, 30)
+    at = "store_timestamp <= timestamp_millis(1700000000105)"  # of the sixth message of each queue
+    assert read_where(spark, at, **given).count() == 3 * 6
 
 
 def test_sql_reads_a_topic(spark: Any, cluster: FakeCluster) -> None:

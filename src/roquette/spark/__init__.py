@@ -1,9 +1,10 @@
 """Spark reads topics through this room: `format("rocketmq")`, batch and streaming, pure Python.
 
 The room is found by Spark itself (module `pyspark_rocketmq`). People import from here `spark_session`, a local
-session; `frozen_options`, a table that reads the same twice; `RocketMQOffsetCommitter`, progress as a consumer
-group's; `remove_duplicates`, what an idempotent write stored twice; `kafka_compatible_view`, Kafka's column names;
-`plain_message`, our line in an exception of Spark's; `tell_in_one_line`, which makes a script end with that line.
+session; `frozen_options`, a table that reads the same twice; `read_where`, one that reads little more than meets a
+condition; `RocketMQOffsetCommitter`, progress as a consumer group's; `remove_duplicates`, what an idempotent write
+stored twice; `kafka_compatible_view`, Kafka's column names; `plain_message`, our line in an exception of Spark's;
+`tell_in_one_line`, which makes a script end with that line.
 Nothing here imports pyspark before it is needed.
 """
 
@@ -12,6 +13,7 @@ from importlib import import_module
 _PLACES = {
     "spark_session": "local.jdk",
     "frozen_options": "source.batch_reader",
+    "read_where": "source.narrowing",
     "RocketMQOffsetCommitter": "offsets.committer",
     "remove_duplicates": "sink.duplicates",
     "kafka_compatible_view": "schema",

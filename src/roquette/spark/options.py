@@ -30,6 +30,7 @@ from roquette.message.names import (
 )
 from roquette.spark.access_options import AccessOptions
 from roquette.spark.option_values import ADDRESSES, PATTERN, TAGS, checked_options, names_of
+from roquette.spark.source.narrowing import CONDITIONS, Comparison
 from roquette.spark.source.positions_json import (
     ASSIGNED,
     EARLIEST,
@@ -60,7 +61,7 @@ _PREFIXED = {
 }
 _NOT_SUPPORTED = {
     "namespace": "write names in full, as namespace%topic",
-    "pushDownFilters": "narrow the read with tags, filterSql, startingTimestamp and endingTimestamp",
+    "pushDownFilters": "narrow the read with narrowBy, or read_where of roquette.spark",
     "readFrom": 'read a store\'s files with format("rocketmq_commitlog")',
 }
 
@@ -185,6 +186,11 @@ class ReadOptions(AccessOptions):
     ending_timestamp: int | None = option(None, "tables: the same, as a time")
     ending_times: Times | None = option(
         None, "tables: the same, as times per place", name="endingOffsetsByTimestamp", kind=TIMES
+    )
+    narrow_by: tuple[Comparison, ...] = option(
+        (),
+        "tables: what holds no message of these conditions is not read (below); rows are not tested by it",
+        kind=CONDITIONS,
     )
     fail_on_data_loss: bool = option(
         True,
@@ -445,11 +451,15 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 def refuse_ending(options: ReadOptions) -> None:
-    """A stream has no end. Raises ConfigError when an option gives one."""
+    """A stream has no end, nor holes. Raises ConfigError when an option gives one."""
     if options.ending is not None:
         raise ConfigError(
             "rocketmq: endingOffsets and endingTimestamp are for tables; "
             "a stream ends with trigger(availableNow=True)"
+        )
+    if options.narrow_by:
+        raise ConfigError(
+            "rocketmq: narrowBy is for tables; a stream is narrowed by subscribe or assign"
         )
 
 

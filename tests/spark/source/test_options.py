@@ -226,7 +226,7 @@ def test_a_table_can_end_by_offsets_and_by_time_and_a_stream_cannot() -> None:
         (NEEDED | {"tags": "A", "filterSql": "a = 1"}, "tags and filterSql exclude each other"),
         (NEEDED | {"commitOffsets": "true"}, "commitOffsets=true needs option group"),
         (NEEDED | {"group": "a b"}, "option group: The specified group"),
-        (NEEDED | {"pushDownFilters": "true"}, "not supported yet; narrow the read with tags"),
+        (NEEDED | {"pushDownFilters": "true"}, "not supported yet; narrow the read with narrowBy"),
         (NEEDED | {"readFrom": "commitlog"}, 'format("rocketmq_commitlog")'),
         (NEEDED | {"namespace": "ns"}, "write names in full, as namespace%topic"),
         (NEEDED | {"rocketmq.tls.ca": "x"}, "say tls.enable, tls.ca"),

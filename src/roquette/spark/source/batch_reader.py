@@ -11,6 +11,7 @@ from roquette.spark.errors import plain_errors
 from roquette.spark.options import ReadOptions, read_options
 from roquette.spark.schema import arrow_schema
 from roquette.spark.source.batches import read_batches
+from roquette.spark.source.narrowing import narrowed
 from roquette.spark.source.offsets import (
     Offsets,
     QueueRange,
@@ -40,7 +41,7 @@ class QueuePartition(InputPartition):
 class RocketmqBatchReader(DataSourceReader):
     """Plans and reads; Spark pickles it into the workers.
 
-    Offsets are resolved at each action: give endingOffsets, or cache the frame, to read the same twice.
+    Offsets are resolved when Spark plans: once for a frame (4.3). Frames with the options of `frozen_options` read the same.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -53,6 +54,8 @@ class RocketmqBatchReader(DataSourceReader):
         with plain_errors(options.namesrv_addr):
             reader = open_reader(options)
             start, end = bounds(reader, options)
+            if options.narrow_by:
+                start, end = narrowed(reader, options.narrow_by, start, end)
             start = check_available(reader, start, end, fail_on_data_loss=options.fail_on_data_loss)
             return plan_tasks(start, end, options) or [QueuePartition(())]
 
