@@ -136,6 +136,26 @@ def test_our_line_is_found_in_what_spark_makes_of_it() -> None:
     assert plain_message(RuntimeError("another error: rocketmq is a word")) is None
 
 
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: rocketmq. Make sure the provider name is correct",
+            "rocketmq: the Python that Spark runs has no Roquette: export PYSPARK_PYTHON=",
+        ),
+        (
+            '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "rocketmq" cannot be written in the "Ignore" mode.',
+            "rocketmq: messages are only appended",
+        ),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: rabbitmq.", None),
+    ],
+)
+def test_what_spark_says_itself_has_our_words(said: str, line: str | None) -> None:
+    found = plain_message(RuntimeError(said))
+
+    assert found is None if line is None else (found or "").startswith(line)
+
+
 def test_a_script_ends_with_the_line_and_with_a_traceback_for_what_is_not_ours(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

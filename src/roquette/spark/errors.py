@@ -27,8 +27,15 @@ from roquette.errors import (
 # udf.hideTraceback.enabled sets it for all). The process ends with the error: nobody else sees the change.
 HIDE: Final = "SPARK_HIDE_TRACEBACK"
 APPEND_ONLY: Final = 'rocketmq: messages are only appended: write with mode("append"), a stream with outputMode("append")'
-# Spark refuses its modes "error", its default, and "ignore" without asking a source.
-_SAVE_MODE = re.compile(r'UNSUPPORTED_DATA_SOURCE_SAVE_MODE\] [^\n]*"rocketmq"')
+# What Spark says itself, without asking a source, and our words for it.
+_SPARK_SAYS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r'UNSUPPORTED_DATA_SOURCE_SAVE_MODE\] [^\n]*"rocketmq"'), APPEND_ONLY),
+    (
+        re.compile(r"DATA_SOURCE_NOT_FOUND\] [^\n]*\brocketmq"),
+        "rocketmq: the Python that Spark runs has no Roquette: export PYSPARK_PYTHON=/path/to/venv/bin/python "
+        "before the session begins; see: roquette spark doctor",
+    ),
+)
 _NO_JAVA = "JAVA_GATEWAY_EXITED"  # PySpark, when `java` is missing, too old, or died
 # Errors within Spark's text: with a source's line anywhere, of ours on a line of its own, any of Python's.
 _SOURCE_LINE = re.compile(r"(?:^|[\s:])(?:[\w.]+\.)?[A-Z]\w+: (rocketmq\w*: [^\n]*)")
@@ -110,7 +117,7 @@ def plain_message(error: BaseException) -> str | None:
     found: list[str] = _SOURCE_LINE.findall(text)
     if found:
         return found[-1]
-    return APPEND_ONLY if _SAVE_MODE.search(text) else None
+    return next((line for pattern, line in _SPARK_SAYS if pattern.search(text)), None)
 
 
 def tell_in_one_line() -> None:
