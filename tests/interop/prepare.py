@@ -1,4 +1,4 @@
-"""Get and build all peers of the interop tests side by side: what fails here fails again, and is told, in the tests.
+"""Get and build all peers of the interop tests, and the browser of the reports', side by side: what fails here fails again, and is told, in the tests.
 
 usage: python -m tests.interop.prepare
 """
@@ -11,6 +11,7 @@ import pytest
 from tests.interop.clients import etcd_program, go_program, node_program
 from tests.interop.conftest import java_clients, java_servers
 from tests.interop.v5.peers import go_peer, java_peer, node_peer, python_peer, rust_peer
+from tests.pipelines.browser import chromium
 
 
 def java() -> None:
@@ -21,7 +22,7 @@ def java() -> None:
 
 
 BUILDS = (
-    *(java, go_program, node_program, etcd_program),
+    *(java, go_program, node_program, etcd_program, chromium),
     *(go_peer, node_peer, python_peer, rust_peer),
 )
 
