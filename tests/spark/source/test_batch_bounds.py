@@ -1,13 +1,14 @@
 """The ends of a table: what contradicts itself is said, and saved ends hold whatever has come since."""
 
 import pytest
-from tests.spark.records import ListReader, make_record
+from tests.spark.records import ListReader, make_record, struct_of
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette.spark.options import ReadOptions, read_options
 from roquette.spark.source import batch_reader
-from roquette.spark.source.batch_reader import bounds, frozen_options
+from roquette.spark.source.batch_reader import RocketmqBatchReader, bounds, frozen_options
+from roquette.spark.source.offsets import QueueRange
 
 A0, A1, NEW = (MessageQueue("T", "a", queue_id) for queue_id in range(3))
 BASE = 1_700_000_000_100  # store time of offset 0
@@ -71,3 +72,15 @@ def test_frozen_ends_hold_when_a_queue_is_made(cluster: ListReader) -> None:
 
     assert (start.pop(NEW), end.pop(NEW)) == (0, 0)
     assert (start, end) == before
+
+
+def test_conditions_narrow_what_is_planned(cluster: ListReader) -> None:
+    cluster.oldest = 2
+    given = options(startingOffsets=at(0, 0), narrowBy="queue_id = 1 AND queue_offset >= 4")
+
+    (partition,) = RocketmqBatchReader(struct_of("queue_offset"), given).partitions()
+
+    assert partition.value == (QueueRange(A1, 4, 10),)  # that older messages are gone loses nothing
+    nothing = options(narrowBy="queue_id > 7")
+    (empty,) = RocketmqBatchReader(struct_of("queue_offset"), nothing).partitions()
+    assert empty.value == ()
