@@ -18,7 +18,7 @@ CLIENT_SIDE = {
 UNSERVED: dict[str, str] = {
     "CONTROLLER_.*": "Apache's brokers register with Apache's controllers; ours have the group's record",
     "EXCHANGE_BROKER_HA_INFO|NOTIFY_BROKER_ROLE_CHANGED": "failover: a later issue",
-    "GET_BROKER_EPOCH_CACHE|RESET_MASTER_FLUSH_OFFSET": "failover: a later issue",
+    "GET_BROKER_EPOCH_CACHE": "failover: a later issue",
     "GET_ALL_SUBSCRIPTION.*SYNC": "replicas ask for it: a later issue",
     "TRIGGER_DELETE_FILES|GET_CLIENT_CONFIG|RESET_CONSUMER_OFFSET_IN_.*|ADJUST_CONSUMER_THREAD_POOL": "Apache's brokers do not serve it either",
     "WHO_CONSUME_THE_MESSAGE": "Apache's brokers do not serve it either",

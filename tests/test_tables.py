@@ -62,6 +62,8 @@ BOUNDED: dict[str, str] = {
     "broker/tables/consumers.py:subscriptions filters signatures": "what one heartbeat may name; a signature a member",
     "broker/tables/producers.py:_groups _groups_of_peer _clients": "bounds.producers",
     "broker/tables/locks.py:_locks": "bounds.locks",
+    "broker/tables/cold_reads.py:thresholds": "bounds.thresholds",
+    "broker/tables/cold_reads.py:readers": "bounds.groups, which go 60 s after they have read",
     "broker/pop/modes.py:_modes": "bounds.modes",
     "broker/pop/order.py:_table _shifts": "bounds.orderly",
     "broker/pop/order.py:next_visible": "the messages of one pop",

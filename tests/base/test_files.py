@@ -170,3 +170,24 @@ def test_a_run_of_the_system_is_told_from_another() -> None:
     assert files.boot_id == before
     files.restart()
     assert files.boot_id != before != files.crash().boot_id
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="only Linux shows it")
+def test_the_system_is_told_whether_to_read_ahead(tmp_path: Path) -> None:
+    """`rr` in VmFlags: the map is read at random (proc(5))."""
+    path = str(tmp_path / "a")
+    file = OsFiles().open_file(path, 8192, create=True)
+
+    def told() -> bool:
+        part = Path("/proc/self/smaps").read_text().partition(path)[2]
+        return "rr" in part.partition("VmFlags:")[2].partition("\n")[0].split()
+
+    file.read_ahead(False)  # before it is mapped, and after
+    memory = file.map(False)
+    assert told()
+    file.read_ahead(True)
+    assert not told()
+    file.rest()  # its descriptor is closed: the next one is told when it is opened
+    file.read_ahead(False)
+    assert told()
+    assert file.pread(5, 0) == memory[:5] == b"\0\0\0\0\0"

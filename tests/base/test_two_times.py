@@ -31,6 +31,7 @@ READERS: dict[str, tuple[str, str]] = {
         "the version of a table, the age of a commit",
         "_act _take_offsets",
     ),
+    "broker/tables/cold_reads.py": (SHOWN, "count"),
     "broker/replication/follower.py": (SHOWN, "status"),
     "broker/pop/give_back.py": (STORED, "drop"),
     "broker/pop/checks.py": (VERSIONS, "topic_and_group"),

@@ -105,6 +105,10 @@ async def lock(case, client, number):
     return await client.call(41, {}, body(request))
 
 
+async def set_threshold(case, client, number):
+    return await client.call(2001, {}, f"g{number}=100\n".encode())
+
+
 async def delete(case, client, number):
     await client.produce(f"t{number}")
     return await client.call(215, {"topic": f"t{number}"})
@@ -135,6 +139,7 @@ FILLS: dict[str, tuple[Fill, Callable[[Any], int]]] = {
     "producers": (producer_beat, lambda c: len(c.broker.tables.producers)),
     "consumers": (consumer_beat, lambda c: len(c.broker.tables.consumers)),
     "locks": (lock, lambda c: pairs_of(c.broker.tables.locks._locks)),
+    "thresholds": (set_threshold, lambda c: len(c.broker.tables.cold_reads.thresholds)),
     "counted": (pull_found, lambda c: len(c.broker.core.stats.group_gets)),
     "timer_topics": (send_later, lambda c: len(timer_topics(c))),
     "deleted": (delete, lambda c: len(c.broker.feature(TablePersistence)._deleted._ends)),

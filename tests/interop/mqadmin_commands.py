@@ -258,8 +258,7 @@ COMMANDS: tuple[Command, ...] = (
         15,
         "resetMasterFlushOffset",
         ("-b {a} -o 0",),
-        G,
-        "a replica asks its master; there is nothing to set",
+        note="nothing at a master, of either kind; our replicas ask their master, and have nothing to set",
     ),
     Command(
         63,
@@ -286,24 +285,23 @@ COMMANDS: tuple[Command, ...] = (
         note="asks no server: it reads a directory",
     ),
     Command(71, "dumpCompactionLog", ("-f /nowhere",), note="asks no server: it reads a file"),
-    Command(62, "exportPopRecord", ("-b {a} -d true",), R, "no RocksDB"),
-    Command(72, "getColdDataFlowCtrInfo", ("-b {a}",), R, "no cold data flow control"),
+    Command(
+        62,
+        "exportPopRecord",
+        ("-b {a} -d true",),
+        note="there is nothing to move from RocksDB: the records are in the log, as in Apache's broker without it",
+    ),
     Command(
         73,
         "updateColdDataFlowCtrGroupConfig",
-        ("-b {a} -g CG -v 1024",),
-        R,
-        "no cold data flow control",
+        ("-b {a} -g CG -v 1024", f"{OF_CLUSTER} -g CG2 -v 2048"),
     ),
-    Command(
-        74, "removeColdDataFlowCtrGroupConfig", ("-b {a} -g CG",), R, "no cold data flow control"
-    ),
+    Command(72, "getColdDataFlowCtrInfo", ("-b {a}", OF_CLUSTER)),
+    Command(74, "removeColdDataFlowCtrGroupConfig", ("-b {a} -g CG", f"{OF_CLUSTER} -g CG2")),
     Command(
         75,
         "setCommitLogReadAheadMode",
-        ("-b {a} -m 1",),
-        R,
-        "no cold data flow control: the log is read by pread, whose read-ahead is the system's",
+        ("-b {a} -m 1", "-b {a} -m 7", f"{OF_CLUSTER} -m 0"),
     ),
     Command(
         88,

@@ -421,3 +421,27 @@ def test_a_message_that_is_not_synced_yet_is_waited_for_behind_old_ones_too() ->
     plan.run()
     store.synced(plan)
     assert status(store, 0) == (GetStatus.FOUND, 4)
+
+
+def test_read_ahead_is_set_for_the_files_there_are_and_those_to_come() -> None:
+    files = FaultyFiles()
+    store = opened(files)
+
+    def files_told(on: str) -> int:
+        return files.calls.get(f"read_ahead {on}", 0)
+
+    while len(store._log.segments) < 3:
+        put(store, bytes(500))
+    assert files_told("false") == files_told("true") == 0
+    store.reconfigure(small_config(data_read_ahead_enable=False))
+    assert files_told("false") == 3
+    while len(store._log.segments) < 4:
+        put(store, bytes(500))
+    assert files_told("false") == 4
+    store.reconfigure(small_config(data_read_ahead_enable=False))
+    assert files_told("false") == 4, "a change of other settings tells nobody"
+    store.reconfigure(small_config())
+    assert files_told("true") == 4
+    store.close(START_MS)
+    opened(files, data_read_ahead_enable=False).close(START_MS)
+    assert files_told("false") >= 8, "those that are opened are told, too"

@@ -171,6 +171,7 @@ WIRE_NAMES = {
     "ResumeCheckHalfMessageRequestHeader": "topic msgId",
     "SearchOffsetRequestHeader": "topic! queueId! timestamp! boundaryType bname",
     "SearchOffsetResponseHeader": "offset!",
+    "SetCommitLogReadModeRequestHeader": "READ_AHEAD_MODE",
     "SendMessageRequestHeader": (
         "producerGroup! topic! defaultTopic! defaultTopicQueueNums queueId! sysFlag! "
         "bornTimestamp! flag! properties reconsumeTimes unitMode maxReconsumeTimes "

@@ -16,6 +16,7 @@ from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature
 from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.operation.clean_up import UpkeepProcessor
+from roquette.broker.operation.cold_reads import ColdReadFeature
 from roquette.broker.operation.consume_stats import ConsumeStatsProcessor
 from roquette.broker.operation.group_admin import GroupProcessor
 from roquette.broker.operation.metrics.feature import MetricsFeature
@@ -155,6 +156,7 @@ def _of_both(
         stats,
         ConsumeStatsProcessor(core, stats.items),
         UpkeepProcessor(core, saved, deletions),
+        ColdReadFeature(core),
         AdminProcessor(core),
         AccessFeature(core),
         MetricsFeature(core, stats.items, deletions),

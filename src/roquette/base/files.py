@@ -72,6 +72,13 @@ class File(Protocol):
         """Keep a descriptor again: it is written often. Raises OSError."""
         ...
 
+    def read_ahead(self, on: bool) -> None:
+        """Tell the system whether to read more than is asked for, by descriptors and maps, from now on.
+
+        Where the system cannot be told, nothing changes.
+        """
+        ...
+
     def close(self) -> None:
         """Release it; closing twice is harmless."""
         ...

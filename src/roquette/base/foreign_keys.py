@@ -191,14 +191,12 @@ _BROKER_IDLE = {
         fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval
         updateNameServerAddrPeriod loadBalancePollNameServerInterval""",
     "a broker registers every time, and each new topic at once": "forceRegister enableSingleTopicRegister",
-    "cold and recent reads are told apart by accessMessageInMemoryMaxRatio alone": """
-        accessMessageInMemoryHotRatio cgColdReadThreshold globalColdReadThreshold coldCtrStrategyEnable
-        usePIDColdCtrStrategy coldDataFlowControlEnable coldDataScanEnable timerColdDataCheckIntervalMs
-        enableNetWorkFlowControl""",
+    "the log's cold part begins where accessMessageInMemoryHotRatio says; pages are not looked at": """
+        coldDataScanEnable timerColdDataCheckIntervalMs enableNetWorkFlowControl""",
     "files are written by pwrite and read through maps (docs/decisions/0003-pwrite-and-map.md)": """
         commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
         transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool warmMapedFileEnable
-        flushLeastPagesWhenWarmMapedFile writeWithoutMmap putConsumeQueueDataByFileChannel dataReadAheadEnable
+        flushLeastPagesWhenWarmMapedFile writeWithoutMmap putConsumeQueueDataByFileChannel
         transferMsgByHeap wakeCommitWhenPutMessage timerWarmEnable""",
     "every flushIntervalCommitLog, or with each send under SYNC_FLUSH, all that was written is synced": """
         flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed wakeFlushWhenPutMessage

@@ -40,7 +40,17 @@ class SyncState:
 class OsFile:
     """A file of the operating system."""
 
-    __slots__ = ("_borrowed", "_closed", "_fd", "_map", "_path", "_rests", "_spares", "_syncs")
+    __slots__ = (
+        "_borrowed",
+        "_closed",
+        "_fd",
+        "_map",
+        "_path",
+        "_read_ahead",
+        "_rests",
+        "_spares",
+        "_syncs",
+    )
 
     def __init__(
         self, path: str, fd: int, syncs: "SyncState | None" = None, spares: Spares | None = None
@@ -51,6 +61,7 @@ class OsFile:
         self._spares = spares or Spares(0)
         self._rests = False
         self._closed = False
+        self._read_ahead = True
         self._borrowed = 0  # calls in other threads that use the descriptor now
         self._map: mmap.mmap | None = (
             None  # while it lives, so does the system's record of failed writes
@@ -88,7 +99,16 @@ class OsFile:
 
     def map(self, writable: bool) -> mmap.mmap:
         self._map = self._call(lambda fd: map_file(fd, writable=writable))
+        if not self._read_ahead:
+            system_calls.advise_map(self._map, read_ahead=False)
         return self._map
+
+    def read_ahead(self, on: bool) -> None:
+        self._read_ahead = on  # descriptors that are opened later are told when they are
+        if self._map is not None:
+            system_calls.advise_map(self._map, read_ahead=on)
+        if self._fd >= 0:
+            self._call(lambda fd: system_calls.advise_descriptor(fd, read_ahead=on))
 
     def sync(self) -> None:
         try:
@@ -148,7 +168,10 @@ class OsFile:
             self._give_back(fd)
 
     def _open(self) -> int:
-        return self._spares.run(os.open, self._path, os.O_RDWR | system_calls.CLOSE_ON_EXEC)
+        fd = self._spares.run(os.open, self._path, os.O_RDWR | system_calls.CLOSE_ON_EXEC)
+        if not self._read_ahead:
+            system_calls.advise_descriptor(fd, read_ahead=False)
+        return fd
 
     def _borrow(self) -> int:
         """The descriptor, which nobody closes before it is given back; of a file that rests a fresh one."""

@@ -5,6 +5,7 @@ missing names and runs both.
 """
 
 import errno
+import mmap
 import os
 from typing import Final
 
@@ -60,6 +61,20 @@ def reserve(fd: int, size: int) -> bool:
             raise
         return False
     return True
+
+
+def advise_map(memory: mmap.mmap, *, read_ahead: bool) -> None:
+    """Have the system read around a page that is touched, or that page alone; nothing where it cannot be told."""
+    advice = getattr(mmap, "MADV_NORMAL" if read_ahead else "MADV_RANDOM", None)
+    if advice is not None:
+        memory.madvise(advice)
+
+
+def advise_descriptor(fd: int, *, read_ahead: bool) -> None:
+    """The same of reads by a descriptor."""
+    call = getattr(os, "posix_fadvise", None)
+    if call is not None:
+        call(fd, 0, 0, os.POSIX_FADV_NORMAL if read_ahead else os.POSIX_FADV_RANDOM)
 
 
 def open_directory(path: str) -> int | None:

@@ -119,6 +119,22 @@ class BrokerConfig(BoundSettings, ReplicationSettings, MetricsSettings):
         "How many bytes of the log a group may be behind before it is disabled.",
         kind=INT64,
     )
+    cg_cold_read_threshold: int = live(
+        3 << 20,
+        "Bytes of cold messages a group may read in 5 s, with coldDataFlowControlEnable.",
+        kind=INT64,
+    )
+    global_cold_read_threshold: int = live(
+        100 << 20, "The same of all groups together.", kind=INT64
+    )
+    cold_ctr_strategy_enable: bool = live(
+        False, "The broker itself raises and lowers groups' thresholds of cold messages."
+    )
+    use_pid_cold_ctr_strategy: bool = live(
+        True,
+        "It goes by the last ten intervals, not by the last one alone.",
+        name="usePIDColdCtrStrategy",
+    )
     slave_read_enable: bool = live(False, "Send readers that are far behind to a replica.")
     enable_property_filter: bool = live(True, "Allow SQL92 filters (on by default here).")
     filter_support_retry: bool = live(

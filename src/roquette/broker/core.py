@@ -20,6 +20,7 @@ from roquette.broker.records.stored_times import BrokerClock, StoredTimes
 from roquette.broker.records.writer import MessageWriter
 from roquette.broker.replication.state import ReplicaState
 from roquette.broker.tables.backward_commits import BackwardCommitPolicy
+from roquette.broker.tables.cold_reads import ColdReads
 from roquette.broker.tables.consumers import ConsumerTable
 from roquette.broker.tables.duplicate_clients import DuplicateClientDetector
 from roquette.broker.tables.groups import GroupTable
@@ -132,6 +133,7 @@ class BrokerTables:
         self.consumers = ConsumerTable(self.filters, self.duplicates, bounds.consumers)
         self.producers = ProducerTable(bounds.producers)
         self.locks = LockTable(bound=bounds.locks)
+        self.cold_reads = ColdReads(clock, bounds.thresholds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

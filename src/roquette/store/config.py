@@ -167,6 +167,18 @@ class StoreConfig:
         name="accessMessageInMemoryMaxRatio",
         most=100,
     )
+    cold_data_flow_control_enable: bool = live(
+        False, "Limit what groups read of the log's cold part: cgColdReadThreshold."
+    )
+    hot_ratio: int = live(
+        26,
+        "Percent of physical memory at the log's end that is not cold for coldDataFlowControlEnable.",
+        name="accessMessageInMemoryHotRatio",
+        most=100,
+    )
+    data_read_ahead_enable: bool = live(
+        True, "The system reads the log ahead; off: what is asked for, for random reads."
+    )
     delay_levels: str = option(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "Delays of levels 1, 2, 3 and so on; units are s, m, h and d.",

@@ -68,6 +68,8 @@ class MessageStore(StoredMessages):
     def reconfigure(self, config: StoreConfig) -> None:
         """Take over settings that may change while the store is open; the others stay what they were."""
         self.config = config
+        if config.data_read_ahead_enable is not self._log.read_ahead:
+            self._log.set_read_ahead(config.data_read_ahead_enable)
         self._max_body = config.max_message_size
         self._reader.reconfigure(config)
         self._upkeep.config = config

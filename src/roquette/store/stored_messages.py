@@ -29,6 +29,7 @@ class StoredMessages:
         self._log: CommitLog = CommitLog(
             files, self.layout.commit_log, self.layout.ahead, config.segment_size
         )
+        self._log.read_ahead = config.data_read_ahead_enable
         self._queues: ConsumeQueues = ConsumeQueues(files, self.layout, config.queue_file_units)
         self._index: Index | None = None
         if config.index_enable:
@@ -94,6 +95,10 @@ class StoredMessages:
     def is_cold(self, physical_offset: int) -> bool:
         """May a read there have to wait for the disk? (Apache: checkInDiskByCommitOffset)."""
         return self._reader.is_cold(physical_offset)
+
+    def lies_cold(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Does a queue's message lie where coldDataFlowControlEnable limits reading? (checkInColdAreaByCommitOffset)."""
+        return self._reader.lies_cold(topic, queue_id, offset)
 
     def plan_spans(self, spans: list[tuple[i64, i64]]) -> Callable[[], list[bytes]]:
         """What reads ranges of the log in the executor; ranges the log has lost are left out."""

@@ -221,6 +221,9 @@ class FaultyFile:
     def wake(self) -> None:
         """See `rest`."""
 
+    def read_ahead(self, on: bool) -> None:
+        self._files.count(f"read_ahead {on}".lower())
+
     def close(self) -> None:
         """Nothing to release: the node lives as long as a name or a map."""
 
@@ -261,9 +264,7 @@ class FaultyFiles:
         self.now_ms = 0
         self.maps = 1 << 20
         self.write_back_share = 0.02  # the system writes pages back whenever it likes
-        self.tear_writes = (
-            False  # a failing pwrite has written a part, as when a process is killed in it
-        )
+        self.tear_writes = False  # a failing pwrite has written a part: it was killed in it
 
     # Faults
 

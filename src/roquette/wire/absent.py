@@ -11,14 +11,7 @@ _OF: Final = {
     "RocksDB": (
         R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
         R.EXPORT_ROCKSDB_CONFIG_TO_JSON,
-        R.POP_ROLLBACK,
         R.SWITCH_TIMER_ENGINE,
-    ),
-    "cold data flow control": (
-        R.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
-        R.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
-        R.GET_COLD_DATA_FLOW_CTR_INFO,
-        R.SET_COMMITLOG_READ_MODE,
     ),
     "lite topics": (
         R.POP_LITE_MESSAGE,

@@ -19,6 +19,7 @@ from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.bodies import KVTable
 from roquette.wire.codes import CURRENT_VERSION, RequestCode, ResponseCode, version_text
 from roquette.wire.header_codec import encode_dict
+from roquette.wire.headers import ResetMasterFlushOffsetHeader
 from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.broker")
@@ -49,6 +50,13 @@ class AdminProcessor(Feature):
                 Lane.ADMIN,
                 Promise.MEMORY,
             ),
+            row(
+                RequestCode.RESET_MASTER_FLUSH_OFFSET,
+                self.reset_master_flush_offset,
+                ResetMasterFlushOffsetHeader,
+                Lane.ADMIN,
+                Promise.NOTHING,
+            ),
             row(RequestCode.GET_BROKER_CONFIG, self.get_config, None, Lane.ADMIN, Promise.NOTHING),
             row(
                 RequestCode.GET_BROKER_RUNTIME_INFO,
@@ -73,6 +81,12 @@ class AdminProcessor(Feature):
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"Can not update config in black list. {error}"
             ) from None
+        return Reply()
+
+    def reset_master_flush_offset(
+        self, ctx: RequestContext, header: ResetMasterFlushOffsetHeader, body: bytes
+    ) -> Reply:
+        """RESET_MASTER_FLUSH_OFFSET: nothing, as at Apache's masters; a replica asks its master, and keeps no such offset."""
         return Reply()
 
     def get_config(self, ctx: RequestContext, header: None, body: bytes) -> Reply:

@@ -76,6 +76,7 @@ class PopFeature(Feature):
             row(
                 code.ACK_MESSAGE, ack.ack_message, h.AckMessageRequestHeader, Lane.ACK, promise.LOG
             ),
+            row(code.POP_ROLLBACK, info.roll_back, None, Lane.ADMIN, promise.NOTHING),
             row(code.BATCH_ACK_MESSAGE, ack.batch_ack, None, Lane.ACK, promise.LOG),
             row(
                 code.CHANGE_MESSAGE_INVISIBLETIME,

@@ -54,6 +54,11 @@ class PopInfoProcessor:
         self._checks = checks
         self._places = places
 
+    def roll_back(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """POP_ROLLBACK: bring what waits for acknowledgement from a data base back to the log. It is there already: as
+        in Apache's broker without popConsumerKVServiceInit, nothing has to be moved."""
+        return Reply()
+
     def peek_message(
         self, ctx: RequestContext, header: PeekMessageRequestHeader, body: bytes
     ) -> Outcome:

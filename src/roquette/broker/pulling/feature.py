@@ -31,6 +31,7 @@ class PullFeature(Feature):
         self._core = core
         self.holds = HoldTable(core.live.current.max_held_pulls, core.store.properties_at)
         self._pull = PullProcessor(core, self.holds, source)
+        self._all_holds = (self.holds, self._pull.cold.waiting)
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -49,7 +50,9 @@ class PullFeature(Feature):
         ]
 
     def _expire(self) -> None:
-        self._answer(self.holds.expire(self._core.clock.steady_ms()))
+        now_ms = self._core.clock.steady_ms()
+        for holds in self._all_holds:
+            self._answer(holds.expire(now_ms))
 
     def _recheck(self) -> None:
         self._answer(self.holds.behind(self._core.store.max_offset))
@@ -83,7 +86,8 @@ class PullFeature(Feature):
 
     def forget_topic(self, topic: str) -> None:
         """Pulls of a deleted topic learn that it is gone."""
-        self._answer(self.holds.take(topic, lambda pull: True))
+        for holds in self._all_holds:
+            self._answer(holds.take(topic, lambda pull: True))
 
     def wake_group(self, topic: str, group: str) -> None:
         """Answer the pulls of a group on a topic."""
@@ -91,11 +95,13 @@ class PullFeature(Feature):
         def of_group(pull: HeldPull) -> bool:
             return pull.job is not None and pull.job.header.consumer_group == group
 
-        self._answer(self.holds.take(topic, of_group))
+        for holds in self._all_holds:
+            self._answer(holds.take(topic, of_group))
 
     def drain(self) -> None:
         """Answer all pulls."""
-        self._answer(self.holds.drain())
+        for holds in self._all_holds:
+            self._answer(holds.drain())
 
     def _answer(self, due: Iterable[HeldPull]) -> None:
         for pull in due:

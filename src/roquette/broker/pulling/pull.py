@@ -11,6 +11,7 @@ import msgspec
 from roquette.broker.config import LiveConfig
 from roquette.broker.core import BrokerCore
 from roquette.broker.operation.stats import BrokerStats
+from roquette.broker.pulling.cold_reads import ColdPulls
 from roquette.broker.pulling.filters import (
     RetryPredicate,
     SubscriptionFilters,
@@ -73,7 +74,11 @@ _REPLY: Final = (
 
 
 class PullProcessor:
-    """Serves the pulls."""
+    """Serves the pulls.
+
+    Attributes:
+        cold: what is counted of cold reads, and the pulls that wait for that.
+    """
 
     def __init__(
         self, core: BrokerCore, holds: HoldTable, source: MasterSource | None = None
@@ -92,6 +97,7 @@ class PullProcessor:
         self._broker_address: str = core.address.host
         self._read_cold: Callable[[QueueRead], Awaitable[Found]] = core.read_cold
         self._holds: HoldTable = holds
+        self.cold: ColdPulls = ColdPulls(core)
 
     def pull_message(
         self, ctx: RequestContext, header: PullMessageRequestHeader, body: bytes
@@ -190,12 +196,15 @@ class PullProcessor:
         group: SubscriptionGroupConfig,
         chosen: RecordFilter,
     ) -> Outcome:
+        slowed = self.cold.slow_down(ctx, header)
+        if isinstance(slowed, HeldPull):
+            return Held(slowed)
         found = self._store.begin_read(
             ReadRequest(
                 topic.name,
                 header.queue_id,
                 header.queue_offset,
-                header.max_msg_nums,
+                header.max_msg_nums if slowed is None else slowed,
                 header.max_msg_bytes or DEFAULT_MAX_BYTES,
                 chosen,
             )
@@ -252,6 +261,7 @@ class PullProcessor:
         self._stats.get(count)
         if count:
             self._stats.group_get(topic.name, header.consumer_group, count, found.size)
+            self.cold.count(header, found.size)
         return Reply(ext, found.runs or None, code, STATUS_NAMES[found.status])
 
     def _reset(

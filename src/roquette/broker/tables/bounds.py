@@ -19,6 +19,7 @@ CHANNELS: Final = 200_000  # pairs of group and connection; producers and consum
 CHANNELS_OF_PEER: Final = 20_000  # the same of one connection
 LOCKS: Final = 500_000  # queue locks
 PAIRS: Final = 20_000  # pairs of topic and group that are counted, of each kind
+THRESHOLDS: Final = 20_000  # groups with a threshold of their own for cold reads
 TIMER_TOPICS: Final = 50_000  # topics whose waiting timer messages are counted
 DELETED: Final = 100_000  # deleted topics that the log still has messages of
 SLOW_BROKERS: Final = 1_000  # brokers and name servers that were late
@@ -85,6 +86,11 @@ class Bounds(bounds.Bounds):
         self.consumers = Bound("connections of consumer groups", CHANNELS, gone)
         self.locks = Bound("locked queues", LOCKS, "those that are not renewed go after 120 s")
         self.counted = Bound("pairs of topic and group that are counted", PAIRS, unused)
+        self.thresholds = Bound(
+            "thresholds of cold reads",
+            THRESHOLDS,
+            "remove some (mqadmin removeColdDataFlowCtrGroupConfig)",
+        )
         self.timer_topics = Bound("topics with timer messages", TIMER_TOPICS, "none is lost")
         self.deleted = Bound(
             "deleted topics", DELETED, "wait until the log's oldest files have expired"

@@ -34,6 +34,7 @@ class CommitLog:
         "directory_dirty",
         "mark",
         "pending_bytes",
+        "read_ahead",
         "segment_size",
         "segments",
         "spare",
@@ -56,6 +57,7 @@ class CommitLog:
         self.spare_offset: i64 = -1
         self._first_index: i64 = 0
         self.pending_bytes: i64 = 0
+        self.read_ahead: bool = True  # see `set_read_ahead`
         self.mark: LogMark | None = None  # of an open store
         self.broken: bool = False  # a file could not be written to its end
         self.confirmed: i64 = NO_LIMIT  # readers see nothing that ends behind it
@@ -90,6 +92,14 @@ class CommitLog:
             self.active.file.wake()
         self._first_index = segments[0].base_offset // self.segment_size if segments else 0
         self.synced = self.end_offset
+        if not self.read_ahead:
+            self.set_read_ahead(False)
+
+    def set_read_ahead(self, on: bool) -> None:
+        """Have the system read the log ahead, or not: of the files there are, and of those to come."""
+        self.read_ahead = on
+        for segment in self.segments:
+            segment.file.read_ahead(on)
 
     def begin(self, base: i64) -> None:
         """Let a log without files begin with the one at `base`. Raises OSError."""
@@ -140,7 +150,10 @@ class CommitLog:
         base: i64 = self.min_offset
         if last is not None:
             base = last.base_offset + last.size
-        segment = Segment(self._next_file(base), base, self.segment_size, 0)
+        file = self._next_file(base)
+        if not self.read_ahead:
+            file.read_ahead(False)
+        segment = Segment(file, base, self.segment_size, 0)
         self.directory_dirty = True
         if last is not None:
             remaining: int = last.size - last.appended

@@ -91,6 +91,7 @@ class QueueReader:
     __slots__ = (
         "_cold_limits",
         "_hot_bytes",
+        "_limited_behind",
         "_limits",
         "_log",
         "_memory_size",
@@ -111,12 +112,23 @@ class QueueReader:
     def reconfigure(self, config: StoreConfig) -> None:
         """Take over the limits."""
         self._hot_bytes: i64 = self._memory_size * config.memory_ratio // 100
+        self._limited_behind: i64 = self._memory_size * config.hot_ratio // 100
         self._cold_limits: tuple[i64, i64] = (config.max_count_on_disk, config.max_bytes_on_disk)
         self._limits: tuple[i64, i64] = (config.max_count_in_memory, config.max_bytes_in_memory)
 
     def is_cold(self, physical_offset: i64) -> bool:
         """May a read there have to wait for the disk?"""
         return self._log.end_offset - physical_offset > self._hot_bytes
+
+    def lies_cold(self, topic: str, queue_id: int, offset: i64) -> bool:
+        """Does the message at a queue's offset lie where coldDataFlowControlEnable limits reading?"""
+        queue = self._queues.find(topic, queue_id)
+        if (
+            queue is None
+            or not queue.min_offset(self._log.min_offset) <= offset < queue.next_offset
+        ):
+            return False
+        return self._log.end_offset - queue.physical_at(offset) > self._limited_behind
 
     def read(self, request: ReadRequest, defer_cold: bool) -> "Found | QueueRead":
         """Read from an offset on. With `defer_cold`, a read that may have to wait for the disk is returned to be run."""

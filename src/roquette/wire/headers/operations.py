@@ -1,4 +1,4 @@
-"""What operators ask of brokers: 21, 26, 201, 303, 308, 314, 315, 317, 353 to 355, 902, 903, 906, 908."""
+"""What operators ask of brokers: 21, 26, 201, 303, 308, 314, 315, 317, 353 to 355, 902, 903, 906, 908, 2004."""
 
 import msgspec
 
@@ -95,3 +95,7 @@ class ExchangeHAInfoResponseHeader(msgspec.Struct, gc=False, kw_only=True, renam
 
 class ResetMasterFlushOffsetHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     master_flush_offset: Int64
+
+
+class SetCommitLogReadModeRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    read_ahead_mode: str | None = msgspec.field(default=None, name="READ_AHEAD_MODE")
