@@ -101,7 +101,7 @@ def create_topic(
     if order:
         counts = dict.fromkeys(change.done, queues)
         keep = broker is not None or bool(change.failed)
-        yield from _put_order_config(name_servers, topic, counts, keep=keep)
+        yield from put_order_config(name_servers, topic, counts, keep=keep)
     return change
 
 
@@ -118,7 +118,7 @@ def _change_everywhere(
     )
 
 
-def _put_order_config(
+def put_order_config(
     name_servers: Sequence[str], topic: str, counts: dict[str, int], *, keep: bool
 ) -> Operation[None]:
     """Tell every name server the queues of an order topic, `broker:count;...`, so that a broker that is down

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from roquette.base.options import did_you_mean
 from roquette.errors import ConfigError
 
 _LONG: Final = {
@@ -36,7 +35,8 @@ _LONG: Final = {
 Flags = Mapping[str, str]
 
 
-def _need(flags: Flags, letter: str) -> str:
+def need(flags: Flags, letter: str) -> str:
+    """A flag's value; raises ConfigError when it is missing."""
     if letter not in flags:
         raise ConfigError(f"mqadmin: -{letter} is missing")
     return flags[letter]
@@ -48,19 +48,8 @@ def _some(flags: Flags, names: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _update_topic(flags: Flags) -> list[str]:
-    read, write = flags.get("r", "8"), flags.get("w", "8")
-    if read != write:
-        raise ConfigError(
-            f"mqadmin: -r {read} and -w {write} differ: 'roquette topic resize' changes numbers without loss"
-        )
-    order = ["--order"] if flags.get("o", "false") == "true" else []
-    places = _some(flags, {"p": "--perm", "c": "--cluster", "b": "--broker"})
-    return ["topic", "create", _need(flags, "t"), "--queues", write, *places, *order]
-
-
 def _reset(flags: Flags) -> list[str]:
-    text = _need(flags, "s")
+    text = need(flags, "s")
     if text in ("now", "currentTimeMillis"):
         place = "@now"
     elif text == "-1":
@@ -74,26 +63,25 @@ def _reset(flags: Flags) -> list[str]:
             raise ConfigError(
                 f"mqadmin: -s {text[:40]} is not now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
             ) from None
-    seek = ["group", "seek", _need(flags, "g"), "--topic", _need(flags, "t")]
+    seek = ["group", "seek", need(flags, "g"), "--topic", need(flags, "t")]
     return [*seek, "--to", place, "--yes"]
 
 
 def _set_brokers(flags: Flags) -> list[str]:
-    change = f"{_need(flags, 'k')}={_need(flags, 'v')}"
+    change = f"{need(flags, 'k')}={need(flags, 'v')}"
     if "b" not in flags and "c" not in flags:
         raise ConfigError("mqadmin: -b or -c is missing")
     return ["broker", "config", "set", change, *_some(flags, {"b": "--broker", "c": "--cluster"})]
 
 
 _COMMANDS: Final[dict[str, tuple[str, Callable[[Flags], list[str]]]]] = {
-    "updateTopic": ("tcbrwpo", _update_topic),
     "deleteTopic": (
         "tc",
-        lambda f: ["topic", "delete", _need(f, "t"), "--yes", *_some(f, {"c": "--cluster"})],
+        lambda f: ["topic", "delete", need(f, "t"), "--yes", *_some(f, {"c": "--cluster"})],
     ),
     "topicList": ("", lambda _: ["topic", "list", "--system"]),
-    "topicRoute": ("t", lambda f: ["topic", "describe", _need(f, "t")]),
-    "topicStatus": ("t", lambda f: ["topic", "describe", _need(f, "t")]),
+    "topicRoute": ("t", lambda f: ["topic", "describe", need(f, "t")]),
+    "topicStatus": ("t", lambda f: ["topic", "describe", need(f, "t")]),
     "clusterList": ("", lambda _: ["cluster"]),
     "consumerProgress": (
         "gt",
@@ -101,29 +89,29 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[Flags], list[str]]]]] = {
             ["group", "lag", f["g"], *_some(f, {"t": "--topic"})] if "g" in f else ["group", "list"]
         ),
     ),
-    "consumerConnection": ("g", lambda f: ["client", "ls", "--group", _need(f, "g")]),
-    "producerConnection": ("gt", lambda f: ["client", "ls", "--group", _need(f, "g")]),
+    "consumerConnection": ("g", lambda f: ["client", "ls", "--group", need(f, "g")]),
+    "producerConnection": ("gt", lambda f: ["client", "ls", "--group", need(f, "g")]),
     "resetOffsetByTime": ("gtsf", _reset),
     "queryMsgById": (
         "it",
-        lambda f: ["msg", "get", _need(f, "i"), *_some(f, {"t": "--topic"})],
+        lambda f: ["msg", "get", need(f, "i"), *_some(f, {"t": "--topic"})],
     ),
     "queryMsgByUniqueKey": (
         "it",
-        lambda f: ["msg", "get", _need(f, "i"), "--topic", _need(f, "t")],
+        lambda f: ["msg", "get", need(f, "i"), "--topic", need(f, "t")],
     ),
-    "queryMsgByKey": ("kt", lambda f: ["msg", "find", _need(f, "k"), "--topic", _need(f, "t")]),
+    "queryMsgByKey": ("kt", lambda f: ["msg", "find", need(f, "k"), "--topic", need(f, "t")]),
     "queryMsgByOffset": (
         "tbio",
         lambda f: [
-            *("msg", "get", f"{_need(f, 'b')}:{_need(f, 'i')}:{_need(f, 'o')}"),
-            *("--topic", _need(f, "t")),
+            *("msg", "get", f"{need(f, 'b')}:{need(f, 'i')}:{need(f, 'o')}"),
+            *("--topic", need(f, "t")),
         ],
     ),
     "sendMessage": (
         "tpkc",
         lambda f: [
-            *("produce", _need(f, "t"), _need(f, "p")),
+            *("produce", need(f, "t"), need(f, "p")),
             *_some(f, {"k": "--key", "c": "--tag"}),
         ],
     ),
@@ -134,23 +122,29 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[Flags], list[str]]]]] = {
     ),
     "updateNamesrvConfig": (
         "kv",
-        lambda f: ["namesrv", "config", "set", f"{_need(f, 'k')}={_need(f, 'v')}"],
+        lambda f: ["namesrv", "config", "set", f"{need(f, 'k')}={need(f, 'v')}"],
     ),
     "getNamesrvConfig": ("", lambda _: ["namesrv", "config", "get"]),
-    "deleteSubGroup": ("g", lambda f: ["group", "delete", _need(f, "g"), "--yes"]),
+    "deleteSubGroup": ("g", lambda f: ["group", "delete", need(f, "g"), "--yes"]),
 }
 
-COMMANDS: Final = tuple(sorted(_COMMANDS))
-"""The sub-commands that are understood."""
+TRANSLATED: Final = tuple(sorted(_COMMANDS))
+"""The sub-commands for which there is one of ours."""
 
 
-def flags_of(words: Sequence[str], known: str) -> dict[str, str]:
-    """Values by letter; raises ConfigError for a flag that is not known here, without a value or given twice."""
+def flags_of(
+    words: Sequence[str], known: str, own: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Values by letter; raises ConfigError for a flag that is not known here, without a value or given twice.
+
+    `own`: letters of long names that only this sub-command has.
+    """
+    long = {**_LONG, **(own or {})}
     found: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
         name = word.lstrip("-")
-        letter = name if len(name) == 1 else _LONG.get(name, "")
+        letter = name if len(name) == 1 else long.get(name, "")
         if not word.startswith("-") or not letter or letter not in known + "n":
             there = " ".join(f"-{each}" for each in "n" + known)
             raise ConfigError(f"mqadmin: {word[:40]} is not understood here; {there} are")
@@ -164,11 +158,7 @@ def flags_of(words: Sequence[str], known: str) -> dict[str, str]:
 
 
 def translate(command: str, words: Sequence[str]) -> list[str]:
-    """Our words for a sub-command and its flags. Raises ConfigError: they are not understood."""
-    if command not in _COMMANDS:
-        raise ConfigError(
-            f"mqadmin {command[:40]} is not understood{did_you_mean(command, COMMANDS)}; these are: {', '.join(COMMANDS)}"
-        )
+    """Our words for one of TRANSLATED and its flags. Raises ConfigError: they are not understood."""
     known, ours = _COMMANDS[command]
     flags = flags_of(words, known)
     return [*ours(flags), *(["-n", flags["n"]] if "n" in flags else [])]

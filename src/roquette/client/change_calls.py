@@ -11,6 +11,8 @@ from roquette.wire.bodies.topic_config import TopicConfig
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
     CreateTopicRequestHeader,
     DeleteKVConfigRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
@@ -25,6 +27,15 @@ def wipe_write_permission(broker_name: str) -> Call[int]:
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         lambda answer: decode_ext(WipeWritePermOfBrokerResponseHeader, answer.ext).wipe_topic_count,
         WipeWritePermOfBrokerRequestHeader(broker_name=broker_name),
+    )
+
+
+def add_write_permission(broker_name: str) -> Call[int]:
+    """Take that back; how many topics the broker has there."""
+    return Call(
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        lambda answer: decode_ext(AddWritePermOfBrokerResponseHeader, answer.ext).add_topic_count,
+        AddWritePermOfBrokerRequestHeader(broker_name=broker_name),
     )
 
 
@@ -48,8 +59,12 @@ def delete_config(namespace: str, key: str) -> Call[None]:
     return Call(RequestCode.DELETE_KV_CONFIG, nothing, header)
 
 
-def put_topic(config: TopicConfig) -> Call[None]:
-    """Create a topic on a broker, or change it to exactly this; attributes that it has stay as they are."""
+def put_topic(config: TopicConfig, *, attributes: Mapping[str, str] | None = None) -> Call[None]:
+    """Create a topic on a broker, or change it to exactly this; attributes that it has stay as they are.
+
+    `attributes`: changes of them, `+name` with a value or `-name` with none.
+    """
+    changes = [f"{name}={value}" if value else name for name, value in (attributes or {}).items()]
     header = CreateTopicRequestHeader(
         topic=config.topic_name,
         default_topic=TBW102,
@@ -59,6 +74,7 @@ def put_topic(config: TopicConfig) -> Call[None]:
         topic_filter_type=config.topic_filter_type,
         topic_sys_flag=config.topic_sys_flag,
         order=config.order,
+        attributes=",".join(changes) or None,
     )
     return Call(RequestCode.UPDATE_AND_CREATE_TOPIC, nothing, header)
 
