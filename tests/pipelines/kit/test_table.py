@@ -276,16 +276,30 @@ def test_a_hole_in_the_log_is_told(tmp_path: Path, clock: SetClock) -> None:
         open_table(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "line", [b'{"add": {"pa', b'{"protocol":{"minReaderVersion":3,"minWriterVersion":7}}', b"\0\0"]
-)
-def test_an_entry_that_cannot_be_read_is_told(tmp_path: Path, clock: SetClock, line: bytes) -> None:
+@pytest.mark.parametrize("line", [b'{"add": {"pa', b"\0\0"])
+def test_an_entry_that_a_power_cut_has_torn_is_told(
+    tmp_path: Path, clock: SetClock, line: bytes
+) -> None:
+    table = new_table(tmp_path, clock)
+    add(table, range(3), 0)
+    table.close()
+    torn = tmp_path / "_delta_log" / f"{2:020}.json"
+    torn.write_bytes(line)
+
+    with pytest.raises(TableCorrupt, match=f"lost power while {torn} was written, remove it"):
+        open_table(str(tmp_path))
+    torn.unlink()
+    assert open_table(str(tmp_path)).done(STREAM) == 0
+
+
+def test_a_log_for_newer_readers_is_told(tmp_path: Path, clock: SetClock) -> None:
     new_table(tmp_path, clock).close()
-    (tmp_path / "_delta_log" / f"{1:020}.json").write_bytes(line)
+    line = '{"protocol":{"minReaderVersion":3,"minWriterVersion":7}}'
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_text(line)
 
     with pytest.raises(TableCorrupt, match="_delta_log is damaged or not of ours") as told:
         open_table(str(tmp_path))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(told.value) and "lost power" not in str(told.value)
 
 
 def test_replaced_files_stay_for_readers_and_then_go(tmp_path: Path, clock: SetClock) -> None:

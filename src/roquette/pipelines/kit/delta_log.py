@@ -71,7 +71,7 @@ class DeltaLog:
             raise PipelineError(f"{self._files.root} cannot be read: {_said(error)}") from None
         except (library.exceptions.DeltaError, KeyError, TypeError, ValueError) as error:
             raise TableCorrupt(
-                f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_said(error)}"
+                f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_said(error)}{_torn(self._files)}"
             ) from None
 
     def _snapshot(self) -> Snapshot:
@@ -359,6 +359,20 @@ def _actions(files: TableFiles, version: int) -> list[dict[str, Any]]:
     if not files.exists(path):
         return []
     return [json.loads(line) for line in files.read(path).splitlines() if line.strip()]
+
+
+def _torn(files: TableFiles) -> str:
+    """What to do about a newest entry that is not JSON; "" when it is."""
+    entries = [n for n in files.list_names(LOG_FOLDER) if re.fullmatch(r"\d{20}\.json", n)]
+    if entries:
+        try:
+            _actions(files, int(max(entries)[:20]))
+        except ValueError:
+            path = files.address(f"{LOG_FOLDER}/{max(entries)}")
+            return (
+                f". If the machine lost power while {path} was written, remove it: it never counted"
+            )
+    return ""
 
 
 def _removed_files(files: TableFiles) -> dict[str, int]:
