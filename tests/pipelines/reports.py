@@ -68,6 +68,7 @@ def archive(size: int) -> str:
         reasons=[("no JSON: Expecting value at character 0", 8), ("no body", 1)],
         rescued=3,
         fields=[("discount", 2), ("address.line2", 1)],
+        columns_added=["late"],
         batches=batches_of(size),
         compaction=Compaction(),
         counts=[QueueCount("broker-a", 0, 14, 0, 0), QueueCount("broker-b", 3, 1_200_300, 0, 2)],
