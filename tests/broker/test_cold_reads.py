@@ -87,6 +87,17 @@ def test_the_hot_end_of_the_log_and_the_systems_groups_are_not_limited(run_broke
     run_broker(scenario)
 
 
+def test_nothing_read_is_shown_in_apaches_bytes(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        reply = await (await case.client()).call(SHOW, {})
+        assert reply.body == (
+            b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,'
+            b'"globalColdReadThreshold":104857600,"globalAcc":0}'
+        )
+
+    run_broker(scenario)
+
+
 def test_an_operator_sets_and_removes_thresholds(run_broker: Any) -> None:
     async def scenario(case: Any) -> None:
         client = await begin(case)

@@ -162,8 +162,8 @@ class ColdReads:
         }
         return {
             "runtimeTable": runtime,
-            "cgColdReadThreshold": settings.cg_cold_read_threshold,
             "configTable": self.thresholds,
+            "cgColdReadThreshold": settings.cg_cold_read_threshold,
             "globalColdReadThreshold": settings.global_cold_read_threshold,
             "globalAcc": self.total,
         }
