@@ -108,6 +108,9 @@ def test_counters_of_queues_leave_room_for_those_of_topics() -> None:
     assert len(stats) == 5
     for number in range(4):
         stats.set_total("TOPIC_PUT_NUMS", f"T{number}", 1)
-    assert stats.find("TOPIC_PUT_NUMS", "T3") is not None
-    assert stats.rate("TOPIC_PUT_NUMS", "T3") == 0.0
-    assert stats.rate("TOPIC_PUT_NUMS", "T9") is None
+    assert stats.knows("TOPIC_PUT_NUMS", "T3")
+    assert not stats.full
+    stats.set_total("TOPIC_PUT_NUMS", "T4", 1)
+    stats.set_total("TOPIC_PUT_NUMS", "T5", 1)
+    assert stats.full
+    assert not stats.knows("TOPIC_PUT_NUMS", "T5")

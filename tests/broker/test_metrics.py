@@ -1,21 +1,25 @@
 """What a broker shows at /metrics, in which slices, and when it says that it is not well."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.exposition import Sample, read_exposition
 
 from roquette.base.metric_families import FAMILIES
 from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.broker.operation.metrics.lag_times import KEPT, LagTimes
 from roquette.broker.operation.metrics.rows import AT_ONCE
+from roquette.broker.operation.stats_feature import StatsFeature
 
 HOST = "10.0.0.1"
 ON = {"metrics_listen": f"{HOST}:5557"}
 BOARD = """rocketmq_broker_tps rocketmq_broker_qps rocketmq_consumer_offset rocketmq_consumer_message_size
     rocketmq_producer_offset rocketmq_consumer_tps rocketmq_producer_message_size rocketmq_producer_tps
     rocketmq_group_get_latency_by_storetime"""  # of rocketmq-exporter's board, Grafana 10477
+OF_TASKS = re.compile("_task_|_dropped$|_watermark$")
 KAFKA = "kafka_consumergroup_lag kafka_consumergroup_current_offset"
 
 
@@ -97,20 +101,67 @@ def test_what_is_left_out_is_told(run_broker: Any) -> None:
             await client.produce(f"T{number}")
         found = await scrape()
         assert len(found["rocketmq_topic_number"]) == 1
-        assert max(len(found[name]) for name in found if "dropped" not in name) <= 3
+        assert max(len(found[name]) for name in found if not OF_TASKS.search(name)) <= 3
         left = value(found, "rocketmq_metrics_series_dropped", metric="rocketmq_producer_offset")
         assert left >= 20
 
     run_broker(scenario, broker={**ON, "metrics_max_series": 3})
 
 
-def test_prometheus_own_parser_takes_it(run_broker: Any) -> None:
-    parser = pytest.importorskip("prometheus_client.parser")
+def test_of_many_topics_and_groups_those_metrics_are_shown_that_matter_most(
+    run_broker: Any,
+) -> None:
+    async def scenario(case: Any) -> None:
+        await use(case)
+        core, now_ms = case.broker.core, case.broker.core.clock.now_ms()
+        for number in range(700):
+            name = f"T{number}"
+            topic = core.tables.topics.ensure(name, queues=4, perm=6, now_ms=now_ms)
+            topic.put_count += 1
+            core.tables.offsets.commit("g", name, 0, 0, now_ms)
+            core.stats.group_get(name, "g", 1, 100)
+        await asyncio.sleep(25)
+        _, text = await get("/metrics")
+        families = {each.name: each for each in text_string_to_metric_families(text)}
+        assert sum(len(each.samples) for each in families.values()) <= 2_000
+        assert len(families["rocketmq_consumer_lag_messages"].samples) == 701
+        assert len(families["rocketmq_messages_in"].samples) == 701
+        assert families["rocketmq_task_failures"].samples
+        found = await scrape()
+        left = {s.labels["metric"]: s.value for s in found["rocketmq_metrics_series_dropped"]}
+        assert "rocketmq_consumer_lag_messages" not in left
+        assert left["kafka_consumergroup_lag"] == left["rocketmq_group_diff"] == 701
+        part = len(found["rocketmq_consumer_lag_latency"])
+        assert 300 < part < 701
+        assert left["rocketmq_consumer_lag_latency"] == 701 - part
+        assert left[""] == sum(count for name, count in left.items() if name)
 
+    run_broker(scenario, broker={**ON, "metrics_max_samples": 2_000})
+
+
+def test_rates_without_a_counter_are_left_out_and_told(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        await use(case)
+        await asyncio.sleep(25)
+        items = case.broker.feature(StatsFeature).items
+        items._capacity = len(items)
+        await use(case, "U")
+        await asyncio.sleep(25)
+        found = await scrape()
+        assert {s.labels["topic"] for s in found["rocketmq_producer_tps"]} == {"T"}
+        assert value(found, "rocketmq_messages_in_total", topic="U") == 5
+        left = "rocketmq_metrics_series_dropped"
+        assert value(found, left, metric="rocketmq_producer_tps") == 1
+        assert value(found, left, metric="rocketmq_consumer_tps") == 1
+
+    run_broker(scenario, broker=ON)
+
+
+def test_prometheus_own_parser_takes_it(run_broker: Any) -> None:
     async def scenario(case: Any) -> None:
         await use(case)
         _, text = await get("/metrics")
-        families = list(parser.text_string_to_metric_families(text))
+        families = list(text_string_to_metric_families(text))
         assert all(each.documentation and each.type != "unknown" for each in families)
         assert sum(len(each.samples) for each in families) == len(read_exposition(text))
 

@@ -1,10 +1,12 @@
 """Metrics as Prometheus reads them (text format 0.0.4), made in slices. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 SLICE: Final = 250  # samples of one piece: a millisecond
+NO_LIMIT: Final = 1 << 62
 DROPPED: Final = "rocketmq_metrics_series_dropped"
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -26,6 +28,14 @@ Sample = tuple[str, float]
 """Labels (of `labels`), and the value."""
 
 
+class Table(NamedTuple):
+    """A metric that has `size` samples; making one costs, so those without room are not made."""
+
+    family: Family
+    size: int
+    samples: Iterable[Sample]
+
+
 def escaped(value: str) -> str:
     """A label's value as it stands between quotation marks."""
     if value.isalnum():
@@ -42,11 +52,17 @@ class Exposition:
     """One scrape's text.
 
     Args:
-        most: series of one metric; further ones are counted in `dropped`.
+        most: samples of one table.
+        in_all: samples of the scrape; a table gets what is left of them, so those that matter most come first.
+
+    Attributes:
+        dropped: samples that were left out, by metric.
+        left: samples that may follow.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int = NO_LIMIT, in_all: int = NO_LIMIT) -> None:
         self._most = most
+        self.left = in_all
         self.dropped: dict[str, int] = {}
 
     def family(self, family: Family, samples: Iterable[Sample | None]) -> Iterator[bytes]:
@@ -54,32 +70,37 @@ class Exposition:
 
         A family without samples has no lines at all.
         """
-        name, left = family.name, self._most
+        name = family.name
         lines = [f"# HELP {name} {family.meaning}\n# TYPE {name} {family.kind}\n"]
-        begun = dropped = 0
+        begun = 0
         for sample in samples:
             if sample is None:
                 yield b""
                 continue
-            if left <= 0:
-                dropped += 1
-                if dropped % SLICE == 0:
-                    yield b""
-                continue
-            left -= 1
             begun += 1
             lines.append(f"{name}{{{sample[0]}}} {sample[1]}\n")
             if begun % SLICE == 0:
                 yield "".join(lines).encode()
                 lines.clear()
+        self.left -= begun
         if begun and lines:
             yield "".join(lines).encode()
-        if dropped:
-            self.dropped[name] = dropped
+
+    def table(self, table: Table) -> Iterator[bytes]:
+        """The lines of a metric that has a sample for each of many things: as many as there is room for."""
+        fit = max(0, min(self._most, self.left, table.size))
+        self.drop(table.family, table.size - fit)
+        return self.family(table.family, islice(table.samples, fit))
+
+    def drop(self, family: Family, count: int) -> None:
+        """So many samples of a metric are left out."""
+        if count:
+            self.dropped[family.name] = self.dropped.get(family.name, 0) + count
 
     def summary(self, family: Family, text: str, total: float, count: int) -> bytes:
         """A sum and how many it is of: all that a summary without quantiles has."""
         name = family.name
+        self.left -= 2
         return (
             f"# HELP {name} {family.meaning}\n# TYPE {name} summary\n"
             f"{name}_sum{{{text}}} {total}\n{name}_count{{{text}}} {count}\n"

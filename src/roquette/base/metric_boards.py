@@ -50,7 +50,7 @@ ALERTS: Final = (
     Alert("RocketMQEventLoopWaits", m.LOOP_LAG, "{} > 0.5", "2m", "warning", "The event loop of {{ $labels.instance }} is held for more than half a second"),
     Alert("RocketMQTaskFails", m.TASK_ROW, "{} >= 3", "1m", "critical", "Task {{ $labels.task }} of {{ $labels.instance }} fails again and again"),
     Alert("RocketMQReplicaBehind", m.REPLICA_LAG, "{} > 67108864", "5m", "warning", "A replica of {{ $labels.node_id }} lacks more than 64 MiB"),
-    Alert("RocketMQMetricsLeftOut", m.SERIES_DROPPED, '{}{metric=""} > 0', "10m", "info", "{{ $labels.node_id }} leaves series out of its metrics (metricsMaxSeries)"),
+    Alert("RocketMQMetricsLeftOut", m.SERIES_DROPPED, '{}{metric=""} > 0', "10m", "info", "{{ $labels.node_id }} leaves series out of its metrics (metricsMaxSeries, metricsMaxSamples)"),
 )  # fmt: skip
 
 

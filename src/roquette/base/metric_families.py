@@ -139,7 +139,9 @@ REPLICAS_IN_STEP: Final = Family("rocketmq_replicas_in_step", _G, "Those of them
 REPLICA_LAG: Final = Family(
     "rocketmq_replica_lag_bytes", _G, "Bytes the replica that is furthest behind lacks."
 )
-SERIES_DROPPED: Final = Family(DROPPED, _G, "Series left out of a metric (metricsMaxSeries).")
+SERIES_DROPPED: Final = Family(
+    DROPPED, _G, "Series left out of a metric (metricsMaxSeries, metricsMaxSamples)."
+)
 
 # Of name servers.
 BROKERS: Final = Family("rocketmq_namesrv_brokers", _G, "Brokers that are registered.")

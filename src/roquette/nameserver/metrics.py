@@ -53,7 +53,7 @@ class NameServerMetrics:
     def _pieces(self) -> Iterator[bytes]:
         core, routes = self._core, self._core.routes
         text = labels({"node_type": "namesrv", "environment": core.config.product_env_name})
-        out = Exposition(core.config.metrics_max_series)
+        out = Exposition()
         for family, value in (
             (m.BROKERS, len(routes.live)),
             (m.ROUTES, len(routes.topics())),

@@ -34,6 +34,12 @@ class MetricsSettings:
         "Series of one metric from which on others are left out; rocketmq_metrics_series_dropped tells how many.",
         kind=Kind(least=1, most=1_000_000),
     )
+    metrics_max_samples: int = live(
+        30_000,
+        "Samples of one scrape; where there are more, metrics of topics and groups are left out, those first that say the "
+        "same by another name; rocketmq_metrics_series_dropped tells which.",
+        kind=Kind(least=1_000, most=10_000_000),
+    )
 
     def metrics_address(self) -> str:
         """HOST:PORT to listen on; "": none."""

@@ -120,14 +120,19 @@ class ItemStats:
             stats_day=item.figures(DAY),
         )
 
-    def rate(self, name: str, key: str) -> float | None:
-        """Events a second over the last minute; None for what has no counter."""
-        item = self._items.get((name, key))
-        return None if item is None else item.figures(MINUTE).tps
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for another one."""
+        return len(self._items) >= self._capacity
+
+    def knows(self, name: str, key: str) -> bool:
+        """Whether there is a counter."""
+        return (name, key) in self._items
 
     def tps(self, name: str, key: str) -> float:
-        """The same; 0 for what has none."""
-        return self.rate(name, key) or 0.0
+        """Events a second over the last minute; 0 for what has no counter."""
+        item = self._items.get((name, key))
+        return 0.0 if item is None else item.figures(MINUTE).tps
 
     def sample_steps(self, now_ms: int) -> Iterator[None]:
         """Every ten seconds: take the snapshots that are due, one each step."""

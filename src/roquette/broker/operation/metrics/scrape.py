@@ -1,10 +1,10 @@
 """All metrics of a broker, as the text that Prometheus reads, in slices. What is shown is counted already; no record is read."""
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from roquette.base import metric_families as m
-from roquette.base.exposition import Exposition, Family, Sample, labels
+from roquette.base.exposition import Exposition, Family, Sample, Table, labels
 from roquette.base.task_metrics import task_families
 from roquette.broker.core import BrokerCore
 from roquette.broker.operation.item_stats import (
@@ -14,9 +14,10 @@ from roquette.broker.operation.item_stats import (
     TOPIC_PUT_SIZE,
     ItemStats,
 )
-from roquette.broker.operation.metrics.rows import GroupRow, Rows, TopicRow
+from roquette.broker.operation.metrics.rows import AT_ONCE, GroupRow, Rows, TopicRow
 from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX
 
+T = TypeVar("T")
 Samples = Iterator[Sample | None]
 _RATE_S: Final = 60
 
@@ -39,25 +40,30 @@ class Scrape:
         old = {"cluster": config.broker_cluster_name, "broker": core.name}
         new = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": node}
         self._old, self._new = labels(old), labels(new)
-        self._out = Exposition(config.metrics_max_series)
+        # A sample for each metric that lacks some, besides the one of all, follows what is counted here.
+        in_all = config.metrics_max_samples - len(m.FAMILIES) - 1
+        self._out = Exposition(config.metrics_max_series, in_all)
 
     def pieces(self) -> Iterator[bytes]:
         """The text; the loop may run between two of them."""
         for _ in self._rows.collect():
             yield b""
-        for family, samples in self._families():
-            yield from self._out.family(family, samples)
-        sync = self._core.log_sync
-        yield self._out.summary(m.FSYNC, self._new, sync.sync_ms / 1000, sync.syncs)
-        tasks = self._core.shell.tasks.health()
-        for family, task_samples in task_families(tasks, self._new):
-            yield from self._out.family(family, task_samples)
-        all_of_them = Exposition(1 + len(m.FAMILIES))
-        yield from all_of_them.family(m.SERIES_DROPPED, self._dropped())
+        out, sync = self._out, self._core.log_sync
+        for family, samples in self._of_broker():
+            yield from out.family(family, samples)
+        yield out.summary(m.FSYNC, self._new, sync.sync_ms / 1000, sync.syncs)
+        for family, task_samples in task_families(self._core.shell.tasks.health(), self._new):
+            yield from out.family(family, task_samples)
+        tables: dict[Family, Table] = {}
+        for table in self._tables():
+            tables[table.family] = table
+            yield b""
+        for family in _TABLES:
+            yield from out.table(tables[family])
+        yield from Exposition().family(m.SERIES_DROPPED, self._dropped())
 
-    def _families(self) -> Iterator[tuple[Family, Samples]]:
-        yield from self._of_broker()
-        yield from self._of_clients()
+    def _tables(self) -> Iterator[Table]:
+        yield from self._of_members()
         yield from self._of_topics()
         yield from self._of_groups()
         yield from self._of_gets()
@@ -110,89 +116,95 @@ class Scrape:
         ):
             if key in shown:
                 yield family, one(new, int(shown[key]))
+        yield m.CONFLICTS, self._conflicts()
+        yield m.PRODUCERS, one(new, len(tables.producers))
 
-    def _of_clients(self) -> Iterator[tuple[Family, Samples]]:
-        tables, old, new = self._core.tables, self._old, self._new
-        groups = tables.consumers.groups()
-        conflicts = sum(len(group.signatures) > 1 for group in groups)
-        yield m.CONFLICTS, iter([(new, conflicts)])
-        yield m.PRODUCERS, iter([(new, len(tables.producers))])
-        yield (
-            m.CONSUMERS,
-            (
-                (f"{new},{labels({'consumer_group': group.name})}", len(group.channels))
-                for group in groups
-            ),
-        )
-        yield (
-            m.GROUP_COUNT,
-            ((f"{old},{labels({'group': group.name})}", len(group.channels)) for group in groups),
-        )
+    def _conflicts(self) -> Samples:
+        conflicts = 0
+        for number, group in enumerate(self._core.tables.consumers.groups(), 1):
+            conflicts += len(group.signatures) > 1
+            if number % AT_ONCE == 0:
+                yield None
+        yield self._new, conflicts
 
-    def _of_topics(self) -> Iterator[tuple[Family, Samples]]:
-        old, new, rows, items = self._old, self._new, self._rows.topics, self._items
-        busy = [row for row in rows if row.topic.put_count]
+    def _of_members(self) -> Iterator[Table]:
+        old, new, groups = self._old, self._new, self._core.tables.consumers.groups()
 
-        def shown(text: str, chosen: list[TopicRow], value: Callable[[TopicRow], float]) -> Samples:
-            for row in chosen:
-                yield f'{text},topic="{row.text}"', value(row)
+        def members(text: str, label: str) -> Iterator[Sample]:
+            for group in groups:
+                yield f"{text},{labels({label: group.name})}", len(group.channels)
 
-        def counted(value: Callable[[TopicRow], float]) -> Samples:
-            for row in busy:
-                yield f'{new},topic="{row.text}",is_system="{row.system}"', value(row)
+        yield Table(m.CONSUMERS, len(groups), members(new, "consumer_group"))
+        yield Table(m.GROUP_COUNT, len(groups), members(old, "group"))
 
-        yield m.PRODUCER_OFFSET, shown(old, [row for row in rows if row.end], _end)
-        yield (
-            m.PRODUCER_TPS,
-            shown(old, busy, lambda row: items.tps(TOPIC_PUT_NUMS, row.topic.name)),
-        )
-        yield (
-            m.PRODUCER_SIZE,
-            shown(old, busy, lambda row: items.tps(TOPIC_PUT_SIZE, row.topic.name)),
-        )
-        yield m.MESSAGES_IN, counted(lambda row: row.topic.put_count)
-        yield m.BYTES_IN, counted(lambda row: row.topic.put_bytes)
-        yield m.DLQ_OFFSET, self._dead_letters()
-        yield m.KAFKA_TOPIC_OFFSET, self._queue_ends()
+    def _of_topics(self) -> Iterator[Table]:
+        old, new, rows = self._old, self._new, self._rows.topics
+        ended, busy = [row for row in rows if row.end], [row for row in rows if row.topic.put_count]
 
-    def _dead_letters(self) -> Samples:
-        for row in self._rows.topics:
-            if row.topic.name.startswith(DLQ_PREFIX):
-                group = labels({"group": row.topic.name.removeprefix(DLQ_PREFIX)})
-                yield f"{self._old},{group}", row.end
+        def counted(family: Family, value: Callable[[TopicRow], float]) -> Table:
+            return Table(
+                family,
+                len(busy),
+                ((f'{new},topic="{r.text}",is_system="{r.system}"', value(r)) for r in busy),
+            )
 
-    def _queue_ends(self) -> Samples:
-        for row in self._rows.topics:
-            for queue, end in row.ends:
-                yield f'{self._old},topic="{row.text}",partition="{queue}"', end
+        def shown(row: TopicRow) -> str:
+            return f'{old},topic="{row.text}"'
 
-    def _of_groups(self) -> Iterator[tuple[Family, Samples]]:
+        topics = [(row.topic.name, row) for row in busy]
+        yield Table(m.PRODUCER_OFFSET, len(ended), ((shown(row), row.end) for row in ended))
+        yield self._rates(m.PRODUCER_TPS, TOPIC_PUT_NUMS, topics, shown)
+        yield self._rates(m.PRODUCER_SIZE, TOPIC_PUT_SIZE, topics, shown)
+        yield counted(m.MESSAGES_IN, lambda row: row.topic.put_count)
+        yield counted(m.BYTES_IN, lambda row: row.topic.put_bytes)
+        yield self._dead_letters()
+        ends = ((f'{shown(row)},partition="{q}"', end) for row in rows for q, end in row.ends)
+        yield Table(m.KAFKA_TOPIC_OFFSET, sum(len(row.ends) for row in rows), ends)
+
+    def _rates(
+        self, family: Family, kind: str, things: list[tuple[str, T]], text: Callable[[T], str]
+    ) -> Table:
+        """Of those things whose key, which comes before each, has a counter."""
+        items = self._items
+        known = [(key, thing) for key, thing in things if items.knows(kind, key)]
+        if items.full:
+            self._out.drop(family, len(things) - len(known))
+        rates = ((text(thing), items.tps(kind, key)) for key, thing in known)
+        return Table(family, len(known), rates)
+
+    def _dead_letters(self) -> Table:
+        dead = [row for row in self._rows.topics if row.topic.name.startswith(DLQ_PREFIX)]
+
+        def text(row: TopicRow) -> str:
+            return f"{self._old},{labels({'group': row.topic.name.removeprefix(DLQ_PREFIX)})}"
+
+        return Table(m.DLQ_OFFSET, len(dead), ((text(row), row.end) for row in dead))
+
+    def _of_groups(self) -> Iterator[Table]:
         old, new, rows = self._old, self._new, self._rows.groups
+        aged = [row for row in rows if row.latency_ms is not None]
 
-        def exporter(value: Callable[[GroupRow], float | None]) -> Samples:
-            for row in rows:
-                shown = value(row)
-                if shown is not None:
-                    yield f'{old},topic="{row.topic_text}",group="{row.group_text}"', shown
+        def exporter(family: Family, value: Callable[[GroupRow], float]) -> Table:
+            return Table(family, len(rows), ((_exporter(old, row), value(row)) for row in rows))
 
-        def otel(value: Callable[[GroupRow], float | None]) -> Samples:
-            for row in rows:
-                shown = value(row)
-                if shown is not None:
-                    yield f"{new},{_otel(row)}", shown
+        def otel(family: Family, value: Callable[[GroupRow], float]) -> Table:
+            return Table(family, len(rows), ((f"{new},{_otel(row)}", value(row)) for row in rows))
 
-        yield m.CONSUMER_OFFSET, exporter(lambda row: row.committed)
-        yield m.ACCUMULATION, exporter(_lag)
-        yield m.GROUP_DIFF, self._diffs()
-        yield m.LATENCY, exporter(lambda row: row.latency_ms)
-        yield m.LAG, otel(_lag)
-        yield m.LAG_LATENCY, otel(lambda row: row.latency_ms)
-        yield m.INFLIGHT, otel(lambda row: row.inflight)
-        yield m.READY, otel(lambda row: max(0, row.lag - row.inflight))
-        yield m.KAFKA_LAG, self._kafka(_lag, 2)
-        yield m.KAFKA_GROUP_OFFSET, self._kafka(lambda row: row.committed, 1)
+        yield exporter(m.CONSUMER_OFFSET, lambda row: row.committed)
+        yield exporter(m.ACCUMULATION, _lag)
+        yield Table(m.GROUP_DIFF, len(rows), self._diffs())
+        yield otel(m.LAG, _lag)
+        yield otel(m.INFLIGHT, lambda row: row.inflight)
+        yield otel(m.READY, lambda row: max(0, row.lag - row.inflight))
+        ages = ((_exporter(old, row), row.latency_ms or 0) for row in aged)
+        yield Table(m.LATENCY, len(aged), ages)
+        ages = ((f"{new},{_otel(row)}", row.latency_ms or 0) for row in aged)
+        yield Table(m.LAG_LATENCY, len(aged), ages)
+        count = sum(len(row.queues) or 1 for row in rows)
+        yield Table(m.KAFKA_LAG, count, self._kafka(_lag, 2))
+        yield Table(m.KAFKA_GROUP_OFFSET, count, self._kafka(lambda row: row.committed, 1))
 
-    def _kafka(self, of_all: Callable[[GroupRow], float], of_queue: int) -> Samples:
+    def _kafka(self, of_all: Callable[[GroupRow], float], of_queue: int) -> Iterator[Sample]:
         """Of each queue where the rows have them, else of the topic: sums over partitions come out alike."""
         for row in self._rows.groups:
             text = f'{self._old},consumergroup="{row.group_text}",topic="{row.topic_text}"'
@@ -201,56 +213,76 @@ class Scrape:
             for queue in row.queues:
                 yield f'{text},partition="{queue[0]}"', queue[of_queue]
 
-    def _diffs(self) -> Samples:
+    def _diffs(self) -> Iterator[Sample]:
         consumers = self._core.tables.consumers
         for row in self._rows.groups:
             online = consumers.find(row.group)
             members = 0 if online is None else len(online.channels)
             model = 0 if online is None or not online.broadcasting else 1
-            yield (
-                f'{self._old},topic="{row.topic_text}",group="{row.group_text}",'
-                f'countOfOnlineConsumers="{members}",msgModel="{model}"',
-                row.lag,
-            )
+            text = _exporter(self._old, row)
+            yield f'{text},countOfOnlineConsumers="{members}",msgModel="{model}"', row.lag
 
-    def _of_gets(self) -> Iterator[tuple[Family, Samples]]:
-        old, new, items = self._old, self._new, self._items
-        pairs = list(self._core.stats.group_gets.items())
+    def _of_gets(self) -> Iterator[Table]:
+        old, new, stats = self._old, self._new, self._core.stats
+        pairs = list(stats.group_gets.items())
+        backs = list(stats.send_backs.items())
 
-        def rates(kind: str) -> Samples:
-            for (topic, group), _ in pairs:
-                rate = items.tps(kind, f"{topic}@{group}")
-                yield f"{old},{labels({'topic': topic, 'group': group})}", rate
+        def shown(key: tuple[str, str]) -> str:
+            return f"{old},{labels({'topic': key[0], 'group': key[1]})}"
 
-        def counted(size: bool) -> Samples:
-            for (topic, group), gets in pairs:
-                retry = "true" if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else "false"
-                text = labels({"topic": topic, "consumer_group": group, "is_retry": retry})
-                yield f"{new},{text}", gets.size if size else gets.count
+        def text(key: tuple[str, str]) -> str:
+            return f"{new},{labels({'topic': key[0], 'consumer_group': key[1]})}"
 
-        yield m.CONSUMER_TPS, rates(GROUP_GET_NUMS)
-        yield m.CONSUMER_SIZE, rates(GROUP_GET_SIZE)
-        yield m.MESSAGES_OUT, counted(False)
-        yield m.BYTES_OUT, counted(True)
-        yield (
-            m.SEND_BACKS,
-            (
-                (f"{new},{labels({'topic': topic, 'consumer_group': group})}", count)
-                for (topic, group), count in list(self._core.stats.send_backs.items())
-            ),
-        )
+        def counted(size: bool) -> Iterator[Sample]:
+            for key, gets in pairs:
+                retry = "true" if key[0].startswith((RETRY_PREFIX, DLQ_PREFIX)) else "false"
+                yield f'{text(key)},is_retry="{retry}"', gets.size if size else gets.count
+
+        things = [(f"{key[0]}@{key[1]}", key) for key, _ in pairs]
+        yield self._rates(m.CONSUMER_TPS, GROUP_GET_NUMS, things, shown)
+        yield self._rates(m.CONSUMER_SIZE, GROUP_GET_SIZE, things, shown)
+        yield Table(m.MESSAGES_OUT, len(pairs), counted(False))
+        yield Table(m.BYTES_OUT, len(pairs), counted(True))
+        yield Table(m.SEND_BACKS, len(backs), ((text(key), count) for key, count in backs))
 
 
+# In this order they get what room there is: what alerts need, what people look at first, the same by other names.
+_TABLES: Final = (
+    m.DLQ_OFFSET,
+    m.SEND_BACKS,
+    m.LAG,
+    m.MESSAGES_IN,
+    m.LAG_LATENCY,
+    m.MESSAGES_OUT,
+    m.CONSUMERS,
+    m.PRODUCER_OFFSET,
+    m.CONSUMER_OFFSET,
+    m.PRODUCER_TPS,
+    m.CONSUMER_TPS,
+    m.LATENCY,
+    m.BYTES_IN,
+    m.BYTES_OUT,
+    m.PRODUCER_SIZE,
+    m.CONSUMER_SIZE,
+    m.GROUP_COUNT,
+    m.ACCUMULATION,
+    m.GROUP_DIFF,
+    m.INFLIGHT,
+    m.READY,
+    m.KAFKA_LAG,
+    m.KAFKA_GROUP_OFFSET,
+    m.KAFKA_TOPIC_OFFSET,
+)
 _TOPICS: Final = m.PRODUCER_OFFSET, m.PRODUCER_TPS, m.PRODUCER_SIZE, m.MESSAGES_IN, m.BYTES_IN
 _GROUPS: Final = m.CONSUMER_OFFSET, m.ACCUMULATION, m.GROUP_DIFF, m.LAG, m.KAFKA_LAG
 
 
-def _end(row: TopicRow) -> float:
-    return row.end
-
-
 def _lag(row: GroupRow) -> float:
     return row.lag
+
+
+def _exporter(text: str, row: GroupRow) -> str:
+    return f'{text},topic="{row.topic_text}",group="{row.group_text}"'
 
 
 def _otel(row: GroupRow) -> str:
