@@ -11,6 +11,7 @@ from datetime import date
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from tests.pipelines.faulty_store import LOSE, PASS, REFUSE, door
 from tests.pipelines.kit.test_table import OWNER, SCHEMA, SETTINGS, STREAM, SetClock, schema_of
 from tests.pipelines.processes import wait_until
 from tests.pipelines.seaweed import Seaweed, running, weed
@@ -230,3 +231,65 @@ def test_a_writer_that_is_killed_at_any_step_loses_nothing_and_repeats_nothing(r
     assert numbers(root) == list(range(3 * 4))  # killed behind its commit twice, and ended once
     table = started(root, 9)
     assert names(table) == {*table.snapshot.files, *table.snapshot.removed}
+
+
+def do_batches(root: str, count: int) -> int:
+    """As a pipeline that is started again whenever it fails; returns how often it failed."""
+    failures = 0
+    for seed in range(100):
+        try:
+            table = started(root, seed)
+            for batch in range(table.done(STREAM) + 1, count):
+                commit(table, batch, written(table, batch, f"s{seed}"))
+            table.compact(target_bytes=1 << 20, at_least=2)
+            return failures
+        except (PipelineError, OSError):
+            failures += 1
+    raise AssertionError("it never ends")
+
+
+def test_answers_of_commits_that_are_lost_lose_nothing(
+    server: Seaweed, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: set[str] = set()
+
+    def judge(method: str, path: str) -> str:
+        if method == "PUT" and path.endswith(".json") and path not in lost:
+            lost.add(path)
+            return LOSE
+        return PASS
+
+    with door(server.s3, judge) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        do_batches(root, 2)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.s3)
+
+    assert len(lost) >= 4
+    assert numbers(root) == list(range(6))
+    table = started(root, 200)
+    assert names(table) == {*table.snapshot.files, *table.snapshot.removed}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("nth", [2, 3, 7])
+@pytest.mark.parametrize("how", [REFUSE, LOSE])
+def test_a_store_that_fails_each_nth_call(
+    server: Seaweed, root: str, monkeypatch: pytest.MonkeyPatch, nth: int, how: str
+) -> None:
+    calls = 0
+
+    def judge(method: str, path: str) -> str:
+        nonlocal calls
+        calls += 1
+        return how if calls % nth == 0 else PASS
+
+    with door(server.s3, judge) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        do_batches(root, 2)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.s3)
+
+    assert calls > 30
+    assert numbers(root) == list(range(6))
+    table = started(root, 200)
+    assert set(table.snapshot.files) <= names(table)

@@ -218,34 +218,33 @@ class DeltaLog:
         )
         try:
             write(properties)
-        except library.exceptions.CommitFailedError as error:
-            if not self._is_ours(commit, version):
-                raise PipelineError(
-                    f"another process has written version {version} of {self._files.root}: stop it, and start again "
-                    f"({_said(error)})"
-                ) from None
         except (library.exceptions.DeltaError, OSError) as error:
-            raise PipelineError(
-                f"version {version} of {self._files.root} cannot be written: {_said(error)}"
-            ) from None
+            self._explain(error, commit, version)
         self._make_safe(version)
         self._table.update_incremental()
         return version
 
-    def _is_ours(self, commit: Commit, version: int) -> bool:
-        """Whether that version is this commit, whose answer was lost: no other writer has files of these names."""
-        names = {file.path for file in commit.adds}
-        added = {
-            unquote(action["add"]["path"])
-            for action in _actions(self._files, version)
-            if action.get("add")
-        }
+    def _explain(self, error: Exception, commit: Commit, version: int) -> None:
+        """A write has failed. Raises PipelineError unless the version is this commit: its answer was lost."""
+        root = self._files.root
+        try:
+            there = _actions(self._files, version)
+        except OSError as worse:
+            error, there = worse, []
+        if not there:
+            raise PipelineError(
+                f"version {version} of {root} cannot be written: {_said(error)}"
+            ) from None
+        names = {file.path for file in commit.adds}  # nobody else has them
+        added = {unquote(each["add"]["path"]) for each in there if each.get("add")}
         if names and names <= added:
-            return True
+            return
         for name in names:  # they can never count
             if self._files.exists(name):
                 self._files.remove(name)
-        return False
+        raise PipelineError(
+            f"another process has written version {version} of {root}: stop it, and start again ({_said(error)})"
+        ) from None
 
     def _make_safe(self, version: int) -> None:
         """delta-rs does not flush what it has written to a local disk."""
