@@ -12,8 +12,7 @@ from roquette.pipelines.kit.table_files import TableFiles
 from roquette.spark.offsets.route_snapshots import all_topics
 from roquette.spark.source.offsets import QueueRange
 from roquette.spark.source.queues import queue_bounds
-from roquette.spark.source.ranges import FORMAT as RANGES
-from roquette.spark.source.ranges import decode_ranges, register_ranges
+from roquette.spark.source.shares import decode_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -196,12 +195,14 @@ def start_ranges(
     interval_s: int | None,
 ) -> "StreamingQuery":
     """As `start_stream`, but `write` gets what is to be read of the batch, not its messages."""
+    from roquette.spark.source.ranges import FORMAT, register_ranges
+
     register_ranges(spark)
 
     def collected(ranges: "DataFrame", number: int) -> None:
         write([each for row in ranges.collect() for each in decode_ranges(row[0])], number)
 
-    stream = spark.readStream.format(RANGES).options(**options).load()
+    stream = spark.readStream.format(FORMAT).options(**options).load()
     return _start(stream, collected, checkpoint, interval_s)
 
 

@@ -17,7 +17,7 @@ from roquette.pipelines.rows.kinds import NULL, Kind, joined
 from roquette.pipelines.rows.parquet_files import ParquetFiles, add_counts, count_queues
 from roquette.pipelines.rows.readers import body_reader
 from roquette.spark.source.offsets import QueueRange
-from roquette.spark.source.ranges import read_ranges, share_ranges
+from roquette.spark.source.shares import share_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +93,8 @@ def write_batch(spark: "SparkSession", work: BatchWork, ranges: Sequence[QueueRa
 
 def write_share(work: BatchWork, share: Sequence[QueueRange]) -> Written:
     """One task, in a worker."""
+    from roquette.spark.source.ranges import read_ranges
+
     messages = read_ranges(share, work.source, messages_schema())
     return write_messages(work, messages, Entropy().token(8))
 

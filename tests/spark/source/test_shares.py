@@ -6,12 +6,7 @@ from hypothesis import strategies as st
 
 from roquette.message.message import MessageQueue
 from roquette.spark.source.offsets import QueueRange
-from roquette.spark.source.ranges import (
-    decode_ranges,
-    encode_ranges,
-    ranges_by_topic,
-    share_ranges,
-)
+from roquette.spark.source.shares import decode_ranges, encode_ranges, share_ranges
 
 
 def some(*sizes: int, topic: str = "T") -> list[QueueRange]:
@@ -56,7 +51,3 @@ def test_ranges_travel_as_text() -> None:
     ranges = some(3, 4) + some(1, topic="%RETRY%g")
 
     assert decode_ranges(encode_ranges(ranges)) == ranges
-    assert {topic: len(found) for topic, found in ranges_by_topic(ranges).items()} == {
-        "%RETRY%g": 1,
-        "T": 2,
-    }
