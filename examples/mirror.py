@@ -14,7 +14,7 @@ def mirror(spark, old: str, new: str, state: str, topics: str, **trigger):
         spark.readStream.format("rocketmq")
         .options(namesrvAddr=old, subscribe=topics, startingOffsets="earliest")
         .load()
-        .drop("broker_name", "queue_id")  # the other cluster has queues of its own; keys keep their order
+        .drop("broker_name", "queue_id")  # the other cluster has its own; keys keep their order
     )
     return (
         messages.writeStream.format("rocketmq")
