@@ -3,7 +3,7 @@
 usage: python tools/spark_matrix.py [--build] [VERSION ...] [-- PYTEST-ARGUMENT ...]
 
 VERSION is one of those below (all of them if none is given); its environment is .venv-spark-VERSION. With --build the
-environment is only made. Delta Lake's own reader is installed too: tables of `pipeline archive` are read with it.
+environment is only made. 4.1 can only be built: it has nothing of ours, and reads our tables with Iceberg's own library. Delta Lake's own reader is installed too: tables of `pipeline archive` are read with it.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # What pip is asked for. The newest version is that of .venv, on which `make test` runs.
 VERSIONS = {"4.2": ("pyspark>=4.2,<4.3", "deltalake>=1")}
+READERS = {"4.1": "pyspark==4.1.4"}  # there is no Iceberg for newer ones
 TESTS = ("tests/spark", "tests/pipelines")
 MARKS = "not interop and not long"
 
@@ -43,6 +44,18 @@ def build(version: str) -> Path:
     return python
 
 
+def build_reader(version: str) -> None:
+    """An environment that only has PySpark."""
+    venv = ROOT / f".venv-spark-{version}"
+    stamp = venv / ".installed"
+    if not stamp.exists() or stamp.read_text() != READERS[version]:
+        print(f"spark {version}: creating {venv.name} (about 450 MB to download)", flush=True)
+        run(sys.executable, "-m", "venv", venv)
+        pip = (venv / "bin" / "python", "-m", "pip", "install", "-q")
+        run(*pip, "--disable-pip-version-check", READERS[version])
+        stamp.write_text(READERS[version])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("versions", nargs="*", metavar="VERSION", help=", ".join(VERSIONS))
@@ -51,6 +64,9 @@ def main() -> None:
     cut = words.index("--") if "--" in words else len(words)
     asked = parser.parse_args(words[:cut])
     for version in asked.versions or VERSIONS:
+        if version in READERS and asked.build:
+            build_reader(version)
+            continue
         if version not in VERSIONS:
             parser.error(f"no version {version}: there is {', '.join(VERSIONS)}")
         python = build(version)

@@ -18,6 +18,7 @@ from tests.pipelines.kit.test_iceberg_table import (
     ARROW,
     DAY,
     SETTINGS,
+    STREAM,
     SetClock,
     add,
     column,
@@ -53,7 +54,7 @@ def evolved(path: Path, clock: SetClock) -> IcebergTable:
     kind = pa.struct([("a", pa.float64()), ("b", pa.string())])
     wide = wide.append_column("inner", pa.array(values, kind))
     adds = write(table, "batch-0000000003-x", wide)
-    table.commit(Commit(adds=adds, batch=("s", 3)), "STREAMING UPDATE")
+    table.commit(Commit(adds=adds, batch=(STREAM, 3)), "STREAMING UPDATE")
     return table
 
 
@@ -67,7 +68,7 @@ def test_tables_evolve_and_widen_and_are_compacted(tmp_path: Path, clock: SetClo
     done = table.compact(target_bytes=1 << 20, at_least=2)
 
     assert (done.partitions, done.files_before, done.files_after, done.rows) == (1, 3, 1, 22)
-    assert table.done("s") == 3
+    assert table.done(STREAM) == 3
     assert len(table.snapshot.files) == 2
     after = peer(tmp_path).scan().to_arrow().sort_by("n").cast(peer_schema(tmp_path))
     assert after.equals(before)
@@ -143,7 +144,7 @@ def test_fields_come_within_columns(tmp_path: Path, clock: SetClock) -> None:
         else:
             table.widen(schema, {})
         adds = write(table, f"batch-{number:010}-x", some(names))
-        table.commit(Commit(adds=adds, batch=("s", number)), "STREAMING UPDATE")
+        table.commit(Commit(adds=adds, batch=(STREAM, number)), "STREAMING UPDATE")
     expected = [{"a": 5, "b": None}, {"a": 5, "b": 5}]
     for files in (2, 1):
         found = peer(tmp_path).scan().to_arrow().sort_by("n")

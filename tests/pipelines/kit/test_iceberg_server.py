@@ -18,6 +18,7 @@ from tests.pipelines.kit.test_iceberg_table import (
     OWNER,
     SCHEMA,
     SETTINGS,
+    STREAM,
     SetClock,
     add,
     column,
@@ -26,9 +27,8 @@ from tests.pipelines.kit.test_iceberg_table import (
     write,
 )
 
-from roquette.pipelines.kit.iceberg_catalog import CatalogAddress
+from roquette.pipelines.kit.iceberg_address import CatalogAddress
 from roquette.pipelines.kit.iceberg_table import (
-    ORPHANS_KEPT_MS,
     IcebergTable,
     open_iceberg_table,
 )
@@ -74,23 +74,31 @@ def test_a_table_in_a_store_lives(catalog: CatalogAddress) -> None:
     for batch in range(3):
         add(table, range(batch * 3, batch * 3 + 3), batch)
     write(table, "batch-0000000003-x", rows(range(9, 12)))  # and killed here
+    write(table, "batch-0000000002-y", rows(range(6, 9)))  # another attempt of a batch that is done
     table.close()
 
     table = started("flights", catalog, 2)
-    assert (table.done("s"), table.snapshot.settings) == (2, SETTINGS)
+    assert (table.done(STREAM), table.snapshot.settings) == (2, SETTINGS)
     table.widen(wider(column("n", "long"), column("more", "string")), {})
     done = table.compact(target_bytes=1 << 20, at_least=2)
     assert (done.files_before, done.files_after, done.rows) == (3, 1, 9)
     assert numbers(table) == list(range(9))
     names = [file.path for file in table.files.list_tree()]
-    assert len(names) == 5  # nobody knows whose the one is that no snapshot knows: it is too young
+    assert (
+        len(names) == 5
+    )  # three that were joined, the new one, and one that another writer may be about to commit
     table.close()
 
-    table = started("flights", catalog, 3, ahead_ms=2 * ORPHANS_KEPT_MS)
+    table = started("flights", catalog, 3, ahead_ms=120_000)
     assert table.vacuum(keep_ms=60_000) == 3
-    assert [file.path for file in table.files.list_tree()] == list(table.snapshot.files)
-    assert numbers(table) == list(range(9))
-    assert opened("flights", catalog, 4).snapshot.batches == {"s": 2}
+    (left,) = {file.path for file in table.files.list_tree()} - set(table.snapshot.files)
+    assert left == "dt=2013-01-01/batch-0000000003-x-00000.parquet"
+    add(table, range(9, 12), 3)
+    table.close()
+    table = started("flights", catalog, 5)
+    assert {file.path for file in table.files.list_tree()} == set(table.snapshot.files)
+    assert numbers(table) == list(range(12))
+    assert opened("flights", catalog, 4).snapshot.batches == {STREAM: 3}
     table.close()
 
 
@@ -103,12 +111,12 @@ def test_of_two_writers_in_a_store_the_second_fails(catalog: CatalogAddress) -> 
     with pytest.raises(PipelineError, match="another process has changed"):
         add(table, range(3, 6), 1)
     with pytest.raises(PipelineError, match="another process has changed"):
-        table.commit(Commit(batch=("s", 1)), "X")
+        table.commit(Commit(batch=(STREAM, 1)), "X")
     with pytest.raises(PipelineError, match="another process has changed"):
         opened("contested", catalog, 3).create(SCHEMA, ("dt",), SETTINGS)
 
     found = opened("contested", catalog, 4)
-    assert found.snapshot.batches == {"s": 0, "other": 0}
+    assert found.snapshot.batches == {STREAM: 0, "other": 0}
     assert numbers(found) == [0, 1, 2]
 
 

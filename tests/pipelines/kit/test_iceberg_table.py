@@ -38,7 +38,8 @@ from roquette.pipelines.kit.iceberg_table import (
 )
 
 OWNER = Owner("archive", "T")
-SETTINGS = {STREAM_SETTING: "archive-1", TOPIC_SETTING: "T", ROWS_SETTING: "{}"}
+STREAM = "archive-1"
+SETTINGS = {STREAM_SETTING: STREAM, TOPIC_SETTING: "T", ROWS_SETTING: "{}"}
 DAY = date(2013, 1, 1)
 
 
@@ -121,7 +122,7 @@ def write(table: TableWriter, name: str, some: pa.Table) -> list[DataFile]:
 
 def add(table: TableWriter, numbers: range, batch: int, day: date = DAY) -> None:
     adds = write(table, f"batch-{batch:010}-x", rows(numbers, day))
-    table.commit(Commit(adds=adds, batch=("s", batch)), "STREAMING UPDATE")
+    table.commit(Commit(adds=adds, batch=(STREAM, batch)), "STREAMING UPDATE")
 
 
 def peer(path: Path) -> Any:
@@ -141,12 +142,12 @@ def test_batches_count_once_they_are_committed(tmp_path: Path, clock: SetClock) 
     left = write(table, "batch-0000000001-x", rows(range(5, 9)))  # and killed here
     assert numbers_in(path) == list(range(5))
     with pytest.raises(PipelineError, match="has batch 0 already"):
-        table.commit(Commit(adds=left, batch=("s", 0)), "STREAMING UPDATE")
+        table.commit(Commit(adds=left, batch=(STREAM, 0)), "STREAMING UPDATE")
     table.close()
 
     again = new_table(path, clock)
 
-    assert (again.done("s"), again.done("t"), again.snapshot.rows) == (0, -1, 5)
+    assert (again.done(STREAM), again.done("t"), again.snapshot.rows) == (0, -1, 5)
     assert data_files(again.files) == ["dt=2013-01-01/batch-0000000000-x-00000.parquet"]
     assert again.snapshot.settings == SETTINGS
     assert (again.snapshot.partitioned_by, again.snapshot.version) == (("dt",), 1)
@@ -215,7 +216,7 @@ def test_of_two_writers_the_second_fails_and_has_changed_nothing(
         if act == "append":
             add(table, range(9), 2)
         elif act == "empty":
-            table.commit(Commit(batch=("s", 2)), "X")
+            table.commit(Commit(batch=(STREAM, 2)), "X")
         elif act == "widen":
             table.widen(wider(column("word2", "string")), {})
         elif act == "compact":
@@ -239,7 +240,7 @@ def test_files_without_statistics_are_asked_themselves(tmp_path: Path, clock: Se
     pq.write_table(rows(range(4)).drop_columns(["dt"]), folder / "part-00000-x.snappy.parquet")
 
     adds = table.publish(staging, "batch-0000000000")
-    table.commit(Commit(adds=adds, batch=("s", 0)), "STREAMING UPDATE")
+    table.commit(Commit(adds=adds, batch=(STREAM, 0)), "STREAMING UPDATE")
 
     assert adds[0].stats == ""
     (file,) = table.snapshot.files.values()
@@ -262,7 +263,7 @@ def test_files_with_other_columns_are_refused(
     file = DataFile(path, table.files.stat(path).size, 3, 0, (("dt", "2013-01-01"),))
 
     with pytest.raises(PipelineError, match="has other columns than its table"):
-        table.commit(Commit(adds=[file], batch=("s", 0)), "STREAMING UPDATE")
+        table.commit(Commit(adds=[file], batch=(STREAM, 0)), "STREAMING UPDATE")
 
     assert table.snapshot.version == 0
 
@@ -285,19 +286,19 @@ def test_large_files_are_made_and_left_alone(tmp_path: Path, clock: SetClock) ->
 def test_compaction_that_loses_rows_changes_nothing(
     tmp_path: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from roquette.pipelines.kit import iceberg_compaction
+    from roquette.pipelines.rows import joined_files
 
     table = new_table(tmp_path, clock)
     add(table, range(5), 0)
     add(table, range(5, 9), 1)
-    whole = iceberg_compaction._batches
+    whole = joined_files._rows
 
-    def some(*given: Any) -> Iterator[pa.RecordBatch]:
+    def some(*given: Any) -> Iterator[pa.Table]:
         for batch in whole(*given):
             yield batch.slice(1)
 
-    monkeypatch.setattr(iceberg_compaction, "_batches", some)
-    with pytest.raises(PipelineError, match="read 9 rows and wrote 7: nothing was changed"):
+    monkeypatch.setattr(joined_files, "_rows", some)
+    with pytest.raises(PipelineError, match="read 7 rows where the table has 9: nothing was"):
         table.compact(target_bytes=1 << 20, at_least=2)
     assert numbers_in(tmp_path) == list(range(9))
 
@@ -324,7 +325,7 @@ def test_replaced_files_stay_for_readers_and_then_go(tmp_path: Path, clock: SetC
     assert (table.vacuum(keep_ms=60_000), table.expired(keep_ms=0)) == (0, [])
     table.close()
     again = new_table(tmp_path, clock)
-    assert (again.done("s"), again.snapshot.rows) == (2, 9)
+    assert (again.done(STREAM), again.snapshot.rows) == (2, 9)
     again.close()
 
 
@@ -441,4 +442,4 @@ def test_a_long_history_stays_short(tmp_path: Path, clock: SetClock) -> None:
     assert len(list((tmp_path / "metadata").glob("*.metadata.json"))) <= 10
     assert numbers_in(tmp_path) == list(range(25))
     found = open_table(tmp_path, clock).snapshot
-    assert (found.rows, len(found.files), found.batches) == (25, 25, {"s": 24})
+    assert (found.rows, len(found.files), found.batches) == (25, 25, {STREAM: 24})

@@ -17,10 +17,9 @@ from roquette.pipelines.archive.certificate import Certificate, Queue, decode_ce
 from roquette.pipelines.archive.report import QueueCount, TopicResult, build_result
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
-from roquette.pipelines.kit.options import PipelineOptions
-from roquette.pipelines.kit.stream import Batches, await_end
+from roquette.pipelines.kit.stream import Batches, Sum, await_end
 from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable, discard
-from roquette.pipelines.kit.table import open_table
+from roquette.pipelines.kit.table_formats import TableOptions
 from roquette.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
 from roquette.pipelines.kit.table_values import Commit, Compaction
 from roquette.pipelines.kit.table_writer import TableWriter
@@ -51,7 +50,7 @@ _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")  # of columns, says Delta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveOptions(PipelineOptions):
+class ArchiveOptions(TableOptions):
     """Options of `archive`."""
 
     topics: tuple[str, ...] = option(REQUIRED, "Topics, with commas or repeated.", metavar="TOPIC")
@@ -119,22 +118,26 @@ def plan(options: ArchiveOptions) -> Plan:
     states = find_topics(options.namesrv, options.topics, stream_options(options))
     writes, notes = _places(options), []
     for topic in options.topics:
-        there = open_table(f"{options.to}/{folder_name(topic)}").snapshot
+        there = options.tables().open(_root(options, topic)).snapshot
         if options.format == "json" and not options.schema and there.version < 0:
             notes.append(f"schema of {topic}: to be inferred from {options.sample:,} messages")
     notes.append("until stopped" if options.follow else "until what there is now has been read")
     return Plan(reads=describe(states), writes=writes, notes=notes)
 
 
+def _root(options: ArchiveOptions, topic: str) -> str:
+    return f"{options.to}/{folder_name(topic)}"
+
+
 def _places(options: ArchiveOptions) -> list[str]:
     """A plan's lines about each table. Raises ConfigError for one that is not this archive's."""
     keep_ms, lines = options.keep_replaced_minutes * 60_000, []
     for topic in options.topics:
-        table = open_table(f"{options.to}/{folder_name(topic)}")
+        table = options.tables().open(_root(options, topic))
         lines += table.describe(Owner("archive", topic), keep_ms=keep_ms)
         kept_form(table, options)
         if options.format != "raw":
-            apart = open_table(table.files.root + QUARANTINE)
+            apart = options.tables().open(_root(options, topic) + QUARANTINE)
             said = apart.describe(Owner("archive", topic, quarantine=True), keep_ms=keep_ms)
             lines += [f"{said[0]}, for rows that cannot be read", *said[1:]]
     return lines
@@ -174,8 +177,7 @@ def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> N
     job.progress.step(f"archiving {names}")
     queries = [each.start() for each in group]
     total = None if options.follow else sum(each.waiting_rows for each in group)
-    batches = group[0].batches if len(group) == 1 else _Sum(group)
-    await_end(job, queries, batches, total)
+    await_end(job, queries, Sum([each.batches for each in group]), total)
     for each in group:
         each.tidy()
 
@@ -207,21 +209,6 @@ def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm | No
     return form
 
 
-class _Sum:
-    """The batches of several topics, counted together."""
-
-    def __init__(self, group: "list[TopicArchive]") -> None:
-        self._group = group
-
-    @property
-    def rows(self) -> int:
-        return sum(each.batches.rows for each in self._group)
-
-    @property
-    def count(self) -> int:
-        return sum(each.batches.count for each in self._group)
-
-
 class TopicArchive(StreamedTable):
     """One topic on its way into its table and its quarantine."""
 
@@ -233,8 +220,8 @@ class TopicArchive(StreamedTable):
         job: Job,
         spark: "SparkSession",
     ) -> None:
-        root = f"{options.to}/{folder_name(topic)}"
-        super().__init__(Owner("archive", topic), root, job, spark)
+        owner = Owner("archive", topic)
+        super().__init__(owner, _root(options, topic), job, spark, options.tables())
         self.batches = Batches(job, options.max_rate)
         self._states = states
         self._options = options

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import load_catalog
@@ -17,32 +16,17 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.utils.config import Config
 from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
 
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import PipelineError
+from roquette.pipelines.kit.iceberg_address import CatalogAddress
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import OWN_FOLDER
 
 NAME = "roquette"  # of the catalog; variables PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL and so on belong to it
 CATALOG_FILE = f"{OWN_FOLDER}/catalog.db"
 _NOT_IN_NAMES = re.compile(r"\W+", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogAddress:
-    """A server of Iceberg's REST catalog; without an address the table has a catalog in its own folder.
-
-    Secrets are not part of it: pyiceberg reads them from variables PYICEBERG_CATALOG__ROQUETTE__...
-
-    Attributes:
-        uri: such as http://host:8181.
-        warehouse: what the server calls the place of tables; may be empty.
-        namespace: of the tables; parts with dots.
-    """
-
-    uri: str = ""
-    warehouse: str = ""
-    namespace: str = "roquette"
 
 
 def check_root(root: str, address: CatalogAddress) -> None:
@@ -119,6 +103,8 @@ class TableCatalog:
             ) from None
         except (NoSuchTableError, NoSuchNamespaceError):
             raise
+        except SQLAlchemyError as error:
+            raise PipelineError(f"the catalog of {self._files.root}: {error}") from None
         except (RESTError, RequestException) as error:
             raise PipelineError(
                 f"the catalog {self._address.uri} of {self._files.root}: {error} (pyiceberg takes secrets from "

@@ -56,7 +56,7 @@ def to_iceberg(
     spec, schema = metadata.spec(), metadata.schema()
     given = dict(file.partition)
     values = [
-        partition_scalar(schema.find_type(field.source_id), given.get(field.name))
+        _partition_value(schema.find_type(field.source_id), given.get(field.name))
         for field in spec.fields
     ]
     made = IcebergFile.from_args(
@@ -234,8 +234,8 @@ def _json_value(kind: types.IcebergType, bound: bytes) -> Any:
     return value
 
 
-def partition_scalar(kind: types.IcebergType, text: str | None) -> Any:
-    """The value of a partition in a folder's name, as Iceberg counts it: days and microseconds since 1970."""
+def _partition_value(kind: types.IcebergType, text: str | None) -> Any:
+    """As Iceberg counts: days and microseconds since 1970."""
     if text is None or isinstance(kind, types.StringType):
         return text
     match kind:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import ValidationError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
@@ -18,8 +19,8 @@ from roquette.base.files import FileLock
 from roquette.errors import ConfigError
 from roquette.pipelines.kit import iceberg_history as history
 from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.iceberg_catalog import CatalogAddress, TableCatalog, check_root
-from roquette.pipelines.kit.iceberg_compaction import join_files
+from roquette.pipelines.kit.iceberg_address import CatalogAddress
+from roquette.pipelines.kit.iceberg_catalog import TableCatalog, check_root
 from roquette.pipelines.kit.iceberg_files import from_iceberg, to_iceberg
 from roquette.pipelines.kit.iceberg_schema import (
     iceberg_schema,
@@ -30,9 +31,12 @@ from roquette.pipelines.kit.table_data import publish_staged, read_table, small_
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import (
     OWN_FOLDER,
+    STAGING,
     Owner,
     check_place,
+    dead_staging,
     leftovers,
+    numbered,
     own_names,
 )
 from roquette.pipelines.kit.table_values import Commit, Compaction, DataFile, Snapshot
@@ -41,8 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 METADATA_FOLDER, DATA_FOLDER = "metadata", "data"
-STAGING = f"{OWN_FOLDER}/staging"
-ORPHANS_KEPT_MS = 24 * 3_600_000  # where no lock keeps others out, and for files of metadata
+ORPHANS_KEPT_MS = 24 * 3_600_000  # files of metadata
 _UNFINISHED = r"00000-[-0-9a-f]{36}\.metadata\.json"  # of a creation that was killed
 _BATCH = "roquette.txn."  # and the stream
 _INFO = "roquette.info."  # and the name
@@ -82,7 +85,8 @@ class IcebergTable:
 
     def clean(self) -> None:
         """Remove what a killed writer left half done. Options, schema and topic have been checked by now."""
-        self.files.remove_tree(STAGING)
+        for folder in dead_staging(self.files, self.snapshot):
+            self.files.remove_tree(folder)
         if self._table is None:
             for file in () if self._catalog.shared else self._home.list_tree(METADATA_FOLDER):
                 self._home.remove(file.path)
@@ -182,7 +186,7 @@ class IcebergTable:
 
     def new_staging(self) -> str:
         """A folder of its own for each attempt of a job."""
-        return f"{STAGING}/{self._entropy.token()}"
+        return f"{STAGING}/{numbered(self.snapshot, self._entropy)}"
 
     def publish(self, staging: str, prefix: str) -> list[DataFile]:
         """As `TableWriter` says."""
@@ -194,20 +198,12 @@ class IcebergTable:
         Raises:
             PipelineError: another writer was faster, or files have other columns: nothing of this commit counts.
         """
-        footers = {
-            file.path: None if file.stats else self._footer(file.path) for file in commit.adds
-        }
-        return self._commit(commit, operation, footers)
-
-    def _commit(
-        self,
-        commit: Commit,
-        operation: str,
-        footers: Mapping[str, pq.FileMetaData | None],
-    ) -> int:
         adds = {
             file.path: to_iceberg(
-                file, self._address(file.path), self._table.metadata, footers[file.path]
+                file,
+                self._address(file.path),
+                self._table.metadata,
+                None if file.stats else self._footer(file.path),
             )
             for file in commit.adds
         }
@@ -232,13 +228,14 @@ class IcebergTable:
 
     def compact(
         self,
-        spark: "SparkSession | None" = None,
         *,
         target_bytes: int,
         at_least: int,
         stop: Callable[[], bool] = lambda: False,
     ) -> Compaction:
-        """As `TableWriter` says; no Spark is used. A table in which another program has deleted rows is left alone."""
+        """As `TableWriter` says. A table in which another program has deleted rows is left alone."""
+        from roquette.pipelines.rows.joined_files import join_files
+
         total = Compaction()
         if self._table is None or history.has_deletes(self._table):
             return total
@@ -247,7 +244,11 @@ class IcebergTable:
         for _, small in small_files(mine, target_bytes=target_bytes, at_least=at_least):
             if stop():
                 break
-            after = self._compact_one(small, target_bytes)
+            name = f"compact-{numbered(self.snapshot, self._entropy)}"
+            schema = schema_to_pyarrow(self._table.schema())
+            after = join_files(self.files, small, name, schema, target_bytes=target_bytes)
+            info = {"files_before": len(small), "files_after": len(after)}
+            self.commit(Commit(adds=after, removes=small, data_change=False, info=info), "OPTIMIZE")
             total = Compaction(
                 total.partitions + 1,
                 total.files_before + len(small),
@@ -255,20 +256,6 @@ class IcebergTable:
                 total.rows + sum(file.rows for file in after),
             )
         return total
-
-    def _compact_one(self, small: Sequence[DataFile], target_bytes: int) -> list[DataFile]:
-        name = f"compact-{self._entropy.token()}"
-        made = join_files(self.files, self._table.schema(), small, name, target_bytes)
-        after = [each.file for each in made]
-        before, now = sum(file.rows for file in small), sum(file.rows for file in after)
-        if before != now:
-            raise PipelineError(
-                f"compaction of {self.files.root} read {before} rows and wrote {now}: nothing was changed"
-            )
-        info = {"files_before": len(small), "files_after": len(after)}
-        commit = Commit(adds=after, removes=small, data_change=False, info=info)
-        self._commit(commit, "OPTIMIZE", {each.file.path: each.footer for each in made})
-        return after
 
     def expired(self, *, keep_ms: int) -> list[str]:
         """As `TableWriter` says. Only files under names that we give."""
@@ -314,11 +301,8 @@ class IcebergTable:
                 self._home.remove(file.path)
 
     def _orphans(self) -> list[str]:
-        """Data files of ours that no snapshot knows; those that may be another writer's of now are left out."""
-        found = leftovers(self.files, self.snapshot)
-        if self._lock is None or self._catalog.shared:
-            before_ms = self._clock.now_ms() - ORPHANS_KEPT_MS
-            found = [path for path in found if self.files.stat(path).modified_ms < before_ms]
+        """Data files of ours that no snapshot knows."""
+        found = leftovers(self.files, self.snapshot, only_past=self._catalog.shared)
         if not found:
             return []
         every = history.data_files(self._table, self._table.metadata.snapshots)

@@ -52,6 +52,23 @@ class Batches:
             self._paced_from = due
 
 
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The batches of several queries, counted together."""
+
+    parts: Sequence[Batches]
+
+    @property
+    def rows(self) -> int:
+        """Rows so far."""
+        return sum(each.rows for each in self.parts)
+
+    @property
+    def count(self) -> int:
+        """Batches so far."""
+        return sum(each.count for each in self.parts)
+
+
 class Counted(Protocol):
     """How far some queries are."""
 

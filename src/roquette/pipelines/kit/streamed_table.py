@@ -9,7 +9,7 @@ from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import Job, PipelineError
 from roquette.pipelines.kit.message_rows import DAY, bad_rows
-from roquette.pipelines.kit.table import open_table
+from roquette.pipelines.kit.table_formats import TableFormat
 from roquette.pipelines.kit.table_place import CHECKPOINT, STREAM_SETTING, TOPIC_SETTING, Owner
 from roquette.pipelines.kit.table_values import Commit, DataFile
 from roquette.pipelines.kit.table_writer import TableWriter
@@ -32,12 +32,21 @@ class StreamedTable:
         PipelineError: another process writes there.
     """
 
-    def __init__(self, owner: Owner, root: str, job: Job, spark: "SparkSession") -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        root: str,
+        job: Job,
+        spark: "SparkSession",
+        tables: TableFormat = TableFormat(),  # noqa: B008 (a frozen value)
+    ) -> None:
         self.topic = owner.topic
         self._pipeline = owner.pipeline
         self._job = job
         self._spark = spark
-        self.table: TableWriter = open_table(root, clock=job.clock)
+        self._root = root
+        self._tables = tables
+        self.table = tables.open(root, clock=job.clock)
         self.table.claim(owner)
         self.quarantine: TableWriter | None = None
         self._stream_id = ""
@@ -56,7 +65,7 @@ class StreamedTable:
 
     def claim_quarantine(self, *, fresh: bool) -> TableWriter:
         """Raises ConfigError when a new table would stand beside an older quarantine, and as `__init__` does."""
-        apart: TableWriter = open_table(self.table.files.root + QUARANTINE, clock=self._job.clock)
+        apart = self._tables.open(self._root + QUARANTINE, clock=self._job.clock)
         apart.claim(Owner(self._pipeline, self.topic, quarantine=True))
         if fresh and apart.snapshot.files:
             apart.close()
