@@ -5,6 +5,7 @@ import typer
 from roquette.cli import (
     acl,
     apply,
+    bench,
     broker,
     client,
     cluster,
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(messages.app, name="msg")
     app.add_typer(dlq.app, name="dlq")
     app.add_typer(client.app, name="client")
+    app.add_typer(bench.app, name="bench")
     app.command()(cluster.cluster)
     app.command()(apply.apply)
     app.command()(doctor.doctor)

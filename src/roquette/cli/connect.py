@@ -90,14 +90,18 @@ def confirm(deed: str, yes: bool) -> None:
     typer.confirm(f"{deed}?", abort=True, err=True)
 
 
-def client_of(name_servers: str, login: str | None, group: str | None = None) -> "Client":
-    """A client for a verb, who is what the login file says; raises ConfigError."""
+def client_of(
+    name_servers: str, login: str | None, group: str | None = None, **settings: Any
+) -> "Client":
+    """A client for a verb, who is what the login file says; `settings` are ClientConfig's. Raises ConfigError."""
     from roquette.admin.login import login_of
     from roquette.client.client import Client
     from roquette.client.config import ClientConfig
 
     who = login_of(login, os.environ)
-    config = ClientConfig(name_servers=name_servers, tls=who.tls, credentials=who.credentials)
+    config = ClientConfig(
+        name_servers=name_servers, tls=who.tls, credentials=who.credentials, **settings
+    )
     return Client(config=config) if group is None else Client(config=config, group=group)
 
 
@@ -109,9 +113,9 @@ class Cluster:
         self.output = output
         self._login = login
 
-    def client(self, group: str | None = None) -> "Client":
-        """A client of this cluster; `async with` starts it."""
-        return client_of(self.name_servers, self._login, group)
+    def client(self, group: str | None = None, **settings: Any) -> "Client":
+        """A client of this cluster, with these settings of ClientConfig; `async with` starts it."""
+        return client_of(self.name_servers, self._login, group, **settings)
 
     @property
     def for_programs(self) -> bool:

@@ -18,6 +18,8 @@ _ROWS: Final = {
     "broker config get": "roquette.admin.settings:SettingRow",
     "namesrv config get": "roquette.admin.settings:SettingRow",
     "namesrv diff": "roquette.admin.disagreement:DifferenceRow",
+    "bench pub": "roquette.cli.bench_meter:BenchRow",
+    "bench sub": "roquette.cli.bench_meter:BenchRow",
     "context ls": "roquette.cli.context:ContextRow",
 }
 """The Struct of each command's rows; its output is an array of them."""
