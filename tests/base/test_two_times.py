@@ -83,6 +83,8 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/transactions/checks.py": (STORED, "_run _save load"),
     "apps/secure.py": ("certificates say from when to when they hold", "secured"),
     "cli/backup.py": ("a backup says when it was made", "backup_command"),
+    "cli/bench.py": ("places that are times", "sub_command"),
+    "cli/bench_run.py": ("how old a message is when it arrives", "receive received"),
     "cli/consume.py": ("places that are times", "_place"),
     "cli/dlq.py": ("places that are times", "_moment"),
     "cli/group.py": ("places that are times", "seek_command"),
