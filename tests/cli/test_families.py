@@ -72,3 +72,18 @@ def test_settings_are_shown_and_changed(roquette: Roquette, namesrv: str) -> Non
     ):
         error = roquette(*words).exception
         assert isinstance(error, ConfigError | ClientError) and text in str(error), words
+
+
+def test_a_name_that_may_be_wrong_is_asked_about_and_whole_messages_have_every_form(
+    roquette: Roquette,
+) -> None:
+    fill(roquette, "whole", "whole")
+    typed = roquette("group", "seek", "wohle", "--topic", "whole", "--to", "first", "--dry-run")
+    right = roquette("group", "seek", "whole", "--topic", "whole", "--to", "first", "--dry-run")
+
+    assert "group wohle has read nothing of topic whole yet: is the name right?" in typed.stderr
+    assert "is the name right" not in right.stderr
+    place = ("msg", "get", "broker-a:0:3", "--topic", "whole")
+    assert json.loads(roquette(*place).stdout)["body"] == "d"
+    assert 'body: "d"' in roquette(*place, "-o", "yaml").stdout
+    assert roquette(*place, "-o", "csv").stdout.startswith("topic,broker,queue,offset,id,")

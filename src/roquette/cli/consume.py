@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -157,25 +157,27 @@ def _place(offset: str) -> "Place":
 
 
 def as_json_line(message: "ReceivedMessage") -> str:
+    """`fields_of` a message as JSON."""
+    return json.dumps(fields_of(message), ensure_ascii=False)
+
+
+def fields_of(message: "ReceivedMessage") -> dict[str, Any]:
     """Everything known of a message; a body that is not UTF-8 is `body_base64` instead of `body`."""
     try:
         body = {"body": message.body.decode()}
     except UnicodeDecodeError:
         body = {"body_base64": base64.b64encode(message.body).decode()}
-    return json.dumps(
-        {
-            "topic": message.topic,
-            "broker": message.queue.broker_name,
-            "queue": message.queue.queue_id,
-            "offset": message.queue_offset,
-            "id": message.message_id,
-            "tag": message.tags,
-            "keys": list(message.keys),
-            **body,
-            "properties": message.properties,
-            "born_ms": message.born_timestamp_ms,
-            "stored_ms": message.store_timestamp_ms,
-            "reconsume_times": message.reconsume_times,
-        },
-        ensure_ascii=False,
-    )
+    return {
+        "topic": message.topic,
+        "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id,
+        "offset": message.queue_offset,
+        "id": message.message_id,
+        "tag": message.tags,
+        "keys": list(message.keys),
+        **body,
+        "properties": message.properties,
+        "born_ms": message.born_timestamp_ms,
+        "stored_ms": message.store_timestamp_ms,
+        "reconsume_times": message.reconsume_times,
+    }

@@ -91,6 +91,8 @@ def seek_command(
 
     place = parse_place(to, SystemClock().now_ms())
     plan = cluster.run(plan_seek(group, topic, place, queue))
+    if all(row.committed < 0 and not row.online for row in plan.rows):
+        say(f"group {group} has read nothing of topic {topic} yet: is the name right?")
     if dry_run:
         cluster.show(plan.rows)
         return

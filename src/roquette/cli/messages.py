@@ -14,8 +14,8 @@ from roquette.cli.connect import (
     cluster_verb,
     confirm,
 )
-from roquette.cli.consume import as_json_line, consume
-from roquette.cli.output import say
+from roquette.cli.consume import as_json_line, consume, fields_of
+from roquette.cli.output import Output, say, show_value
 
 if TYPE_CHECKING:
     from roquette.message.message import ReceivedMessage
@@ -42,7 +42,16 @@ OfTopic = Annotated[
 @cluster_verb
 def get_command(cluster: Cluster, message: Which, topic: OfTopic = None) -> None:
     """Print one message with everything known of it, as JSON."""
-    print(as_json_line(asyncio.run(_get(cluster, message, topic))))
+    _show_whole(cluster, [asyncio.run(_get(cluster, message, topic))])
+
+
+def _show_whole(cluster: Cluster, messages: "list[ReceivedMessage]") -> None:
+    """With bodies: a JSON object a line, or YAML or CSV if that is asked for."""
+    if cluster.output in (Output.YAML, Output.CSV):
+        show_value([fields_of(message) for message in messages], cluster.output)
+    else:
+        for message in messages:
+            print(as_json_line(message))
 
 
 async def _get(cluster: Cluster, which: str, topic: str | None) -> "ReceivedMessage":
@@ -74,8 +83,7 @@ def find_command(
 
     found = asyncio.run(run())
     if bodies:
-        for message in found:
-            print(as_json_line(message))
+        _show_whole(cluster, found)
     else:
         cluster.show(
             [row_of(message) for message in found], empty=f"no message of {topic} has the key {key}"
