@@ -1,0 +1,1 @@
+"""Structured Streaming over topics: windows, joins, state and merges."""
