@@ -18,7 +18,13 @@ from roquette.pipelines.archive.report import QueueCount, TopicResult, build_res
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.pipelines.kit.stream import Batches, Sum, await_end
-from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable, discard
+from roquette.pipelines.kit.streamed_table import (
+    QUARANTINE,
+    StreamedTable,
+    discard,
+    is_fresh,
+    position_files,
+)
 from roquette.pipelines.kit.table_formats import TableOptions
 from roquette.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
 from roquette.pipelines.kit.table_values import Commit, Compaction
@@ -26,7 +32,6 @@ from roquette.pipelines.kit.table_writer import TableWriter
 from roquette.pipelines.kit.topics import (
     QueueBounds,
     beginning_at,
-    checkpoint_offsets,
     describe,
     find_topics,
     folder_name,
@@ -46,7 +51,6 @@ if TYPE_CHECKING:
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
 CERTIFICATE = "certificate"  # in the table's commits
 EVOLUTIONS = ("add", "fixed", "fail")
-_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")  # of columns, says Delta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,12 @@ class ArchiveOptions(TableOptions):
 
     topics: tuple[str, ...] = option(REQUIRED, "Topics, with commas or repeated.", metavar="TOPIC")
     to: str = option(REQUIRED, "Directory or address (s3a://...) for the tables.", metavar="DIR")
+    checkpoints: str = option(
+        "",
+        "Where Spark keeps how far it has read; default is in each table's folder. A local directory, for tables in an "
+        "object store, does without Hadoop's jars.",
+        metavar="DIR",
+    )
     format: str = option("json", "What bodies are.", choices=forms.FORMATS)
     schema: str = option(
         "",
@@ -182,21 +192,13 @@ def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> N
         each.tidy()
 
 
-def is_fresh(table: TableWriter) -> bool:
-    """Whether it does not exist, or the run that created it ended before it began to read."""
-    there = table.snapshot
-    return there.version < 0 or not (
-        there.batches or there.files or checkpoint_offsets(table.files, CHECKPOINT)
-    )
-
-
 def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm | None:
     """How a table's rows are made; None for a new one.
 
     Raises:
         ConfigError: the options say it otherwise.
     """
-    if is_fresh(table):
+    if is_fresh(table, position_files(table.files, options.checkpoints)):
         return None
     form = forms.RowForm.of_settings(table.snapshot.settings[ROWS_SETTING])
     given = (options.format, options.keep_body, options.day_of)
@@ -220,8 +222,8 @@ class TopicArchive(StreamedTable):
         job: Job,
         spark: "SparkSession",
     ) -> None:
-        owner = Owner("archive", topic)
-        super().__init__(owner, _root(options, topic), job, spark, options.tables())
+        owner, root = Owner("archive", topic), _root(options, topic)
+        super().__init__(owner, root, job, spark, options.tables(), options.checkpoints)
         self.batches = Batches(job, options.max_rate)
         self._states = states
         self._options = options
@@ -231,7 +233,7 @@ class TopicArchive(StreamedTable):
         self._compaction = Compaction()
         self._rescued = 0
         with self.closed_on_error() as undo:
-            self._fresh = is_fresh(self.table)
+            self._fresh = is_fresh(self.table, self.positions)
             self.form = self._form()
             self._prepare()
             self._certificate = self._kept_certificate()
@@ -323,7 +325,7 @@ class TopicArchive(StreamedTable):
             self._spark,
             self._source,
             self._write,
-            checkpoint=self.table.files.address(CHECKPOINT),
+            checkpoint=self.positions.address(CHECKPOINT),
             interval_s=options.interval_s if options.follow else None,
         )
 
@@ -375,7 +377,7 @@ class TopicArchive(StreamedTable):
             return None
         if not isinstance(news, dict):
             return None
-        fields = [f for f in news["fields"] if _may_be_column(f["name"])]
+        fields = [f for f in news["fields"] if forms.may_be_column(f["name"])]
         known = json.loads(self.form.body_schema)
         wider = widened(known, {**news, "fields": fields})
         return None if wider == known else wider
@@ -469,11 +471,6 @@ class TopicArchive(StreamedTable):
             counts=self._counts,
             form=self.form,
         )
-
-
-def _may_be_column(name: str) -> bool:
-    """Whether a field's name can become a column's: not ours, and none that Delta refuses."""
-    return bool(name) and name.lower() not in forms.own_columns() and not _NOT_IN_NAMES & set(name)
 
 
 PIPELINE: Pipeline[ArchiveOptions] = Pipeline(

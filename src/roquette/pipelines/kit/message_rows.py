@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")  # of columns, says Delta
 DAY = "dt"  # the column that partitions; a date in UTC
 ERROR = "error"
 BAD = "_bad"
@@ -207,3 +208,8 @@ def _struct(text: str) -> "StructType | Any":
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(text))
+
+
+def may_be_column(name: str) -> bool:
+    """Whether a field's name can become a column's: not ours, and none that Delta refuses."""
+    return bool(name) and name.lower() not in own_columns() and not _NOT_IN_NAMES & set(name)

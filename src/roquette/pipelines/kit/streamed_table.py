@@ -1,6 +1,7 @@
 """A table that a stream of a topic fills, each batch once, and the quarantine of bad messages beside it."""
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import Job, PipelineError
 from roquette.pipelines.kit.message_rows import DAY, bad_rows
+from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_formats import TableFormat
 from roquette.pipelines.kit.table_place import CHECKPOINT, STREAM_SETTING, TOPIC_SETTING, Owner
 from roquette.pipelines.kit.table_values import Commit, DataFile
@@ -39,6 +41,7 @@ class StreamedTable:
         job: Job,
         spark: "SparkSession",
         tables: TableFormat = TableFormat(),  # noqa: B008 (a frozen value)
+        checkpoints: str = "",
     ) -> None:
         self.topic = owner.topic
         self._pipeline = owner.pipeline
@@ -47,6 +50,7 @@ class StreamedTable:
         self._root = root
         self._tables = tables
         self.table = tables.open(root, clock=job.clock)
+        self.positions = position_files(self.table.files, checkpoints)
         self.table.claim(owner)
         self.quarantine: TableWriter | None = None
         self._stream_id = ""
@@ -100,10 +104,10 @@ class StreamedTable:
             }
             # What is left of a stream must go before a table is there, and not before this writer has it.
             if self.table.snapshot.version < 0:
-                self.table.files.remove_tree(CHECKPOINT)
+                self.positions.remove_tree(CHECKPOINT)
             self.table.drop()
             self.table.create(schema, (partitioned_by,), settings)
-            self.table.files.remove_tree(CHECKPOINT)
+            self.positions.remove_tree(CHECKPOINT)
         self.widen(schema, form)  # a table of 1b94d96
         self._stream_id = self.table.snapshot.settings[STREAM_SETTING]
         if self.quarantine is not None:
@@ -111,9 +115,9 @@ class StreamedTable:
             if self.quarantine.snapshot.version < 0:
                 schema = quarantine_type().json()
                 self.quarantine.create(schema, (DAY,), {STREAM_SETTING: self._stream_id})
-        if not self._is_new(self.table, 0) and not self.table.files.exists(f"{CHECKPOINT}/offsets"):
+        if not self._is_new(self.table, 0) and not self.positions.exists(f"{CHECKPOINT}/offsets"):
             raise PipelineError(
-                f"{self._pipeline}: {self.table.files.address(CHECKPOINT)} is gone, so nobody knows where to "
+                f"{self._pipeline}: {self.positions.address(CHECKPOINT)} is gone, so nobody knows where to "
                 "go on: restore it, or give another --to"
             )
 
@@ -142,7 +146,7 @@ class StreamedTable:
 
     def checkpoint_offsets(self) -> dict[tuple[str, int], int]:
         """How far the stream has planned, by broker and queue."""
-        return checkpoint_offsets(self.table.files, CHECKPOINT).get(self.topic, {})
+        return checkpoint_offsets(self.positions, CHECKPOINT).get(self.topic, {})
 
     def waiting(self, states: Sequence[QueueBounds]) -> int:
         """Messages between the stream's position and the ends of queues."""
@@ -163,7 +167,7 @@ class StreamedTable:
             self._spark,
             {**options, "subscribe": self.topic},
             write,
-            checkpoint=self.table.files.address(CHECKPOINT),
+            checkpoint=self.positions.address(CHECKPOINT),
             interval_s=interval_s,
         )
 
@@ -197,6 +201,22 @@ class StreamedTable:
             apart.commit(Commit(adds=files, batch=(self._stream_id, number)), "STREAMING UPDATE")
         else:
             discard(apart, files)
+
+
+def is_fresh(table: TableWriter, positions: TableFiles) -> bool:
+    """Whether it does not exist, or the run that created it ended before it began to read."""
+    there = table.snapshot
+    return there.version < 0 or not (
+        there.batches or there.files or checkpoint_offsets(positions, CHECKPOINT)
+    )
+
+
+def position_files(table: TableFiles, folder: str = "") -> TableFiles:
+    """Where the position of a table's stream is: in the table's folder, or in one for it below another."""
+    if not folder:
+        return table
+    name = table.root.rpartition("/")[2]
+    return TableFiles(f"{folder}/{name}-{hashlib.sha256(table.root.encode()).hexdigest()[:16]}")
 
 
 def discard(table: TableWriter, files: Sequence[DataFile]) -> None:

