@@ -43,7 +43,7 @@ def test_a_topic_becomes_tables_of_iceberg(
         topics=("T",),
         to=str(tmp_path / "lake"),
         report=str(tmp_path / "report"),
-        batch=100,
+        batch=150,
         table_format="iceberg",
         schema="n int, name string, at string",
         small_files=3,
