@@ -16,6 +16,7 @@ from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.table_data import data_files
+from roquette.pipelines.kit.table_formats import open_found
 from roquette.pipelines.kit.table_place import (
     ROWS_SETTING,
     STREAM_SETTING,
@@ -24,13 +25,14 @@ from roquette.pipelines.kit.table_place import (
 )
 from roquette.pipelines.kit.table_values import Commit, DataFile
 from roquette.pipelines.kit.table_writer import TableWriter
+from roquette.pipelines.replay.source import TableSource
 from roquette.pipelines.rows.parquet_files import ParquetFiles
 
 pytest.importorskip("pyiceberg")
 
 from pyiceberg.catalog import load_catalog
 
-from roquette.pipelines.kit.iceberg_catalog import CATALOG_FILE
+from roquette.pipelines.kit.iceberg_address import CATALOG_FILE
 from roquette.pipelines.kit.iceberg_table import (
     ORPHANS_KEPT_MS,
     IcebergTable,
@@ -443,3 +445,20 @@ def test_a_long_history_stays_short(tmp_path: Path, clock: SetClock) -> None:
     assert numbers_in(tmp_path) == list(range(25))
     found = open_table(tmp_path, clock).snapshot
     assert (found.rows, len(found.files), found.batches) == (25, 25, {STREAM: 24})
+
+
+def test_a_replay_takes_each_row_once(tmp_path: Path, clock: SetClock) -> None:
+    table = new_table(tmp_path, clock)
+    add(table, range(3), 0)
+    add(table, range(3, 6), 1)
+    table.compact(target_bytes=1 << 20, at_least=2)
+    table.close()
+    source = TableSource(str(tmp_path), [], [])
+
+    files = [name for name, _ in source.bounds()["files"]]
+
+    assert files == list(table.snapshot.files)
+    assert len(data_files(table.files)) == 3
+    found = open_found(str(tmp_path))
+    assert (type(found), found.snapshot.rows) == (IcebergTable, 6)
+    assert open_found(str(tmp_path / "none")).snapshot.version == -1

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from roquette.errors import ConfigError
 from roquette.pipelines.audit.frames import AuditCheck, places_of
-from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.kit.table_data import data_files, read_table
+from roquette.pipelines.kit.table_formats import open_found
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,7 @@ def read_rows(spark: "SparkSession", path: str) -> TableRows:
 
 
 def _read_one(spark: "SparkSession", path: str) -> TableRows | None:
-    table = open_table(path)
+    table = open_found(path)
     snapshot = table.snapshot
     if snapshot.version >= 0:
         there = set(data_files(table.files))

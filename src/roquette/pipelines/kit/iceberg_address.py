@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+CATALOG_FILE = "_roquette/catalog.db"  # in the folder of a table that has a catalog of its own
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogAddress:

@@ -20,12 +20,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.iceberg_address import CatalogAddress
+from roquette.pipelines.kit.iceberg_address import CATALOG_FILE, CatalogAddress
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import OWN_FOLDER
 
 NAME = "roquette"  # of the catalog; variables PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL and so on belong to it
-CATALOG_FILE = f"{OWN_FOLDER}/catalog.db"
 _NOT_IN_NAMES = re.compile(r"\W+", re.ASCII)
 
 

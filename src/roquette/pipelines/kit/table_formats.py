@@ -1,11 +1,12 @@
 """The formats of tables, and the options that choose one."""
 
+import os
 from dataclasses import dataclass
 
 from roquette.base.clock import Clock
 from roquette.base.options import option
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.iceberg_address import CatalogAddress
+from roquette.pipelines.kit.iceberg_address import CATALOG_FILE, CatalogAddress
 from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.kit.table_writer import TableWriter
@@ -35,6 +36,15 @@ class TableFormat:
                 f'tables of Iceberg need pyiceberg ({error}): pip install "roquette[lake]"'
             ) from None
         return open_iceberg_table(root, catalog=self.catalog, clock=clock)
+
+
+def open_found(root: str) -> TableWriter:
+    """The table that is at a place, whatever its format; its version is -1 where there is none of ours.
+
+    One of Iceberg is found by the catalog in its folder.
+    """
+    own_catalog = "://" not in root and os.path.exists(f"{root}/{CATALOG_FILE}")
+    return TableFormat(ICEBERG if own_catalog else DELTA).open(root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

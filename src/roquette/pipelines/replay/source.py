@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquette.base.options import key_values
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.table import live_files
+from roquette.pipelines.kit.iceberg_address import CATALOG_FILE
+from roquette.pipelines.kit.table_formats import open_found
 from roquette.pipelines.replay.state import ReplayState
 from roquette.spark.source.offsets import (
     Offsets,
@@ -149,10 +150,9 @@ class TableSource:
     def bounds(self) -> dict[str, Any]:
         """The files there are now, with their sizes. Raises ConfigError when there are none."""
         root = Path(self._path).absolute()
-        if (root / "_delta_log").is_dir():  # a table of ours: files that were replaced do not count
-            paths = sorted(
-                Path(address.removeprefix("file://")) for address in live_files(str(root))
-            )
+        ours = (root / "_delta_log").is_dir() or (root / CATALOG_FILE).exists()
+        if ours:  # files that were replaced do not count
+            paths = sorted(root / name for name in open_found(str(root)).snapshot.files)
         else:
             paths = [path for path in sorted(root.rglob("*.parquet")) if not _hidden(path, root)]
         files = [[str(path.relative_to(root)), path.stat().st_size] for path in paths]
