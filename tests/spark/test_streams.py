@@ -1,6 +1,7 @@
 """Structured Streaming as users write it: the examples of examples/streams, over a broker of our own."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,3 +107,19 @@ def test_a_merge_keeps_the_newest_row_and_a_repeated_one_changes_nothing(
     rows = DeltaTable(table).to_pyarrow_table().select(["id", "amount"]).to_pylist()
 
     assert sorted((row["id"], row["amount"]) for row in rows) == [(1, 7.0), (2, 4.0)]
+
+
+def test_the_snippets_for_those_who_come_from_kafka_run(
+    spark: Any, roquette: Place, tmp_path: Path
+) -> None:
+    topic = roquette.create("from-kafka", queues=1)
+    send(roquette, topic, [order(1, "ann", 0)])
+    guide = Path(__file__).resolve().parents[2] / "docs" / "howto" / "coming-from-kafka.md"
+    names = {"spark": spark, "namesrv": roquette.address, "topic": topic, "folder": tmp_path}
+
+    snippets = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    for snippet in snippets:
+        exec(snippet, names)
+
+    assert len(snippets) == 2
+    assert [row.key for row in spark.read.parquet(f"{tmp_path}/rows").collect()] == ["1"]
