@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 from typer.main import get_command
 
 from roquette.apps.main import app
@@ -18,8 +17,7 @@ def below(command: Any) -> dict[str, Any]:
     """The sub-commands of a command, hidden ones left out."""
     if not hasattr(command, "list_commands"):
         return {}
-    context = click.Context(command)
-    found = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    found = {name: command.get_command(None, name) for name in command.list_commands(None)}
     return {name: each for name, each in found.items() if not each.hidden}
 
 

@@ -2,24 +2,41 @@
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from roquette import __version__
-from roquette.apps.up import app as up_app
-from roquette.base.files import open_null
+from roquette.apps.server_options import Listen, Settings
 from roquette.base.form import form
 from roquette.base.options import key_values
-from roquette.cli import register as register_people_verbs
-from roquette.cli.broker import app as broker_app
+from roquette.cli import VERBS, Adder, LateVerbs, family
 from roquette.cli.exits import FAILED
-from roquette.cli.namesrv import app as namesrv_app
 from roquette.errors import RoquetteError
-from roquette.pipelines.command import register as register_pipelines
+
+
+def _add_pipelines(app: typer.Typer) -> None:
+    from roquette.pipelines.command import register
+
+    register(app)
+
+
+class Root(LateVerbs):
+    """`roquette` itself."""
+
+    late: dict[str, Adder] = {
+        **VERBS,
+        "namesrv": family("namesrv", "namesrv_verb", "roquette.apps"),
+        "broker": family("broker", "broker_verb", "roquette.apps"),
+        "up": family("up", room="roquette.apps"),
+        "pipeline": _add_pipelines,
+        "spark": _add_pipelines,
+    }
+
 
 app = typer.Typer(
     name="roquette",
+    cls=Root,
     help="Apache RocketMQ in Python: name server, broker, and tools for topics, messages and groups.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -48,86 +65,6 @@ def options(
     ] = False,
 ) -> None:
     """Apache RocketMQ in Python: name server, broker, and tools for topics, messages and groups."""
-
-
-ConfigFile = Annotated[
-    str | None,
-    typer.Option("-c", "--config", metavar="FILE", help="Apache's property file: key=value lines."),
-]
-Listen = Annotated[
-    str | None,
-    typer.Option(
-        "--listen", metavar="HOST:PORT", help="Bind address and port; port 0 takes a free one."
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="One setting under Apache's key; may be repeated."
-    ),
-]
-
-
-@namesrv_app.callback(invoke_without_command=True)
-def namesrv(
-    context: typer.Context,
-    config: ConfigFile = None,
-    listen: Listen = None,
-    controller: Annotated[
-        str | None,
-        typer.Option(
-            "--controller",
-            metavar="WHERE",
-            help="Keep the records of broker groups: embedded (in a file), etcd://HOST:PORT,HOST:PORT, or "
-            "managed (in an etcd that the name servers run).",
-        ),
-    ] = None,
-    settings: Settings = None,
-) -> None:
-    """Run a name server (Apache's default port is 9876); with a command below, look at name servers."""
-    if context.invoked_subcommand is not None:
-        if any((config, listen, controller, settings)):
-            raise typer.BadParameter("options of a command go behind it")
-        return
-    from roquette.apps.namesrv import namesrv_main
-
-    raise typer.Exit(
-        namesrv_main(config, listen, controller, key_values(settings, "--set"), dict(os.environ))
-    )
-
-
-@broker_app.callback(invoke_without_command=True)
-def broker(
-    context: typer.Context,
-    config: ConfigFile = None,
-    namesrv_addr: Annotated[
-        str | None,
-        typer.Option("-n", "--namesrv", metavar='"NS1;NS2"', help="Name servers to register with."),
-    ] = None,
-    listen: Listen = None,
-    store: Annotated[
-        str | None,
-        typer.Option("--store", metavar="DIR", help="Directory of the store (storePathRootDir)."),
-    ] = None,
-    settings: Settings = None,
-) -> None:
-    """Run a broker (Apache's default port is 10911); with a command below, look at groups of brokers."""
-    if context.invoked_subcommand is not None:
-        if any((config, namesrv_addr, listen, store, settings)):
-            raise typer.BadParameter("options of a command go behind it")
-        return
-    from roquette.apps.broker import broker_main
-
-    raise typer.Exit(
-        broker_main(
-            config,
-            namesrv_addr,
-            listen,
-            store,
-            key_values(settings, "--set"),
-            dict(os.environ),
-        )
-    )
 
 
 @app.command()
@@ -246,12 +183,6 @@ def run(
     raise typer.Exit(run_main(target, namesrv_addr, drain, dict(os.environ)))
 
 
-app.add_typer(namesrv_app, name="namesrv")
-app.add_typer(up_app, name="up")
-register_people_verbs(app)
-register_pipelines(app)
-
-
 # Click's base of all errors in a command line; typer brings a Click of its own in some versions.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -260,7 +191,7 @@ def main() -> None:
     """Run a command line: an error is one line on stderr; the exit code is 1 for one of ours or of the system's
     (a full disk, a path that is no directory), 2 for a wrong command line."""
     if sys.stdout is None:  # the caller has closed it: there is nowhere to show a result
-        sys.stdout = open_null()
+        sys.stdout = _nowhere()
     try:
         status = app(standalone_mode=False, prog_name="roquette")
         sys.stdout.flush()
@@ -277,12 +208,18 @@ def main() -> None:
     raise SystemExit(status if isinstance(status, int) else 0)
 
 
+def _nowhere() -> TextIO:
+    from roquette.base.files import open_null
+
+    return open_null()
+
+
 def _tell_system(error: OSError) -> int:
     """Say what the system refused; a reader of our output that has gone (`| head`) needs no word."""
     if not isinstance(error, BrokenPipeError):
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
-    sys.stdout = open_null()  # what is still buffered cannot be written either, and says so at exit
+    sys.stdout = _nowhere()  # what is still buffered cannot be written either, and says so at exit
     return FAILED
 
 

@@ -1,55 +1,92 @@
 """Verbs for people: messages, topics, groups, brokers, stores, users, rules, certificates, contexts. Commands return, outputs render."""
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final
+
 import typer
+from typer.core import TyperGroup
 
-from roquette.cli import (
-    acl,
-    apply,
-    bench,
-    broker,
-    client,
-    cluster,
-    consume,
-    context,
-    dlq,
-    doctor,
-    explain,
-    generate,
-    group,
-    messages,
-    mqadmin,
-    produce,
-    schema,
-    store,
-    tls,
-    topic,
-    user,
-)
+Adder = Callable[[typer.Typer], None]
 
 
-def register(app: typer.Typer) -> None:
-    """Add every verb of this room to the `roquette` command."""
-    app.command()(produce.produce)
-    app.command()(consume.consume)
-    app.add_typer(topic.app, name="topic")
-    app.add_typer(group.app, name="group")
-    app.add_typer(messages.app, name="msg")
-    app.add_typer(dlq.app, name="dlq")
-    app.add_typer(client.app, name="client")
-    app.add_typer(bench.app, name="bench")
-    app.command()(cluster.cluster)
-    app.command()(apply.apply)
-    app.command()(doctor.doctor)
-    app.command("explain")(explain.explain_command)
-    app.add_typer(broker.app, name="broker")
-    app.add_typer(store.app, name="store")
-    app.add_typer(user.app, name="user")
-    app.add_typer(acl.app, name="acl")
-    app.add_typer(tls.app, name="tls")
-    app.add_typer(generate.app, name="generate")
-    app.add_typer(context.app, name="context")
-    app.command("schema")(schema.schema_command)
-    app.command(
+def family(name: str, module: str = "", room: str = "roquette.cli") -> Adder:
+    """Adds the sub-commands under a name; their module, by default of that name, is imported then."""
+
+    def add(app: typer.Typer) -> None:
+        app.add_typer(import_module(f"{room}.{module or name}").app, name=name)
+
+    return add
+
+
+def verb(name: str, function: str, **settings: Any) -> Adder:
+    """Adds one command; the module is that of the name."""
+
+    def add(app: typer.Typer) -> None:
+        module = import_module(f"roquette.cli.{name}")
+        app.command(name, **settings)(getattr(module, function))
+
+    return add
+
+
+VERBS: Final[dict[str, Adder]] = {
+    "produce": verb("produce", "produce"),
+    "consume": verb("consume", "consume"),
+    "topic": family("topic"),
+    "group": family("group"),
+    "msg": family("msg", "messages"),
+    "dlq": family("dlq"),
+    "client": family("client"),
+    "bench": family("bench"),
+    "cluster": verb("cluster", "cluster"),
+    "apply": verb("apply", "apply"),
+    "doctor": verb("doctor", "doctor"),
+    "explain": verb("explain", "explain_command"),
+    "store": family("store"),
+    "user": family("user"),
+    "acl": family("acl"),
+    "tls": family("tls"),
+    "generate": family("generate"),
+    "context": family("context"),
+    "schema": verb("schema", "schema_command"),
+    "mqadmin": verb(
         "mqadmin",
+        "mqadmin_command",
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    )(mqadmin.mqadmin_command)
+    ),
+}
+"""Every verb of this room; its module is imported when somebody asks for the verb."""
+
+
+class LateVerbs(TyperGroup):
+    """A command whose verbs are imported when they are asked for: all of them for help, one to run it."""
+
+    late: dict[str, Adder] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, those that are there already first."""
+        return [*(name for name in self.commands if name not in self.late), *self.late]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The verb of a name; None if there is none."""
+        if cmd_name in self.late and cmd_name not in self.commands:
+            self.add_command(_made(cmd_name, self.late[cmd_name]), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As its base does, which looks for a similar name among those that are imported."""
+        if args and self.get_command(ctx, args[0]) is None:
+            for name in self.late:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
+
+def _made(name: str, add: Adder) -> Any:
+    holder = typer.Typer(rich_markup_mode=None, add_completion=False)
+    holder.callback()(_nothing)  # a command of one verb alone would be that verb
+    add(holder)
+    return typer.main.get_command(holder).commands[name]  # type: ignore[attr-defined]
+
+
+def _nothing() -> None:
+    """Nothing."""

@@ -1,6 +1,5 @@
 """What the verbs about a cluster share: where its name servers are, how results are shown, and who is asked first."""
 
-import asyncio
 import functools
 import inspect
 import os
@@ -134,6 +133,8 @@ class Cluster:
         async def run() -> T:
             async with self.client("TOOLS_PRODUCER") as client:
                 return await client.session.run(operation)
+
+        import asyncio
 
         return asyncio.run(run())
 

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 from tests.admin.doctor.scripted import ADDRESSES, CLUSTER, GROUP, NOW_MS, QUEUES, TOPIC, healthy
-from typer.main import get_command
+from tools.commands_page import ROOT_COMMAND, below
 
 from roquette.admin.doctor.diagnosis import CHECKS, LEFT_OUT, MAX_EACH, diagnose, is_healthy
 from roquette.admin.doctor.examination import delays_ms
 from roquette.admin.doctor.facts import DelayLevel, Facts, FilterProbe
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.doctor.remedies import remedies_of
-from roquette.apps.main import app
 from roquette.message.message import MessageQueue
 from roquette.wire.bodies import (
     ConsumerRunningInfo,
@@ -510,7 +509,7 @@ COMMAND = re.compile(r"(mqadmin|roquette) ([a-z]\w+)(?: ([a-z]+))?")
 
 
 def test_the_commands_that_are_to_be_typed_exist() -> None:
-    verbs = get_command(app).commands  # type: ignore[attr-defined]
+    verbs = below(ROOT_COMMAND)
     told = {words for case in SICK for one in found(case) for words in COMMAND.findall(one.fix)}
 
     assert len(told) > 10
@@ -518,8 +517,8 @@ def test_the_commands_that_are_to_be_typed_exist() -> None:
         if program == "mqadmin":
             assert verb in MQADMIN
         else:
-            below = getattr(verbs[verb], "commands", None)
-            assert not below or word in below, (verb, word)
+            words = below(verbs[verb])
+            assert not words or word in words, (verb, word)
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", "0", "1e999", "nan", "9" * 30, "²", "[ 1 days ]"])
