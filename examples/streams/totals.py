@@ -1,4 +1,4 @@
-"""State of one's own: a running total for each customer, by transformWithState, that outlives kill -9 of the driver.
+"""State of one's own: a running total for each customer, by transformWithState, kept in the checkpoint.
 
     python -m examples.streams.totals NAMESRV TOPIC DIRECTORY
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StatefulProcessorHandle
 
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 # Spark keeps the state of transformWithState in RocksDB only.
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TOTALS = "customer string, orders bigint, amount double"
@@ -57,7 +58,7 @@ def totals(orders: "DataFrame") -> "DataFrame":
 
 def run(spark: "SparkSession", namesrv: str, topic: str, directory: str) -> None:
     """Take what is there, and end."""
-    spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    spark.conf.set(PROVIDER, ROCKSDB)
     query = (
         totals(rows(spark, namesrv, topic, ORDER))
         .writeStream.format("parquet")

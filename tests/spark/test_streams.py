@@ -42,7 +42,7 @@ def take(frame: "DataFrame", folder: Path, mode: str = "append") -> list[tuple[A
 def few_partitions(spark: Any) -> Iterator[Any]:
     """States of two partitions: 200 stores a batch take longer than all tests."""
     before = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
-    kept = {name: spark.conf.get(name) for name in before}
+    kept = {name: spark.conf.get(name) for name in (*before, totals.PROVIDER)}
     for name, value in before.items():
         spark.conf.set(name, value)
     yield spark

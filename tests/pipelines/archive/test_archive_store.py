@@ -23,7 +23,7 @@ BODIES = [b'{"n": %d}' % n for n in range(200)]
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     queue = MessageQueue("T", "broker-a", 0)
-    records = [make_record(i, body, {"KEYS": "k"}) for i, body in enumerate(BODIES)]
+    records = [make_record(i, body, {"KEYS": "k"}, queue_id=0) for i, body in enumerate(BODIES)]
     with FakeCluster({queue: records}) as cluster:
         yield cluster
 
@@ -40,7 +40,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def archive(cluster: FakeCluster, store: str, folder: Path) -> None:
     """In a process of its own: workers have the environment that it began with."""
     words = ["archive", "-n", cluster.address, "--topics", "T", "--to", store, "--batch", "120"]
-    words += ["--no-check", "--checkpoints", str(folder / "positions")]
+    words += ["--checkpoints", str(folder / "positions")]
     words += ["--report", str(folder / "report")]
     process = PipelineProcess(words, folder / "log", {"SPARK_LOCAL_IP": "127.0.0.1"})
     try:
