@@ -56,13 +56,18 @@ class ColdReadFeature(Feature):
             lines = read_changes(body)
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        wrong = []
         for group, text in lines.items():
             size = _whole(text)
             if size is None or len(group) > MAX_GROUP:
-                log.warning("no threshold for cold reads group=%.200s bytes=%.40s", group, text)
-                continue
-            self._cold.set_threshold(group, size)
-            log.info("threshold of cold reads group=%s bytes=%d", group, size)
+                wrong.append(group)
+            else:
+                self._cold.set_threshold(group, size)
+        log.info(
+            "thresholds of cold reads set count=%d wrong=%d", len(lines) - len(wrong), len(wrong)
+        )
+        if wrong:
+            log.warning("no threshold for cold reads group=%.200s", wrong[0])
         return Reply()
 
     def remove_threshold(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
