@@ -10,6 +10,7 @@ from tools.settings_page import GOLDEN, PAGE, ROOT, SHARED, SPARK_PAGE, page, sp
 from roquette.access.settings import AccessSettings
 from roquette.base.config import ForeignKeys, to_properties
 from roquette.base.foreign_keys import BROKER, NAMESRV
+from roquette.base.logs import LogSettings
 from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
@@ -20,12 +21,12 @@ from roquette.store.config import StoreConfig
 APACHE = json.loads(GOLDEN.read_text())
 SERVERS = {
     "Broker": (
-        (BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings),
+        (BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings, LogSettings),
         BROKER,
         ("BrokerConfig", "MessageStoreConfig", *SHARED),
     ),
     "Name server": (
-        (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings),
+        (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings, LogSettings),
         NAMESRV,
         ("NamesrvConfig", *SHARED),
     ),
@@ -89,6 +90,7 @@ def test_every_setting_is_read_somewhere() -> None:
         TlsSettings,
         DoorSettings,
         AccessSettings,
+        LogSettings,
     ):
         for known in options_of(cls).values():
             assert any(re.search(rf"\.{known.field}\b", text) for text in sources), known.name

@@ -14,6 +14,7 @@ from typing import Any
 from roquette.access.settings import AccessSettings
 from roquette.base.config import ForeignKeys, env_key
 from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
+from roquette.base.logs import LogSettings
 from roquette.base.options import Option, options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
@@ -150,19 +151,26 @@ def page() -> str:
             HEAD.format(env=env_key("brokerName")),
             *part(
                 "Broker",
-                (BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings),
+                (BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings, LogSettings),
                 BROKER,
                 broker,
             ),
             *part(
                 "Name server",
-                (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings),
+                (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings, LogSettings),
                 NAMESRV,
                 shared | golden["NamesrvConfig"],
             ),
             *part(
                 "Proxy",
-                (ClusterSettings, ProxySettings, TlsSettings, DoorSettings, AccessSettings),
+                (
+                    ClusterSettings,
+                    ProxySettings,
+                    TlsSettings,
+                    DoorSettings,
+                    AccessSettings,
+                    LogSettings,
+                ),
                 PROXY,
                 shared | APACHE_PROXY,
             ),

@@ -2,10 +2,11 @@
 
 import contextlib
 import io
+import json
 import logging
 import re
 import socket
-from pathlib import Path
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from tests.bad_input.conftest import Servers
 from tests.real_servers import RawConnection
 from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS, body_of, ext_of, framed
 
-from roquette.base.logs import MAX_LINE, MAX_VALUE, LineFormatter
+from roquette.base.logs import MAX_LINE, MAX_VALUE, LineFormatter, LogSettings, configure
 
 EVIL = {
     "a line feed": "x\n2030-01-01 00:00:00,000 ERROR roquette.broker forged=line",
@@ -38,6 +39,16 @@ class Stream(io.StringIO):
     def write(self, text: str) -> int:
         text.encode()
         return super().write(text)
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    both = [logging.getLogger(name) for name in ("roquette", "asyncio")]
+    before = [(each.handlers[:], each.propagate, each.level) for each in both]
+    yield
+    for each, (handlers, propagate, level) in zip(both, before, strict=True):
+        each.handlers[:], each.propagate = handlers, propagate
+        each.setLevel(level)
 
 
 @pytest.fixture
@@ -139,6 +150,27 @@ def test_no_request_writes_a_line_of_its_own(servers: Servers, kind: str) -> Non
     assert victim.child.poll() is None
 
 
+@pytest.mark.parametrize("name", EVIL.values(), ids=EVIL)
+def test_a_value_makes_one_bounded_object(name: str) -> None:
+    stream = Stream()
+    configure(LogSettings(log_format="json"), stream)
+    try:
+        raise ValueError(name * 3)
+    except ValueError:
+        logging.getLogger("roquette.test").exception("refused names=%s group=%s", [name], name)
+    (line,) = stream.getvalue().splitlines()
+    told = json.loads(line)
+    assert line.isascii()
+    assert sorted(told) == ["fields", "level", "logger", "message", "time", "traceback"]
+    assert sorted(told["fields"]) == ["group", "names"]
+    assert told["fields"]["group"].startswith(name[:MAX_VALUE])
+    assert len(told["message"]) < MAX_LINE + 100
+    assert len(line) < 12 * (MAX_LINE + 72 * 2 * MAX_VALUE)
+
+
 def test_the_formatter_is_in_force() -> None:
-    text = (Path(__file__).parents[2] / "src/roquette/base/logs.py").read_text()
-    assert "handler.setFormatter(LineFormatter())" in text
+    stream = Stream()
+    configure(LogSettings(), stream)
+    logging.getLogger("roquette.test").warning("refused group=%s", EVIL["a line feed"])
+    (line,) = stream.getvalue().splitlines()
+    assert LINE.match(line)

@@ -1,12 +1,14 @@
 """Where log lines go, and how often."""
 
 import io
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from roquette.base.logs import RateLimited, configure
+from roquette.base.logs import MAX_TRACEBACK, LogSettings, RateLimited, configure
 from roquette.testing.manual_clock import ManualClock
 
 
@@ -21,13 +23,65 @@ def roquette_logger() -> Iterator[logging.Logger]:
 
 def test_configure_sends_ours_and_replaces_itself(roquette_logger: logging.Logger) -> None:
     stream = io.StringIO()
-    configure("info", io.StringIO())
-    configure("info", stream)
+    configure(LogSettings(), io.StringIO())
+    configure(LogSettings(), stream)
     logging.getLogger("roquette.store").info("open root=%s", "/store")
     logging.getLogger("roquette.store").debug("hidden")
     logging.getLogger("elsewhere").warning("not ours")
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue().endswith(" INFO roquette.store open root=/store\n")
+
+
+def as_json(say: Callable[[logging.Logger], None]) -> dict[str, Any]:
+    stream = io.StringIO()
+    configure(LogSettings(log_format="json"), stream)
+    say(logging.getLogger("roquette.store"))
+    (line,) = stream.getvalue().splitlines()
+    assert line.isascii()
+    told: dict[str, Any] = json.loads(line)
+    return told
+
+
+def test_a_json_line_has_the_text_and_its_fields(roquette_logger: logging.Logger) -> None:
+    told = as_json(lambda log: log.info("taken root=%s at=%d share=%.1f %s", "/a b", 7, 0.25, "x"))
+    assert told.pop("time").endswith("+00:00")
+    assert told == {
+        "level": "INFO",
+        "logger": "roquette.store",
+        "message": 'taken root="/a b" at=7 share=0.2 x',
+        "fields": {"root": "/a b", "at": 7, "share": 0.25},
+    }
+
+
+def test_a_json_line_without_values_has_no_fields(roquette_logger: logging.Logger) -> None:
+    told = as_json(lambda log: log.warning("full"))
+    assert sorted(told) == ["level", "logger", "message", "time"]
+
+
+@pytest.mark.parametrize("value", ['"}\n{"level": "forged"}', "\x1b[2J", "\udc80", "x" * 5_000])
+def test_no_value_breaks_a_json_line(roquette_logger: logging.Logger, value: str) -> None:
+    told = as_json(lambda log: log.info("group=%s lag=%s", value, float("nan")))
+    assert told["level"] == "INFO"
+    assert told["fields"]["group"].startswith(value[:300])
+    assert len(told["fields"]["group"]) < 500
+    assert told["fields"]["lag"] == "nan"
+
+
+def test_a_traceback_is_a_list_of_lines(roquette_logger: logging.Logger) -> None:
+    def deep(levels: int) -> None:
+        if not levels:
+            raise ValueError("wrong\nlevel=forged")
+        deep(levels - 1)
+
+    try:
+        deep(200)
+    except ValueError as error:
+        failure = error
+    told = as_json(lambda log: log.error("task failed name=%s", "flush", exc_info=failure))
+    assert told["message"] == "task failed name=flush"
+    assert told["traceback"][0] == "Traceback (most recent call last):"
+    assert told["traceback"][-1] == "level=forged"
+    assert len(told["traceback"]) <= MAX_TRACEBACK + 1
 
 
 def test_a_repeated_line_is_shown_once_per_interval(caplog: pytest.LogCaptureFixture) -> None:

@@ -153,7 +153,7 @@ from roquette.remoting.server import ConnectionBound, Server
 from roquette.wire.connection import Connection
 
 async def main():
-    configure()
+    configure(LogSettings())
     loop, clock = asyncio.get_running_loop(), SystemClock()
     loop.set_exception_handler(tell_shortage(RateLimited(running.log, clock)))
     row = Row(1, lambda ctx, header, body: Reply(b"", [body]), None, 0)

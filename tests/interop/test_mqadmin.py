@@ -39,6 +39,7 @@ from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
 from roquette.access.settings import AccessSettings
+from roquette.base.logs import LogSettings
 from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig
 from roquette.proxy.settings import ProxySettings
@@ -89,7 +90,8 @@ APACHES_SETTINGS = {
     if kind != "AuthConfig"  # Apache's brokers do not show it
     for key in each
 }
-_SETTINGS = BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings, ProxySettings
+_SHARED = TlsSettings, DoorSettings, AccessSettings, LogSettings
+_SETTINGS = BrokerConfig, StoreConfig, ProxySettings, *_SHARED
 OUR_SETTINGS = {key for kind in _SETTINGS for key in options_of(kind)} - APACHES_SETTINGS
 # Settings whose default deviates from Apache's on purpose.
 OUR_DEFAULTS = {"enablePropertyFilter", "haTransferBatchSize"}

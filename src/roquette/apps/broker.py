@@ -14,7 +14,7 @@ from roquette.base.config import Sources, to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import BROKER
-from roquette.base.logs import configure
+from roquette.base.logs import LogSettings
 from roquette.broker.config import BrokerConfig
 from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker
@@ -41,10 +41,10 @@ def broker_main(
     Raises:
         ConfigError: a setting is wrong. StoreError: the store cannot be opened. OSError: the port is taken.
     """
-    configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
     flags = {"namesrvAddr": namesrv, "storePathRootDir": store} | running.listen_settings(listen)
     given = {key: text for key, text in flags.items() if text is not None}
     sources = running.sources_of(config_file, {**overrides, **given}, environ)
+    running.begin_log(sources)
     settings = broker_settings(sources)
 
     async def body(stop: asyncio.Event) -> int:
@@ -135,8 +135,10 @@ def make_broker(
 
 def broker_settings(sources: Sources) -> BrokerSettings:
     """All rooms' settings, completed by what only the machine knows: its name and address."""
-    classes = BrokerConfig, StoreConfig, TlsSettings, DoorSettings, AccessSettings, ProxySettings
-    config, store_config, tls, door, access, proxy = running.load_settings(classes, BROKER, sources)
+    shared = TlsSettings, DoorSettings, AccessSettings, LogSettings
+    (config, store_config, proxy, tls, door, access, log) = running.load_settings(
+        (BrokerConfig, StoreConfig, ProxySettings, *shared), BROKER, sources
+    )
     advertised = "" if config.bind_address in running.ANY_ADDRESS else config.bind_address
     config = dataclasses.replace(
         config,
@@ -145,7 +147,7 @@ def broker_settings(sources: Sources) -> BrokerSettings:
         namesrv_addr=config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", ""),
     )
     root = store_config.root_dir
-    protection = running.protection_of(tls, root, config.broker_ip1, door)
+    protection = running.protection_of(tls, root, config.broker_ip1, door, log)
     protection = dataclasses.replace(
         protection,
         ports=(proxy.grpc_server_port, proxy.remoting_listen_port),

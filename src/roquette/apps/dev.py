@@ -11,7 +11,7 @@ from roquette.apps.broker import broker_settings, serve_broker
 from roquette.apps.namesrv import namesrv_settings, start_namesrv
 from roquette.apps.secure import secured
 from roquette.base.config import Sources, format_properties
-from roquette.base.logs import configure
+from roquette.base.logs import LogSettings
 from roquette.base.options import options_of
 from roquette.broker.feature import Lane
 from roquette.broker.replication.member import GroupMember
@@ -30,6 +30,7 @@ DEV_SETTINGS = {
     "maxHashSlotNum": "20000",
     "maxIndexNum": "80000",
 }
+LOG = {"logLevel": "WARNING"}
 OWN_KEYS = ("listenPort", "bindAddress")  # both servers have them: the ports come as arguments here
 
 
@@ -54,7 +55,8 @@ def dev_main(
     Raises:
         ConfigError: a setting is wrong, or a port is taken.
     """
-    configure(environ.get("ROQUETTE_LOG_LEVEL", "WARNING"))
+    quiet = Sources(file_text=format_properties(LOG), environ=environ, overrides=overrides)
+    running.begin_log(quiet)
     ports = {"grpcServerPort": str(further[0]), "remotingListenPort": str(further[1])}
     overrides = ports | dict(overrides)
     if store is not None:
@@ -73,7 +75,8 @@ def _run(
 ) -> int:
     people = secured(store) if secure else None
     names = options_of(NamesrvConfig)
-    both = {*options_of(AccessSettings), *options_of(TlsSettings), *options_of(DoorSettings)}
+    of_both = AccessSettings, TlsSettings, DoorSettings, LogSettings
+    both = {key for each in of_both for key in options_of(each)}
     closed = {} if people is None else people.settings()
     shared = {key: text for key, text in overrides.items() if key not in OWN_KEYS}
     theirs = {key: text for key, text in shared.items() if key in names or key in both}
@@ -87,7 +90,10 @@ def _run(
     where = "the settings of dev"
     namesrv = namesrv_settings(
         Sources(
-            file_text=format_properties(closed), file_name=where, environ=quiet, overrides=theirs
+            file_text=format_properties(LOG | closed),
+            file_name=where,
+            environ=quiet,
+            overrides=theirs,
         )
     )
 
@@ -98,7 +104,7 @@ def _run(
             overrides = ours | {"namesrvAddr": address}
             overrides |= running.listen_settings(f"{LOOPBACK}:{broker_port}")
             sources = Sources(
-                file_text=format_properties(DEV_SETTINGS | closed),
+                file_text=format_properties(LOG | DEV_SETTINGS | closed),
                 file_name=where,
                 environ=quiet,
                 overrides=overrides,

@@ -13,7 +13,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.config import Sources
 from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import NAMESRV
-from roquette.base.logs import configure
+from roquette.base.logs import LogSettings
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
@@ -35,11 +35,12 @@ def namesrv_main(
     Raises:
         ConfigError: a setting is wrong, or the port is taken.
     """
-    configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
     flags = {**overrides, **running.listen_settings(listen)}
     if controller is not None:
         flags["controller"] = controller
-    settings = namesrv_settings(running.sources_of(config_file, flags, environ))
+    sources = running.sources_of(config_file, flags, environ)
+    running.begin_log(sources)
+    settings = namesrv_settings(sources)
     config = settings.config
 
     async def body(stop: asyncio.Event) -> int:
@@ -71,8 +72,8 @@ class NamesrvSettings(NamedTuple):
 
 def namesrv_settings(sources: Sources) -> NamesrvSettings:
     """The settings from all sources; unknown keys are warned of."""
-    config, tls, door, access = running.load_settings(
-        (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings), NAMESRV, sources
+    config, tls, door, access, log = running.load_settings(
+        (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings, LogSettings), NAMESRV, sources
     )
     if access.acl_enable:
         raise ConfigError(
@@ -84,7 +85,7 @@ def namesrv_settings(sources: Sources) -> NamesrvSettings:
         controller_store_path=os.path.expanduser(config.controller_store_path),
     )
     directory = os.path.dirname(settings.kv_config_path)
-    protection = running.protection_of(tls, directory, settings.bind_address, door)
+    protection = running.protection_of(tls, directory, settings.bind_address, door, log)
     return NamesrvSettings(settings, protection, access)
 
 

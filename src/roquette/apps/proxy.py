@@ -17,7 +17,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import PROXY
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import configure
+from roquette.base.logs import LogSettings
 from roquette.errors import ConfigError, Refused
 from roquette.proxy.access import CallGuard
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
@@ -70,10 +70,11 @@ def proxy_main(
     Raises:
         ConfigError: a setting is wrong, or the port is taken.
     """
-    configure(environ.get("ROQUETTE_LOG_LEVEL", "INFO"))
     given = {"namesrvAddr": namesrv} if namesrv else {}
     flags = {**overrides, **given, **running.listen_settings(listen)}
-    settings = proxy_settings(sources_of(config_file, flags, environ))
+    sources = sources_of(config_file, flags, environ)
+    running.begin_log(sources)
+    settings = proxy_settings(sources)
 
     async def body(stop: asyncio.Event) -> int:
         world = OsFiles(), SystemClock(), Entropy()
@@ -116,8 +117,8 @@ def _text(value: object) -> str:
 
 def proxy_settings(sources: Sources) -> AllSettings:
     """The settings from all sources; unknown keys are warned of. Raises ConfigError."""
-    classes = ClusterSettings, ProxySettings, TlsSettings, DoorSettings, AccessSettings
-    config, proxy, tls, door, access = running.load_settings(classes, PROXY, sources)
+    classes = ClusterSettings, ProxySettings, TlsSettings, DoorSettings, AccessSettings, LogSettings
+    config, proxy, tls, door, access, log = running.load_settings(classes, PROXY, sources)
     if access.acl_enable:
         raise ConfigError("aclEnable=true is for brokers: a proxy has users and rules")
     namesrv = config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", "")
@@ -125,7 +126,7 @@ def proxy_settings(sources: Sources) -> AllSettings:
         raise ConfigError("a proxy needs name servers: --namesrv 'host:port;host:port'")
     config = dataclasses.replace(config, namesrv_addr=namesrv)
     host = local_address() if config.bind_address in running.ANY_ADDRESS else config.bind_address
-    protection = running.protection_of(tls, config.proxy_store_path, host, door)
+    protection = running.protection_of(tls, config.proxy_store_path, host, door, log)
     return AllSettings(config, proxy, protection, access)
 
 

@@ -17,7 +17,7 @@ from roquette.base.executor import new_loop, use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.base.form import form
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import RateLimited
+from roquette.base.logs import LogSettings, RateLimited, configure
 from roquette.errors import ConfigError
 from roquette.remoting.authority import own_hosts
 from roquette.remoting.certificates import TlsSettings, client_tls, server_tls
@@ -103,6 +103,11 @@ def sources_of(
     return replace(sources, file_text=text, file_name=config_file)
 
 
+def begin_log(sources: Sources) -> None:
+    """Log as the settings say, before anything else is said. Raises ConfigError."""
+    configure(load((LogSettings,), sources)[0][0])
+
+
 def load_settings(
     classes: Iterable[type[Any]], foreign: ForeignKeys, sources: Sources
 ) -> list[Any]:
@@ -131,12 +136,17 @@ def with_tls_file(sources: Sources) -> Sources:
 
 
 def protection_of(
-    tls: TlsSettings, directory: str, host: str, door: DoorSettings | None = None
+    tls: TlsSettings,
+    directory: str,
+    host: str,
+    door: DoorSettings | None = None,
+    log_settings: LogSettings | None = None,
 ) -> Protection:
     """What a server's settings make of its ports and its calls. Raises ConfigError.
 
     Args:
         directory: a pair of our own is kept in its directory `tls`. host: that pair names it.
+        log_settings: shown with the others to those who may ask.
     """
     clock = SystemClock()
     hosts = own_hosts() if host in ANY_ADDRESS else [*own_hosts(), host]
@@ -147,6 +157,7 @@ def protection_of(
         door=door,
         shown=to_properties(tls)
         | to_properties(door or DoorSettings())
+        | to_properties(log_settings or LogSettings())
         | {"useTLS": "true" if tls.enable else "false"},
     )
 

@@ -1,17 +1,22 @@
-"""Log set-up for our processes: lines that no peer can forge, and a rate limit for lines that repeat.
+"""Log set-up for our processes: lines that no peer can forge, as text or as JSON, and a rate limit for lines that repeat.
 
 A log call is a template of ours, a literal, and values: `log.info("broker removed broker=%s", name)`. Whatever a
 value is, `LineFormatter` makes one line of it: a peer can name a group as it likes and still writes no line, field
 or terminal sequence of its own (tests/test_tidy.py, tests/bad_input/test_log_lines.py).
 """
 
+import json
 import logging
+import math
 import re
 import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from roquette.base.clock import Clock
+from roquette.base.options import option
 
 MAX_VALUE: Final = 400  # characters of one value; so many of a traceback's line, too
 MAX_LINE: Final = 4_000  # characters of a message
@@ -19,6 +24,8 @@ MAX_TRACEBACK: Final = 60  # lines
 TRACE: Final = "\n    | "  # what a line of a traceback begins with, and no line of a record does
 
 _CONVERSION = re.compile(r"(=?)%[-#0 +]*[\d*]*(?:\.\d+)?[hlL]?([a-zA-Z%])")
+_NAME = re.compile(r"[\w.-]*\Z")
+_MAX_NAME = 40  # characters of a field's name: a template is ours, or a foreign library's that may be anything
 _QUOTED = re.compile(r'[\s"=\\]')
 
 
@@ -55,18 +62,50 @@ class _Value:
         return self.text
 
 
+class _Conversion(NamedTuple):
+    """One value's place in a template."""
+
+    name: str  # of `name=%s`
+    field: bool
+    kind: str  # the conversion's letter
+
+
 @lru_cache(maxsize=2_000)
-def _conversions(template: str) -> tuple[tuple[bool, str], ...]:
-    """Of each value in a template: whether it is a field's (`key=%s`), and its conversion."""
-    found = [(bool(m[1]), m[2]) for m in _CONVERSION.finditer(template)]
-    return tuple(entry for entry in found if entry[1] != "%")
+def _conversions(template: str) -> tuple[_Conversion, ...]:
+    found = []
+    for m in _CONVERSION.finditer(template):
+        before = template[max(0, m.start() - _MAX_NAME) : m.start()] if m[1] else ""
+        found.append(_Conversion(_NAME.search(before)[0], bool(m[1]), m[2]))  # type: ignore[index]  # matches ""
+    return tuple(each for each in found if each.kind != "%")
 
 
-def _shown(value: object, field: bool, conversion: str) -> object:
-    if conversion not in "sra" or isinstance(value, (int, float)):
-        return value
-    text = str(value) if conversion == "s" else repr(value)
-    return _Value(quoted(text) if field else escaped(text))
+def _as_text(value: object, place: _Conversion) -> str | None:
+    """None for a number, and for what the template writes as one."""
+    if place.kind not in "sra" or isinstance(value, (int, float)):
+        return None
+    return str(value) if place.kind == "s" else repr(value)
+
+
+def _places(record: logging.LogRecord) -> tuple[_Conversion, ...]:
+    """Of each of a record's values, in order; empty when they do not fit the template one by one."""
+    places = _conversions(str(record.msg))
+    fit = isinstance(record.args, tuple) and len(record.args) == len(places)
+    return places if fit else ()
+
+
+def _message(record: logging.LogRecord) -> str:
+    """One line."""
+    values: Any = record.args
+    places = _places(record)
+    if places:
+        shown = []
+        for value, place in zip(values, places, strict=True):
+            text = _as_text(value, place)
+            plain = value if text is None else _Value((escaped, quoted)[place.field](text))
+            shown.append(plain)
+        values = tuple(shown)
+    template = str(record.msg)
+    return escaped(template % values if values else template, MAX_LINE)
 
 
 class LineFormatter(logging.Formatter):
@@ -77,33 +116,80 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of a record."""
-        template = str(record.msg)
-        values: Any = record.args
-        if isinstance(values, tuple) and values:
-            kinds = _conversions(template)
-            if len(kinds) == len(values):
-                values = tuple(_shown(v, *kind) for v, kind in zip(values, kinds, strict=True))
-        text = template % values if values else template
-        record.message = escaped(text, MAX_LINE)
+        record.message = _message(record)
         record.asctime = self.formatTime(record)
-        line = self.formatMessage(record)
-        if record.exc_info and record.exc_info[1] is not None:
-            lines = self.formatException(record.exc_info).split("\n")
-            if len(lines) > MAX_TRACEBACK:
-                lines[MAX_TRACEBACK // 2 : -MAX_TRACEBACK // 2] = ["..."]
-            line += "".join(TRACE + escaped(each) for each in lines)
-        return line
+        return self.formatMessage(record) + "".join(TRACE + each for each in self.traceback(record))
+
+    def traceback(self, record: logging.LogRecord) -> list[str]:
+        """Its lines, printable and bounded; empty without one."""
+        if not record.exc_info or record.exc_info[1] is None:
+            return []
+        lines = self.formatException(record.exc_info).split("\n")
+        if len(lines) > MAX_TRACEBACK:
+            lines[MAX_TRACEBACK // 2 : -MAX_TRACEBACK // 2] = ["..."]
+        return [escaped(each) for each in lines]
 
 
-def configure(level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send everything under `roquette`, and what asyncio says, to `stream` (stderr), by `LineFormatter`."""
+class JsonFormatter(LineFormatter):
+    """One JSON object a line, of ASCII alone: `time` (UTC, milliseconds), `level`, `logger`, `message` as the text has it.
+
+    `fields` holds the values that the message names (`broker=%s`), numbers as numbers; `traceback` a list of lines.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        told: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _message(record),
+        }
+        values: Any = record.args
+        fields = {
+            place.name: _field(value, place)
+            for place, value in zip(_places(record), values or (), strict=False)
+            if place.name
+        }
+        if fields:
+            told["fields"] = fields
+        lines = self.traceback(record)
+        if lines:
+            told["traceback"] = lines
+        return json.dumps(told)
+
+
+def _field(value: Any, place: _Conversion) -> object:
+    if isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    text = str(value) if place.kind != "r" else repr(value)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}... ({len(text)} characters)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What a server logs. No request changes one."""
+
+    log_format: str = option(
+        "text",
+        "Lines on stderr: text for people, or json, one object a line with time, level, logger, message and its fields.",
+        choices=("text", "json"),
+    )
+    log_level: str = option(
+        "INFO",
+        "The least that is logged.",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+    )
+
+
+def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Send everything under `roquette`, and what asyncio says, to `stream` (stderr)."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else LineFormatter())
     for name in ("roquette", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.propagate = False
-    logging.getLogger("roquette").setLevel(level.upper())
+    logging.getLogger("roquette").setLevel(settings.log_level)
     logging.raiseExceptions = False  # a line that cannot be written is no reason for a traceback
 
 
